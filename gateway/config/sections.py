@@ -44,7 +44,8 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     # Of text that a client leaves unread, before its upstream is paused or it is cut.
     max_unread_bytes: Annotated[int, Meta(ge=1 << 16, le=1 << 30)] = 1 << 20
     drain_timeout_s: Annotated[float, Meta(ge=0)] = 5.0  # for responses to end after SIGTERM
-    allowed_origins: tuple[str, ...] = ()  # browsers' Origin headers to accept on the socket
+    # Origins whose pages may use the socket, and read answers over HTTP; "*": all.
+    allowed_origins: tuple[str, ...] = ()
     tls_cert_path: str | None = None  # PEM, the chain included; with it only TLS is served
     tls_key_path: str | None = None  # PEM, not encrypted
     warm_up_timeout_s: Annotated[float, Meta(ge=0, le=60)] = 10.0  # 0: warm-ups prepare nothing

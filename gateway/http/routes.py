@@ -277,6 +277,26 @@ HANDLERS: list[Any] = [
 ]
 
 
+def served_methods() -> dict[str, set[str]]:
+    """Returns the methods of each path; its parts in braces may be anything."""
+    methods: dict[str, set[str]] = {}
+    for handler in HANDLERS:
+        for path in handler.paths:
+            methods.setdefault(path, set()).update(map(str, handler.http_methods))
+    return methods
+
+
+def _not_served(method: str, path: str) -> str:
+    """Says of a path that is none of ours what there is."""
+    served = [
+        f"{each} {known}"
+        for known, methods in served_methods().items()
+        for each in sorted(methods)
+        if known.startswith("/v1/") and "{" not in known
+    ]
+    return f"{method} {path[:200]} is not served here. Served are: {', '.join(served)}."
+
+
 def answer_error(request: AnyRequest, error: ProtocolError) -> Response[bytes]:
     """An error as Litestar's handlers of exceptions return it, in the client's protocol."""
     body, status, headers = error.body(), error.kind.status, dict(error.headers)
@@ -286,7 +306,7 @@ def answer_error(request: AnyRequest, error: ProtocolError) -> Response[bytes]:
     return Response(encoded, media_type=JSON, status_code=status, headers=headers)
 
 
-_HTTP_CODES = {404: "not_found", 405: "method_not_allowed"}
+_HTTP_CODES = {405: "method_not_allowed"}
 
 
 def on_http_error(request: AnyRequest, error: HTTPException) -> Response[bytes]:
@@ -295,6 +315,9 @@ def on_http_error(request: AnyRequest, error: HTTPException) -> Response[bytes]:
         limit_bytes = _services(request).config.server.max_message_bytes
         message = f"A body may hold {limit_bytes} bytes. Send less, or use 'previous_response_id'."
         return answer_error(request, ProtocolError("message_too_large", message))
+    if error.status_code == 404:
+        message = _not_served(request.method, request.scope["path"])
+        return answer_error(request, ProtocolError("not_found", message))
     code = _HTTP_CODES.get(error.status_code)
     if code is None:
         code = "invalid_value" if error.status_code < 500 else "server_error"

@@ -29,6 +29,8 @@ from gateway.config.sections import (
     networks,
 )
 from gateway.http.fast_routes import FastRoutes, fault_of
+from gateway.http.manners import HttpManners
+from gateway.http.routes import served_methods
 from gateway.http.services import Services
 from gateway.http.streams import error_response
 from gateway.process.addresses import SplitAddresses, addresses, listen, told_apart, with_ports
@@ -58,6 +60,12 @@ GC_YOUNG_OBJECTS = 10_000
 # A thread that computes gives the interpreter back after so long (5 ms by default), and the loop
 # asks for it several times a turn.
 SWITCH_INTERVAL_S = 0.0005
+
+
+def _routed(made: Services) -> ASGIApp:
+    """Returns the application, from the outermost layer to the routes."""
+    fast = FastRoutes(make_app(made), made)
+    return WebSocketEndpoints(StandardHeaders(HttpManners(fast, made, served_methods())), made)
 
 
 class StandardHeaders:
@@ -324,7 +332,7 @@ async def serve_on(
         on_serving(port)
 
     keep_alive = KeepAlive(PING_INTERVAL_S)
-    app: ASGIApp = WebSocketEndpoints(StandardHeaders(FastRoutes(make_app(made), made)), made)
+    app: ASGIApp = _routed(made)
     if len(listeners) > 1:
         app = SplitAddresses(app, told_apart(*listeners))
     counts = made.gw.metrics.counts

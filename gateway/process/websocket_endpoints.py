@@ -12,6 +12,7 @@ from litestar.types import ASGIApp, Receive, Scope, Send
 from litestar.utils.path import normalize_path
 
 from gateway.http.fast_routes import headers_of
+from gateway.http.manners import ANY_ORIGIN
 from gateway.http.services import Services
 from gateway.http.streams import error_response
 from gateway.process.link_server import LinkServer
@@ -92,7 +93,8 @@ class WebSocketEndpoints:
         services = self._services
         headers = headers_of(scope)
         origin = headers.get("origin")
-        if origin is not None and origin not in services.config.server.allowed_origins:
+        allowed = services.config.server.allowed_origins
+        if origin is not None and origin not in allowed and ANY_ORIGIN not in allowed:
             message = f"Origin '{origin[:80]}' is not in server.allowed_origins."
             raise ProtocolError("insufficient_permissions", message)
         return services.caller(scope, headers), is_codex(headers)

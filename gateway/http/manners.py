@@ -1,0 +1,145 @@
+"""What HTTP asks of a server whatever the route: browsers' questions, HEAD, and packed bodies.
+
+A request that has none of these passes at the price of one look at its headers. This is an edge.
+"""
+
+from typing import Any
+
+from litestar.enums import ScopeType
+from litestar.types import ASGIApp, Message, Receive, Scope, Send
+
+from gateway.http.encodings import unpacked
+from gateway.http.fast_routes import MeteredBody, fault_of, headers_of
+from gateway.http.services import Services
+from gateway.http.streams import error_response
+from gateway.wire.errors import ProtocolError, too_large
+
+ANY_ORIGIN = "*"
+_EXPOSED = (
+    "x-request-id, retry-after, retry-after-ms, x-lanewise-route, x-lanewise-policy, "
+    "x-lanewise-ratelimit-mode, ratelimit, ratelimit-policy, x-ratelimit-limit-requests, "
+    "x-ratelimit-limit-tokens, x-ratelimit-remaining-requests, x-ratelimit-remaining-tokens, "
+    "x-ratelimit-reset-requests, x-ratelimit-reset-tokens, openai-processing-ms"
+)
+_MAX_AGE_S = 7_200  # Chromium's most, read 2026-11
+
+
+class HttpManners:
+    """Wraps an ASGI application; see the module."""
+
+    def __init__(self, app: ASGIApp, services: Services, methods: dict[str, set[str]]) -> None:
+        """Takes the methods that are served, by path; a part of one in braces may be anything."""
+        self._app = app
+        self._services = services
+        self._methods = {tuple(path.split("/")): methods[path] for path in methods}
+
+    async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
+        if scope["type"] != ScopeType.HTTP:
+            await self._app(scope, receive, send)
+            return
+        origin = coding = b""
+        for name, value in scope["headers"]:
+            if name == b"origin":
+                origin = value
+            elif name == b"content-encoding":
+                coding = value
+        method = scope["method"]
+        if origin:
+            send = self._sharing(origin.decode("latin-1"), send)
+        if coding:
+            await self._unpack(scope, receive, send, coding.decode("latin-1"))
+        elif method == "OPTIONS" and (served := self._served(scope["path"])):
+            await _tell_methods(scope, send, ", ".join(sorted({*served, "OPTIONS"})))
+        elif method == "HEAD" and "GET" in self._served(scope["path"]):
+            # uvicorn, whose scope is still a HEAD's, sends no body.
+            asked: Any = {**scope, "method": "GET"}
+            await self._app(asked, receive, send)
+        else:
+            await self._app(scope, receive, send)
+
+    def _served(self, path: str) -> set[str]:
+        parts = path.split("/")
+        for known, methods in self._methods.items():
+            if len(known) == len(parts) and all(
+                theirs == ours or theirs.startswith("{")
+                for theirs, ours in zip(known, parts, strict=True)
+            ):
+                return methods | ({"HEAD"} if "GET" in methods else set())
+        return set()
+
+    def _sharing(self, origin: str, send: Send) -> Send:
+        """Returns a `send` that lets pages of an allowed origin read the answer."""
+        allowed = self._services.config.server.allowed_origins
+        is_allowed = origin in allowed or ANY_ORIGIN in allowed
+
+        async def send_shared(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = [*message.get("headers", ()), (b"vary", b"Origin")]
+                if is_allowed:
+                    headers += [
+                        (b"access-control-allow-origin", origin.encode("latin-1")),
+                        (b"access-control-expose-headers", _EXPOSED.encode()),
+                    ]
+                message["headers"] = headers
+            await send(message)
+
+        return send_shared
+
+    async def _unpack(self, scope: Any, receive: Receive, send: Send, coding: str) -> None:
+        """Goes on with the body that a packed one holds, once its key is known."""
+        max_bytes = self._services.config.server.max_message_bytes
+        body = MeteredBody(receive, scope, self._services.gw.budgets.in_flight)
+        try:
+            if not scope["path"].startswith("/v1/"):
+                raise ProtocolError("unsupported_encoding", "A body is not unpacked here.")
+            self._services.caller(scope, headers_of(scope))
+            packed = await _whole(body, max_bytes)
+            content = unpacked(packed, coding, max_bytes)
+        except Exception as error:
+            fault = fault_of(scope["method"], scope["path"], error)
+            await error_response(fault)(scope, receive, send)
+            return
+        finally:
+            body.give_back()
+        pending = [content]
+
+        async def receive_content() -> Any:
+            if not pending:
+                return await receive()
+            return {"type": "http.request", "body": pending.pop(), "more_body": False}
+
+        dropped = (b"content-encoding", b"content-length", b"transfer-encoding")
+        headers = [pair for pair in scope["headers"] if pair[0] not in dropped]
+        headers.append((b"content-length", str(len(content)).encode()))
+        plain: Any = {**scope, "headers": headers}
+        await self._app(plain, receive_content, send)
+
+
+async def _whole(receive: Receive, max_bytes: int) -> bytes:
+    """Reads a body; raises `ProtocolError` for one that is too large or was broken off."""
+    pieces, num_bytes = [], 0
+    while True:
+        message = await receive()
+        if message["type"] != "http.request":
+            raise ProtocolError("invalid_value", "The body was not sent whole.")
+        pieces.append(message["body"])
+        num_bytes += len(message["body"])
+        if num_bytes > max_bytes:
+            raise too_large(max_bytes, num_bytes)
+        if not message["more_body"]:
+            return b"".join(pieces)
+
+
+async def _tell_methods(scope: Scope, send: Send, methods: str) -> None:
+    """Answers OPTIONS, and a browser that asks whether its page may send what it wants to."""
+    headers = [(b"allow", methods.encode()), (b"content-length", b"0")]
+    asked = dict(scope["headers"])
+    if b"access-control-request-method" in asked:
+        wanted = asked.get(b"access-control-request-headers", b"authorization, content-type")
+        headers += [
+            (b"access-control-allow-methods", methods.encode()),
+            (b"access-control-allow-headers", wanted[:4_096]),
+            (b"access-control-max-age", str(_MAX_AGE_S).encode()),
+        ]
+    await send({"type": "http.response.start", "status": 204, "headers": headers})
+    await send({"type": "http.response.body", "body": b"", "more_body": False})
