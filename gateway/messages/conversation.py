@@ -45,6 +45,10 @@ class Conversation:
         self._called_at = ""  # that turn's path
         self._held: list[tuple[str, str]] = []  # notes between calls and their results
 
+    def begin(self, system: str) -> None:
+        """Begins with what a harness says of itself."""
+        self._add({"role": "developer", "content": [text_part(system)]}, "system")
+
     def read(self, messages: Iterable[MessageParam]) -> None:
         """Reads all messages.
 

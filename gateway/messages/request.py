@@ -122,6 +122,9 @@ def read_messages(
         raise ProtocolError("missing_required_parameter", "max_tokens: Field required")
     _check_served(body)
     conversation = Conversation()
+    system, is_harness = _system(body.system)
+    if system and is_harness:
+        conversation.begin(system)
     conversation.read(body.messages)
     defined = [decode(tool, ToolParam, "messages") for tool in conversation.defined]
     tools = offered([*(body.tools or ()), *defined], conversation.loaded)
@@ -132,7 +135,7 @@ def read_messages(
     create = CreateBody(
         model=body.model,
         input=[msgspec.Raw(_encode(item)) for item in conversation.items],
-        instructions=_instructions(body.system),
+        instructions=None if is_harness else system or None,
         store=False,
         tools=[wire_tool(tool) for tool in tools],
         tool_choice=wire_choice(choice, tools),
@@ -167,10 +170,15 @@ def _stops(body: MessagesBody) -> tuple[str, ...]:
     return stops
 
 
-def _instructions(system: str | list[TextBlock] | None) -> str | None:
+def _system(system: str | list[TextBlock] | None) -> tuple[str, bool]:
+    """Returns the system prompt, and whether it is Claude Code's own.
+
+    That one speaks of "authorized security testing" before any task, so it must not be read as the
+    instructions of a task that is security-sensitive.
+    """
     blocks = [TextBlock(system)] if isinstance(system, str) else system or []
     texts = [block.text for block in blocks if not block.text.startswith(ATTRIBUTION)]
-    return "\n\n".join(texts) or None
+    return "\n\n".join(texts), len(texts) < len(blocks)
 
 
 def _reasoning(thinking: ThinkingParam | None, effort: Effort | None) -> ReasoningParam | None:

@@ -250,10 +250,17 @@ def test_what_is_refused_names_the_field(
     assert refused.value.kind.status == 400
 
 
-def test_the_system_prompt_has_no_attribution() -> None:
+def test_the_system_prompt_of_a_harness_is_no_instruction_of_a_task() -> None:
     attribution = "x-anthropic-billing-header: cc_version=2.1.330.572; cc_entrypoint=cli;"
-    request = asked(system=[said(attribution), said("You are"), said("brief.")])
-    assert request.create.instructions == "You are\n\nbrief."
+    found = parsed(system=[said(attribution), said("You are"), said("brief.")])
+    assert found.body.instructions is None
+    assert [entry.item for entry in found.input.items] == [
+        words("developer", "You are\n\nbrief."),
+        words("user", "hi"),
+    ]
+    assert asked(system=[said("You are"), said("brief.")]).create.instructions == (
+        "You are\n\nbrief."
+    )
     assert asked(system="Be brief.").create.instructions == "Be brief."
     assert asked(system=[]).create.instructions is None
 
