@@ -255,3 +255,36 @@ async def test_a_thousand_messages_that_come_at_once_are_read_in_turn_with_other
     assert most <= 5_000 // 2, "others had a turn"
     wire.protocol.connection_lost(None)
     await asyncio.gather(*state.tasks)
+
+
+async def test_a_message_in_thousands_of_parts_takes_little_more_than_its_bytes() -> None:
+    told: list[Any] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await receive()
+        await send({"type": "websocket.accept"})
+        told.extend([await receive(), await receive()])
+
+    config = uvicorn_config(app, Config(), KeepAlive(20.0))
+    config.load()
+    state = ServerState()
+    wire = Wire()
+    wire.protocol = config.http_protocol_class(config=config, server_state=state, app_state={})  # type: ignore[call-arg]
+    wire.protocol.connection_made(wire)
+    wire.protocol.data_received(head())
+    for _ in range(4):
+        await asyncio.sleep(0)
+    protocol = wire.protocol
+    for _ in range(2):
+        protocol.data_received(Frame(Opcode.TEXT, b"a", fin=False).serialize(mask=True))
+        most = 0
+        for number in range(5_000):
+            part = Frame(Opcode.CONT, b"%d" % (number % 10), fin=False).serialize(mask=True)
+            protocol.data_received(part)
+            most = max(most, len(protocol.frames))
+        assert 1_000 < most < 1_040
+        protocol.data_received(Frame(Opcode.CONT, b"z").serialize(mask=True))
+        await asyncio.sleep(0)
+    assert [message["text"] for message in told] == ["a" + "0123456789" * 500 + "z"] * 2
+    wire.protocol.connection_lost(None)
+    await asyncio.gather(*state.tasks)
