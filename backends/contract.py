@@ -69,7 +69,6 @@ class FunctionCallOutput(msgspec.Struct, frozen=True, tag="function_call_output"
     call_id: str
     output: tuple[Part, ...]
     id: str | None = None
-    is_error: bool = False  # as the client says, where its protocol can; no part of the text
 
 
 class CustomToolCall(msgspec.Struct, frozen=True, tag="custom_tool_call"):
@@ -87,7 +86,6 @@ class CustomToolCallOutput(msgspec.Struct, frozen=True, tag="custom_tool_call_ou
     call_id: str
     output: tuple[Part, ...]
     id: str | None = None
-    is_error: bool = False  # as the client says, where its protocol can; no part of the text
 
 
 class Reasoning(msgspec.Struct, frozen=True, tag="reasoning"):

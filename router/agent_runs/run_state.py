@@ -102,7 +102,7 @@ def read(run: RunState, items: Iterable[ContextItem]) -> RunState:
         elif isinstance(item, FunctionCallOutput | CustomToolCallOutput):
             call = next((c for c in reversed(run.calls) if c.id == item.call_id), None)
             call = call or Call(item.call_id, "other", 0)
-            result = result_of(_text(item.output), call.kind, is_error=item.is_error)
+            result = result_of(_text(item.output), call.kind)
             run = _answered(_grown(run, entry.num_tokens, is_output=True), call, result)
     return run
 

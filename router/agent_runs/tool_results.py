@@ -1,8 +1,8 @@
 """Reads from a tool's output whether the call failed, passed its tests, or went through.
 
-What a tool says itself comes first: its error flag, then an exit code in its head or tail, where
-shells of agents write it. Only then its words count, and not those of a file that was read: source
-code and logs are full of errors. A search that finds nothing (exit code 1) has not failed.
+What a tool says itself comes first: an exit code or an error flag in its head or tail, where shells
+and protocols of agents write it. Only then its words count, and not those of a file that was read:
+source code and logs are full of errors. A search that finds nothing (exit code 1) has not failed.
 """
 
 import re
@@ -30,7 +30,8 @@ _ERROR_FLAG = re.compile(
     re.IGNORECASE,
 )
 _ERROR_LINE = re.compile(
-    r"^(?:E\s{2,}\S|error(?:\[\w+\])?:|fatal:|npm ERR!|FAIL(?:ED|:)?\s|--- FAIL|BUILD FAILED"
+    r"^(?:E\s{2,}\S|<tool_use_error>|error(?:\[\w+\])?:|fatal:|npm ERR!"
+    r"|FAIL(?:ED|:)?\s|--- FAIL|BUILD FAILED"
     r"|make: \*\*\*|panic:|thread '.*' panicked|Traceback \(most recent"
     r"|[\w.]*(?:Error|Exception)(?::|$)"
     r"|\S.{0,200}: (?:error:|command not found|No such file or directory|Permission denied)"
@@ -69,10 +70,10 @@ class Result(msgspec.Struct, frozen=True):
     failure: int = 0  # of the error alone, by which it is recognised among other words
 
 
-def result_of(text: str, kind: CallKind, *, is_error: bool = False) -> Result:
+def result_of(text: str, kind: CallKind) -> Result:
     """Reads an output, of which `text` is head and tail."""
     plain = _VOLATILE.sub("#", _HEADING.sub("", text))
-    verdict = _verdict(text, kind, is_error=is_error)
+    verdict = _verdict(text, kind)
     signature = crc32(plain.encode("utf-8", "replace"))
     if verdict != "failed":
         return Result(verdict, signature)
@@ -82,13 +83,13 @@ def result_of(text: str, kind: CallKind, *, is_error: bool = False) -> Result:
     return Result(verdict, signature, crc32(error.encode("utf-8", "replace")))
 
 
-def _verdict(text: str, kind: CallKind, *, is_error: bool) -> Verdict:
+def _verdict(text: str, kind: CallKind) -> Verdict:
     edges = f"{text[:EDGE_CHARS]}\n{text[-EDGE_CHARS:]}" if len(text) > EDGE_CHARS else text
     found = _EXIT_CODE.search(edges)
     code = None if found is None else int(found.group(1))
     if code == 1 and kind == "read":
         return "went through"
-    if is_error or code or (kind != "read" and _ERROR_FLAG.search(edges)):
+    if code or (kind != "read" and _ERROR_FLAG.search(edges)):
         return "failed"
     if kind == "read":
         is_refused = code is None and _ERROR_LINE.match(text.lstrip()) is not None

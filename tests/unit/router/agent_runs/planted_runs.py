@@ -1,7 +1,7 @@
 """Agents' runs, drawn from a seed: clean ones, and ones that get stuck at a call that is known.
 
 All of it is made up here; no recorded run is in it. The tools speak as five agents' tools do: with
-an exit code in a heading, in JSON, behind the text, with an error flag, or with words alone.
+an exit code in a heading, in JSON, behind the text, marked as an error, or with words alone.
 """
 
 import json
@@ -52,7 +52,7 @@ class _Run:
         self.chance = chance
         self.items: list[ContextItem] = []
         self.requests: list[int] = []
-        self.speaks = chance.choice(("heading", "json", "behind", "flag", "words"))
+        self.speaks = chance.choice(("heading", "json", "behind", "marked", "words"))
         self.file = chance.choice(FILES)
         self.name = chance.choice(NAMES)
         self.stuck_at: int | None = None
@@ -68,25 +68,24 @@ class _Run:
         if self.chance.random() < 0.1:
             self.says("assistant", "I look at that next.")
         self.items.append(measure(FunctionCall(call_id, tool, json.dumps(given))))
-        text, is_error = self._worded(output, code)
-        result = FunctionCallOutput(call_id, (TextPart(text),), is_error=is_error)
-        self.items.append(measure(result))
+        text = self._worded(output, code)
+        self.items.append(measure(FunctionCallOutput(call_id, (TextPart(text),))))
         self.requests.append(len(self.items))
 
-    def _worded(self, output: str, code: int) -> tuple[str, bool]:
+    def _worded(self, output: str, code: int) -> str:
         seconds = self.chance.uniform(0.01, 9)
         if self.speaks == "heading":
             chunk = f"{self.chance.randrange(16**6):06x}"
             heading = f"Chunk ID: {chunk}\nWall time: {seconds:.4f} seconds\n"
-            return f"{heading}Process exited with code {code}\nOutput:\n{output}", False
+            return f"{heading}Process exited with code {code}\nOutput:\n{output}"
         if self.speaks == "json":
             metadata = {"exit_code": code, "duration_seconds": round(seconds, 1)}
-            return json.dumps({"output": output, "metadata": metadata}), False
+            return json.dumps({"output": output, "metadata": metadata})
         if self.speaks == "behind":
-            return f"{output}\n[exit code: {code}]", False
-        if self.speaks == "flag":
-            return (f"Exit code {code}\n{output}" if code else output), code != 0
-        return output, False
+            return f"{output}\n[exit code: {code}]"
+        if self.speaks == "marked":
+            return f"Error: Exit code {code}\n{output}" if code else output
+        return output
 
     def shell(self, command: str, output: str, code: int = 0) -> None:
         self.calls("shell", {"command": ["bash", "-lc", command]}, output, code)

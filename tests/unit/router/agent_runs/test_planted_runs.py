@@ -1,5 +1,7 @@
 """Loops are seen within two calls, and clean runs are left alone; on runs drawn from a seed."""
 
+from functools import cache
+
 from backends.contract import BackendGroup
 from tests.unit.router.agent_runs.planted_runs import CLEAN, planted_runs
 from tests.unit.router.agent_runs.replaying import Replayed, replayed
@@ -11,6 +13,7 @@ MAX_DELAY = 2  # calls after it was stuck
 MAX_FALSE = 0.05  # of clean runs that go up at all
 
 
+@cache
 def _replayed(holder: BackendGroup = "fast") -> list[Replayed]:
     asked = of_class("deep") if holder == "deep" else None
     runs = planted_runs(SEED, NUM_EACH)

@@ -37,11 +37,11 @@ def says(role: Role, text: str) -> Items:
     return [measure(Message(role, (TextPart(text),)))]
 
 
-def call(output: str, command: str = "pytest -q", *, is_error: bool = False) -> Items:
+def call(output: str, command: str = "pytest -q") -> Items:
     call.number += 1  # type: ignore[attr-defined]
     call_id = f"call_{call.number}"  # type: ignore[attr-defined]
     made = FunctionCall(call_id, "shell", f'{{"command": "{command}"}}')
-    result = FunctionCallOutput(call_id, (TextPart(output),), is_error=is_error)
+    result = FunctionCallOutput(call_id, (TextPart(output),))
     return [measure(made), measure(result)]
 
 
@@ -86,7 +86,7 @@ ROWS: list[tuple[str, Items, float, bool]] = [
         True,
     ),
     ("a wait", ASKED + call("running", "sleep 9") + call("running", "sleep 9"), 0, False),
-    ("an error flag", ASKED + call("nothing", "frob", is_error=True), 0.5, False),
+    ("an error flag", ASKED + call("Error: nothing", "frob"), 0.5, False),
     ("a complaint", ASKED + ANSWERED + says("user", "No, it is still broken here"), 1.5, True),
     ("the same ask", ASKED + ANSWERED + says("user", f"{ASK}!"), 1.5, True),
     ("a new ask", ASKED + call(FAIL) + ANSWERED + says("user", "Now add a changelog"), 0, False),

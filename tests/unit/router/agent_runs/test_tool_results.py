@@ -22,6 +22,10 @@ VERDICTS: list[tuple[str, CallKind, str]] = [
     ('{"output":"x","metadata":{"exit_code":0,"duration_seconds":0.1}}', "other", "went through"),
     ("x\n[exit code: 127]", "other", "failed"),
     ("returncode: -9", "other", "failed"),
+    ("Error: Exit code 1\n", "read", "went through"),
+    ("Error: Exit code 2\n", "read", "failed"),
+    ("Error: nothing there", "read", "failed"),
+    ("<tool_use_error>File has not been read yet.</tool_use_error>", "other", "failed"),
     ('{"isError": true, "content": []}', "other", "failed"),
     ('{"error": "no such city"}', "other", "failed"),
     ('{"error": null, "degrees": 7}', "other", "went through"),
@@ -50,12 +54,6 @@ VERDICTS: list[tuple[str, CallKind, str]] = [
 @pytest.mark.parametrize(("text", "kind", "verdict"), VERDICTS)
 def test_verdicts(text: str, kind: CallKind, verdict: str) -> None:
     assert result_of(text, kind).verdict == verdict
-
-
-def test_a_clients_own_flag_counts_but_for_a_search_that_finds_nothing() -> None:
-    assert result_of("anything", "other", is_error=True).verdict == "failed"
-    assert result_of("Exit code 1\n", "read", is_error=True).verdict == "went through"
-    assert result_of("Exit code 2\n", "read", is_error=True).verdict == "failed"
 
 
 def test_a_failure_is_recognised_by_its_error() -> None:
