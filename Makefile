@@ -13,7 +13,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 PYTHON ?= $(shell for p in python3 python3.12 python3.11 python3.13 python3.14; do \
   $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 
-.PHONY: help run test accept conformance fuzz check fmt bench train dashboards sdk setup lock clean
+.PHONY: help run test accept conformance fuzz check fmt bench train strategies dashboards sdk setup lock clean
 
 help: ## Show this list.
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1	\2/p' Makefile | expand -t 14
@@ -47,6 +47,9 @@ bench: $(VENV)/.dev ## Measure everything against its baseline (ARGS="--only hea
 
 train: $(VENV)/.dev ## Fit the classifier's weights anew, bit for bit (DATA=folder with train/ and dev/).
 	@exec $(BIN)/python -m router.training --data $(DATA)/train --calibrate $(DATA)/dev $(ARGS)
+
+strategies: $(VENV)/.dev ## Measure the strategies into docs/strategies.md (DATA=folder with recorded outcomes).
+	@exec $(BIN)/python tests/bench/strategies.py --data $(DATA) --write $(ARGS)
 
 dashboards: $(VENV)/.run ## Write the dashboard and the docs' table of metrics from gateway/metrics/table.py.
 	@exec $(BIN)/python dashboards/generate.py

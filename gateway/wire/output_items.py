@@ -28,8 +28,10 @@ class OutputDetails(msgspec.Struct, frozen=True, omit_defaults=True):
     """The output tokens by kind."""
 
     reasoning_tokens: int  # output tokens spent on reasoning
-    accepted_prediction_tokens: int = 0  # tokens of the prediction that are in the answer
-    rejected_prediction_tokens: int = 0  # tokens of the prediction that are not, yet computed
+    # tokens of the prediction that are in the answer, where one was checked
+    accepted_prediction_tokens: int | None = None
+    # tokens of the prediction that were computed and are not in the answer
+    rejected_prediction_tokens: int | None = None
 
 
 class ResponseUsage(msgspec.Struct, frozen=True):
@@ -48,10 +50,16 @@ def response_usage(usage: Usage) -> ResponseUsage:
         usage.num_input_tokens,
         InputDetails(usage.num_cached_tokens, 0),
         usage.num_output_tokens,
-        OutputDetails(
-            usage.num_reasoning_tokens, usage.num_accepted_tokens, usage.num_rejected_tokens
-        ),
+        _output_details(usage),
         usage.num_input_tokens + usage.num_output_tokens,
+    )
+
+
+def _output_details(usage: Usage) -> OutputDetails:
+    if not usage.num_accepted_tokens and not usage.num_rejected_tokens:
+        return OutputDetails(usage.num_reasoning_tokens)
+    return OutputDetails(
+        usage.num_reasoning_tokens, usage.num_accepted_tokens, usage.num_rejected_tokens
     )
 
 

@@ -96,6 +96,7 @@ SCRIPTS = (
     Script("decide", "A decision"),
     Script("classify", "A classification", ("--texts", "150")),
     Script("pools", "A task's limits in Redis", ("--seconds", "2")),
+    Script("strategies", "Both engines at once, in the engines' own time"),
     Script("steer", "Steering", ("--rounds", "20")),
     Script("engine_speeds", "The documented engines", ("--repeat", "1"), extra=True),
     Script("replay_trace", "Replaying a trace", extra=True),

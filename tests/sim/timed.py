@@ -1,6 +1,9 @@
-"""Engines and wake-ups for the tests that run in their engines' own time."""
+"""Tasks, engines and wake-ups in the engines' own time, on an event loop that never waits."""
 
+import asyncio
 import random
+from collections.abc import Callable
+from typing import Any
 
 import msgspec
 
@@ -14,6 +17,16 @@ from backends.contract import (
     Sink,
 )
 from backends.simulated.backend import SimulatedBackend
+from backends.simulated.gpu import GpuOptions
+from backends.simulated.gpu import cost_of as gpu_cost
+from backends.simulated.wafer import WaferOptions
+from backends.simulated.wafer import cost_of as wafer_cost
+from gateway.task.pipeline import handle_task
+from tests.e2e.events import check_response
+from tests.sim.sleeping_loop import SleepingLoop
+from tests.unit.gateway.world import World
+
+START_US = 10_000_000
 
 
 class Punctual(random.Random):
@@ -73,3 +86,81 @@ class BreakingBackend(SimulatedBackend):
         broken = Broken(sink, 100)
         broken.generation = super().start(request, broken)
         return broken.generation
+
+
+class Answered(msgspec.Struct):
+    """A response, and when its first and its last word came, from its arrival."""
+
+    response: dict[str, Any]
+    first_us: int
+    end_us: int
+
+    @property
+    def text(self) -> str:
+        """The whole text of the one message."""
+        (message,) = self.response["output"]
+        return str(message["content"][0]["text"])
+
+    def used(self, backend: str) -> dict[str, Any]:
+        """What a backend used."""
+        used: dict[str, Any] = self.response["routing"]["usage"][backend]
+        return used
+
+
+def timed_task(
+    ask: str,
+    metadata: dict[str, str],
+    *,
+    fast: type[SimulatedBackend] = SimulatedBackend,
+    deep: type[SimulatedBackend] = SimulatedBackend,
+    **options: Any,
+) -> Answered:
+    """Runs a task on an idle gateway; `options` are the deep engine's."""
+    with asyncio.Runner(loop_factory=lambda: SleepingLoop(Punctual())) as runner:
+        return runner.run(_timed_task(ask, metadata, fast, deep, options))
+
+
+async def _timed_task(
+    ask: str,
+    metadata: dict[str, str],
+    fast: type[SimulatedBackend],
+    deep: type[SimulatedBackend],
+    options: dict[str, Any],
+) -> Answered:
+    loop = asyncio.get_running_loop()
+
+    def clock_us() -> int:
+        return START_US + round(loop.time() * 1e6)
+
+    world = World()
+    world.gw.clock_us = clock_us
+    backends = {
+        "wafer": _backend("wafer", WaferOptions(), wafer_cost(WaferOptions()), clock_us),
+        "gpu": _backend("gpu", GpuOptions(**options), gpu_cost(GpuOptions()), clock_us),
+    }
+    backends["wafer"].__class__, backends["gpu"].__class__ = fast, deep
+    world.gw.backends = backends
+    words_us: list[int] = []
+    emit = world.heard.emit
+
+    def timed(event_type: str, frame: bytes) -> None:
+        if event_type == "response.output_text.delta":
+            words_us.append(clock_us() - START_US)
+        emit(event_type, frame)
+
+    world.heard.emit = timed  # type: ignore[method-assign]
+    await handle_task(world.gw, world.job(input=ask, metadata=metadata))
+    await world.check()
+    for backend in backends.values():
+        stats = backend.stats()
+        assert (stats.num_running, stats.num_waiting, stats.kv_used_tokens) == (0, 0, 0)
+        await backend.close()
+    check_response(world.heard.events)
+    assert world.terminal["status"] == "completed"
+    return Answered(world.terminal, words_us[0], words_us[-1])
+
+
+def _backend(name: str, options: Any, cost: Any, clock_us: Callable[[], int]) -> SimulatedBackend:
+    group: Any = "fast" if name == "wafer" else "deep"
+    info = options.info(name, group, takes_predictions=options.takes_predictions)
+    return SimulatedBackend(info, cost, options, clock_us=clock_us)

@@ -48,8 +48,10 @@ class OutputDetails(msgspec.Struct):
     """The output tokens by kind."""
 
     reasoning_tokens: int = 0  # output tokens spent on reasoning
-    accepted_prediction_tokens: int = 0  # tokens of the prediction that are in the answer
-    rejected_prediction_tokens: int = 0  # tokens of the prediction that are not, yet computed
+    # tokens of the prediction that are in the answer, where one was checked
+    accepted_prediction_tokens: int | None = None
+    # tokens of the prediction that were computed and are not in the answer
+    rejected_prediction_tokens: int | None = None
 
 
 class Usage(msgspec.Struct):

@@ -47,9 +47,9 @@ export interface InputDetails {
 export interface OutputDetails {
   /** output tokens spent on reasoning. */
   reasoning_tokens: number;
-  /** tokens of the prediction that are in the answer. */
+  /** tokens of the prediction that are in the answer, where one was checked. */
   accepted_prediction_tokens?: number;
-  /** tokens of the prediction that are not, yet computed. */
+  /** tokens of the prediction that were computed and are not in the answer. */
   rejected_prediction_tokens?: number;
 }
 

@@ -1,0 +1,226 @@
+"""What each strategy costs and gives, beside either engine alone: in the engines' own time.
+
+    python tests/bench/strategies.py                        # prints the table
+    python tests/bench/strategies.py --data FOLDER --write  # into docs/strategies.md
+
+Every task runs through the whole gateway over the simulated engines, on an event loop that never
+waits, so a run is the same each time. The deep engine accepts 80 % of predicted tokens; where
+engines stall, each generation begins 5 s late with a chance of one in ten. Quality is the mean of
+the recorded outcomes of the engines that answered, for strategies that choose none of them by its
+words: small models stand for the fast engine, large ones for the deep one.
+"""
+
+import argparse
+import asyncio
+import gzip
+import json
+import random
+import statistics
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+
+from backends.contract import GenerateRequest, Generation, Sink, Usage  # noqa: E402
+from backends.simulated.backend import SimulatedBackend  # noqa: E402
+from router.strategies.table import STRATEGIES  # noqa: E402
+from tests.bench import rows as shape  # noqa: E402
+from tests.bench.rows import Row  # noqa: E402
+from tests.sim.timed import Answered, timed_task  # noqa: E402
+
+DOCUMENT = ROOT / "docs" / "strategies.md"
+BEGIN = "<!-- table: tests/bench/strategies.py --write -->"
+END = "<!-- end of table -->"
+ACCEPTANCE = 0.8
+STALL_S = 5.0
+STALL_CHANCE = 0.1
+SEED = 20_261_122
+PROGRAM = "Write a Python program of 300 lines that simulates a library."
+ASKS = (
+    "What is a bloom filter, in 60 words?",
+    "Explain in 150 words why a cache stampede happens and how to prevent it.",
+    "Write a function of 40 lines that merges overlapping intervals, with tests.",
+    "Compare B-trees and LSM trees in 300 words.",
+    PROGRAM,
+)
+NUM_STALLED = 8  # of each ask
+HEAD = (
+    "how", "first word", "its p95 with 10 % stalls", "whole answer", "tokens", "answers", "quality"
+)  # fmt: skip
+
+
+class Late:
+    """A generation that begins late, or was cancelled before."""
+
+    def __init__(self) -> None:
+        self.generation: Generation | None = None
+        self.timer: asyncio.TimerHandle | None = None
+
+    def cancel(self) -> Usage:
+        if self.timer is not None:
+            self.timer.cancel()
+        return Usage() if self.generation is None else self.generation.cancel()
+
+    def pause(self) -> bool:
+        return False
+
+    def resume(self) -> None:
+        pass
+
+
+class StallingBackend(SimulatedBackend):
+    """Begins one generation in ten late."""
+
+    chance = random.Random(SEED)
+
+    def start(self, request: GenerateRequest, sink: Sink) -> Generation:
+        if self.chance.random() >= STALL_CHANCE:
+            return super().start(request, sink)
+        late, begin = Late(), super().start
+
+        def begun() -> None:
+            late.generation = begin(request, sink)
+
+        late.timer = asyncio.get_running_loop().call_later(STALL_S, begun)
+        return late
+
+
+class Outcomes(msgspec.Struct, frozen=True):
+    """Recorded outcomes: how often a small and a large model were right."""
+
+    num_records: int
+    fast: float
+    deep: float
+
+
+def read_outcomes(folder: Path) -> Outcomes:
+    """The means over all records of quality below a folder."""
+    small, large = [], []
+    for path in sorted(folder.rglob("quality.jsonl.gz")):
+        with gzip.open(path, "rt") as lines:
+            for line in lines:
+                labels = json.loads(line)["labels"]
+                if "small_ok" in labels and "large_ok" in labels:
+                    small.append(labels["small_ok"])
+                    large.append(labels["large_ok"])
+    if not small:
+        raise SystemExit(
+            f"--data {folder}: no quality.jsonl.gz with small_ok and large_ok below it"
+        )
+    return Outcomes(len(small), statistics.mean(small), statistics.mean(large))
+
+
+def asked_for(how: str) -> dict[str, str]:
+    """Metadata that asks for a strategy, or for one engine alone."""
+    return {"strategy": how} if how in STRATEGIES else {"route": how.split()[0]}
+
+
+def measured(how: str, ask: str, engine: type[SimulatedBackend] = SimulatedBackend) -> Answered:
+    """One task."""
+    return timed_task(
+        ask, asked_for(how), fast=engine, deep=engine, prediction_acceptance=ACCEPTANCE
+    )
+
+
+def quality_of(runs: Sequence[Answered], how: str, outcomes: Outcomes | None) -> str:
+    """The recorded quality of the engines that answered; a dash where none was recorded.
+
+    Without the data, an answer that one engine gave whole is that engine's.
+    """
+    parts = {"wafer": 0, "gpu": 0}
+    for run in runs:
+        routing = run.response["routing"]
+        by = routing["answered_by"]
+        rows: list[dict[str, Any]] = routing.get("generations") or []
+        if any(row["part"] == "answer" for row in rows if row["backend"] == by) or not rows:
+            parts[by] += 1
+    whole = sum(parts.values()) == len(runs)
+    chosen_by_words = all(parts.values()) and not STRATEGIES[how].competes
+    if outcomes is None or not whole or chosen_by_words:
+        return "-"
+    right = parts["wafer"] * outcomes.fast + parts["gpu"] * outcomes.deep
+    return f"{right / len(runs):.3f}"
+
+
+def row_of(how: str, outcomes: Outcomes | None) -> tuple[str, ...]:
+    """A row of the table; times and tokens are means over the asks."""
+    runs = [measured(how, ask) for ask in ASKS]
+    StallingBackend.chance = random.Random(SEED)  # the same for each row
+    stalled = [measured(how, ask, StallingBackend) for ask in ASKS for _ in range(NUM_STALLED)]
+    late_us = sorted(run.first_us for run in stalled)
+    tokens = [
+        sum(used["output_tokens"] for used in run.response["routing"]["usage"].values())
+        for run in runs
+    ]
+    messages = [item for item in runs[0].response["output"] if item["type"] == "message"]
+    finals = [item for item in messages if item.get("phase") != "commentary"]
+    return (
+        f"`{how}`" if how in STRATEGIES else how,
+        f"{statistics.mean(run.first_us for run in runs) / 1e3:,.0f} ms",
+        f"{late_us[int(0.95 * len(late_us))] / 1e3:,.0f} ms",
+        f"{statistics.mean(run.end_us for run in runs) / 1e6:.1f} s",
+        f"{statistics.mean(tokens):,.0f}",
+        f"{len(finals)}",
+        quality_of([*runs, *stalled], how, outcomes),
+    )
+
+
+def table(outcomes: Outcomes | None) -> str:
+    """The table as Markdown, with the engines alone first."""
+    rows = [row_of(how, outcomes) for how in ("fast alone", "deep alone", *STRATEGIES)]
+    lines = [HEAD, ("---",) * len(HEAD), *rows]
+    return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
+
+
+def write(found: str) -> None:
+    """Puts the table between its marks in the document."""
+    text = DOCUMENT.read_text()
+    before, _, rest = text.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    if not after:
+        raise SystemExit(f"{DOCUMENT} has no marks {BEGIN} and {END}")
+    DOCUMENT.write_text(f"{before}{BEGIN}\n\n{found}\n\n{END}{after}")
+
+
+def draft_rows() -> list[Row]:
+    """Drafts beside the deep engine alone, which writes the same answer."""
+    alone = timed_task(PROGRAM, {"route": "deep"}).end_us / 1e3
+    rows = []
+    for acceptance, goal in ((0.8, shape.ahead(1 / 3)), (0.0, shape.ahead(1.1))):
+        drafted = timed_task(PROGRAM, {"strategy": "draft"}, prediction_acceptance=acceptance)
+        rows.append(
+            Row(
+                name=f"300 lines by draft, {acceptance:.0%} accepted, in the engines' time",
+                unit="ms",
+                values=[drafted.end_us / 1e3],
+                baseline="deep alone",
+                baseline_values=[alone],
+                goal=goal,
+            )
+        )
+    return rows
+
+
+def main() -> None:
+    """Prints the table, writes it, or gives the rows about drafts."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data", type=Path, help="folder with recorded outcomes, for the quality")
+    parser.add_argument("--write", action="store_true", help=f"into {DOCUMENT.name}")
+    shape.add_argument(parser)
+    arguments = parser.parse_args()
+    if arguments.rows is not None:
+        shape.publish(draft_rows(), arguments)
+        return
+    found = table(None if arguments.data is None else read_outcomes(arguments.data))
+    print(found)
+    if arguments.write:
+        write(found)
+
+
+if __name__ == "__main__":
+    main()
