@@ -6,6 +6,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import brotli  # type: ignore[import-untyped]
 import httpx
 import pytest
 import zstandard
@@ -73,6 +74,7 @@ PACKED: list[tuple[str, Callable[[bytes], bytes]]] = [
     ("deflate", zlib.compress),
     ("deflate", raw_deflate),
     ("zstd", zstandard.compress),
+    ("br", brotli.compress),
     ("GZIP", gzip.compress),
 ]
 
