@@ -138,12 +138,8 @@ class ChatStream(ResponseWriter):
         self._chunk({})
 
     def close_items(self, ending: Ending) -> None:
-        """Sends what is left; commentary without an answer becomes the answer."""
+        """Sends what is left."""
         self.flush()
-        if ending.status == "completed" and not self._texts and not self._calls:
-            self._is_comment = False
-            self._pending = self._comments[:]
-            self.flush()
 
     def answered_by(self, model: str) -> None:
         """Sets the model of later chunks."""

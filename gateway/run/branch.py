@@ -59,6 +59,7 @@ class Branch:
     num_tokens_before: int = 0
     num_continuations: int = 0
     broken_by: BackendError | None = None
+    answers: bool = False  # some of its words are the answer
 
     def push(self, delta: Delta) -> None:
         try:
@@ -95,6 +96,13 @@ class Branch:
         return self.usage or Usage(
             num_input_tokens=self.num_prompt_tokens, num_output_tokens=self.num_streamed_tokens
         )
+
+    def context_read_tokens(self, context_tokens: int) -> int:
+        """Returns its input as its engine counts it, without what its part added to the context."""
+        usage = self.usage or NO_USAGE
+        if self.num_prompt_tokens <= context_tokens:
+            return usage.num_input_tokens
+        return -(-usage.num_input_tokens * context_tokens // self.num_prompt_tokens)
 
     @property
     def last_delta(self) -> Delta | None:
@@ -179,6 +187,21 @@ class Branches(dict[int, Branch]):
             used[branch.backend] = used.get(branch.backend, NO_USAGE) + (branch.usage or NO_USAGE)
         return used
 
+    def answer_usage(self, context_tokens: int) -> Usage:
+        """Returns the conversation's usage: the context once, and what its answer generated.
+
+        `context_tokens` is the size of the task's prompt, which a strategy's parts add to.
+        """
+        answering = [branch for branch in self.all() if branch.answers or len(self) == 1]
+        if not answering:  # nothing of the answer has come
+            return Usage(num_input_tokens=context_tokens if self else 0)
+        usage = sum((branch.usage or NO_USAGE for branch in answering), NO_USAGE)
+        num_input_tokens = max([each.context_read_tokens(context_tokens) for each in answering])
+        num_cached_tokens = min(usage.num_cached_tokens, num_input_tokens)
+        return msgspec.structs.replace(
+            usage, num_input_tokens=num_input_tokens, num_cached_tokens=num_cached_tokens
+        )
+
     def timings(self) -> Iterator[tuple[str, int, float]]:
         """Yields backend, TTFT and TPOT of each finished generation."""
         for branch in self.values():
@@ -194,9 +217,13 @@ class Branches(dict[int, Branch]):
                 branch.backend,
                 branch.part.name,
                 branch.state,
-                (branch.usage or NO_USAGE).num_output_tokens,
+                usage.num_input_tokens,
+                usage.num_cached_tokens,
+                usage.num_output_tokens,
+                usage.num_reasoning_tokens,
             )
             for branch in self.all()
+            for usage in [branch.usage or NO_USAGE]
         )
 
     def wasted(self) -> Iterator[tuple[int, Usage]]:

@@ -1,4 +1,4 @@
-"""Tracks what a run's client has seen: whose token came first, and whose last. This is an edge."""
+"""Tracks what a run's client has seen: whose token came first, and who answers. This is an edge."""
 
 from collections.abc import Callable
 
@@ -16,16 +16,13 @@ class ClientView:
         self._branches = branches
         self._writer = writer
         self._clock_us = clock_us
-        self.shows_commentary = True  # else kept, for when nothing else comes
-        self._hidden: list[Forward] = []
         self._speaker: Branch | None = None  # whose item is open
-        self._has_text = False
         self.first_branch: Branch | None = None  # whose token came first
         self._answered_by: str | None = None
 
     @property
     def answered_by(self) -> str:
-        """Returns the backend of the answer: whose text came last."""
+        """Returns the backend of the answer: whose words came last, commentary left out."""
         return self._answered_by or self._branches.backends[-1]
 
     def see_first(self, branch: Branch) -> None:
@@ -39,16 +36,14 @@ class ClientView:
         self._answered_by = backend
 
     def forward(self, forward: Forward) -> None:
-        """Writes a forwarded delta, or keeps it hidden."""
-        if forward.phase == "commentary" and not self.shows_commentary:
-            self._hidden.append(forward)
-            return
+        """Writes a forwarded delta."""
         branch = self._branches[forward.branch]
         if self.first_branch is None:
             self.see_first(branch)
         self._speaker = branch
-        self._answered_by = branch.backend
-        self._has_text = self._has_text or forward.phase is not None
+        if forward.phase != "commentary":
+            branch.answers = True
+            self._answered_by = branch.backend
         self._writer.push(forward.delta, forward.phase)
 
     def end_item_of(self, branch: Branch) -> None:
@@ -56,17 +51,6 @@ class ClientView:
         if self._speaker is branch:
             self._speaker = None
             self._writer.end_item()
-
-    def show_hidden(self) -> None:
-        """Shows a finished draft as the answer, if no answer came."""
-        if self._has_text:
-            return
-        self.shows_commentary = True
-        whole = (f.branch for f in self._hidden if self._branches[f.branch].state == "finished")
-        number = next(whole, None)
-        for hidden in self._hidden:
-            if hidden.branch == number:
-                self.forward(Forward(hidden.delta, "final_answer", hidden.branch))
 
     def release(self) -> None:
         """Drops the branches, which refer to their run."""

@@ -33,7 +33,6 @@ from router.decide.decision import RankedRoute
 from router.strategies.actions import Action, CancelBranch, EndRun, Forward, StartBranch, WakeAt
 from router.strategies.delegate import Delegate
 from router.strategies.machine import PATIENCE_US, Machine
-from router.strategies.part_requests import shows_commentary
 from router.strategies.single import Single
 from router.strategies.subtasks import Delegation
 
@@ -95,7 +94,6 @@ class Run:
         self._starter.prepare(backends, request)
         self._task_id = request.id
         self._writer.source = self
-        self.shown.shows_commentary = shows_commentary(request)
         machine = self._machine = self._chosen.record.machine(self._chosen.options, request)
         if isinstance(machine, Delegate):
             self._delegations = machine.delegations
@@ -194,6 +192,7 @@ class Run:
         if self._machine.transparent:
             if self.shown.first_branch is None:
                 self.shown.see_first(branch)
+                branch.answers = True
             self._writer.push(delta, None)
         else:
             branch.said.append(delta)
@@ -375,8 +374,6 @@ class Run:
             self.shown.end_item_of(branch)
 
     def _end(self, end: EndRun) -> None:
-        if end.finish.error is None:
-            self.shown.show_hidden()
         if self._timer is not None:
             self._timer.cancel()
         self._stalls.close()

@@ -220,7 +220,7 @@ def _finish(
     The settlement was sent before, so that the client's next request comes after it.
     """
     run, task = running.run, running.task
-    ending = ending_of(outcome, job, sum(running.usage_by_backend().values(), NO_USAGE))
+    ending = ending_of(outcome, job, running.answer_usage())
     for name, ttft_us, tpot_us in run.branches.timings():
         gw.experience.backend_speeds.note(name, ttft_us, tpot_us)
     for error in outcome.errors:
@@ -280,7 +280,7 @@ def _refused(gw: Gateway, job: Job, reached: TaskStage | None, error: ProtocolEr
         status="failed",
         error=ResponseError(code, error.message),
         retry_after_us=error.retry_after_us,
-        usage=sum(reached.usage_by_backend().values(), NO_USAGE),
+        usage=reached.answer_usage(),
     )
     job.writer.close_items(ending)
     body = job.writer.finish(ending, gw.wall_s(), ended_routing(gw, reached))

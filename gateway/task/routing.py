@@ -111,8 +111,7 @@ def ended_routing(
     )
     if begun is None or has_changed:
         begun = running_routing(gw, running)
-    answer_usages = run.branches.usage_by_backend().values()
-    num_output = max([usage.num_output_tokens for usage in answer_usages], default=0)
+    num_output = running.answer_usage().num_output_tokens
     ended = msgspec.structs.replace(
         begun,
         context=context_use(running.task, num_output, begun.context.window_tokens),

@@ -101,6 +101,10 @@ class RunningTask(msgspec.Struct, frozen=True):
             used[name] = used.get(name, NO_USAGE) + usage
         return used
 
+    def answer_usage(self) -> Usage:
+        """Returns the usage of the conversation, which clients are told and nobody is charged."""
+        return self.run.branches.answer_usage(self.task.request.num_prompt_tokens)
+
     def usages(self) -> list[Usage]:
         """Returns the usage that is charged, in the order of the route's backends."""
         usages = self.run.branches.usages()

@@ -29,6 +29,7 @@ from backends.contract import (
 from backends.prompt import TooLongError, measure, overflow_words
 from gateway.wire.errors import ProtocolError, missing_parameter
 from gateway.wire.events import NULL, decode
+from gateway.wire.output_items import ASIDE
 from gateway.wire.schemas import check_parameters, check_schema
 from gateway.wire.sealing import is_sealed_here
 
@@ -183,6 +184,8 @@ class InputReader:
 
     def _read(self, raw: msgspec.Raw, json_path: str) -> None:
         head = decode(raw, _Head, json_path)
+        if head.id is not None and head.id.endswith(ASIDE):
+            return  # commentary of an earlier response of ours, sent back
         if head.type == "compaction_trigger":
             self._triggers = True
         elif head.type == "additional_tools":

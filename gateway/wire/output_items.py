@@ -35,7 +35,7 @@ class OutputDetails(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ResponseUsage(msgspec.Struct, frozen=True):
-    """Tokens that a response used."""
+    """Tokens of a response, or of what a backend did for it."""
 
     input_tokens: int  # tokens of the prompt
     input_tokens_details: InputDetails  # the input tokens by kind
@@ -126,6 +126,9 @@ class CompactionOutput(msgspec.Struct, frozen=True):
     encrypted_content: str
 
 
+# Ends the ids of items that are not of the conversation, for clients that send all items again.
+ASIDE = "_aside"
+
 OutputItem = MessageOutput | ReasoningOutput | CallOutput | CompactionOutput
 
 
@@ -143,6 +146,7 @@ class OpenItem(msgspec.Struct, eq=False):
     pending: list[str] = []  # not yet sent
     head: bytes = b""  # of its delta events, up to the text
     sealed: str = ""  # encrypted content of reasoning
+    is_aside: bool = False  # not of the conversation: the next turn is not to read it
 
     def output(self, status: str, text: str | None) -> OutputItem:
         """Returns the item as the response shows it; `text` is None while it is open."""

@@ -58,6 +58,7 @@ class ParsedCreate(msgspec.Struct, frozen=True, kw_only=True):
     seed: int | None = None  # chat completions only
     extras: Extras = NO_EXTRAS
     prediction: str | None = None  # chat completions only
+    shows_commentary: bool = False  # metadata.commentary: it comes as messages of their own
     wants_context: bool = False  # metadata.context_events: warned as its context fills
     wants_queue_position: bool = False  # metadata.queue_events: told where it stands while it waits
     compacts: bool = False  # context_management: its context is compacted where it grows too long
@@ -106,6 +107,7 @@ def parse_create(
         raise missing_parameter("input", " Send a string or a non-empty list of items.")
     tools = parse_tools(body.tools) + parsed_input.tools
     check_tools(body.tools, tools)
+    text_format = parse_text_format(body.text.format if body.text else NULL)
     thresholds = [entry.compact_threshold for entry in body.context_management or ()]
     return ParsedCreate(
         id=response_id,
@@ -113,10 +115,11 @@ def parse_create(
         input=parsed_input,
         tools=tools,
         tool_choice=parse_tool_choice(body.tool_choice, tools),
-        text_format=parse_text_format(body.text.format if body.text else NULL),
+        text_format=text_format,
         hints=parse_hints(body),
         extras=parse_extras(body),
         generate=generate,
+        shows_commentary=_commentary(body.metadata or {}) and text_format.type == "text",
         wants_context=_flag(body.metadata or {}, "context_events") is True,
         wants_queue_position=_flag(body.metadata or {}, "queue_events") is True,
         compacts=bool(body.context_management),
@@ -215,6 +218,14 @@ def _whole(metadata: dict[str, str], name: str, low: int, high: int) -> int | No
     if not (text.isdecimal() and len(text) < 10 and low <= int(text) <= high):
         raise _bad_hint(name, (f"a whole number from {low} to {high}",), text)
     return int(text)
+
+
+def _commentary(metadata: dict[str, str]) -> bool:
+    """Returns whether commentary comes as messages, and not as reasoning summaries."""
+    text = metadata.get("commentary", "summary")
+    if text not in ("summary", "messages"):
+        raise _bad_hint("commentary", ("summary", "messages"), text)
+    return text == "messages"
 
 
 def _flag(metadata: dict[str, str], name: str) -> bool | None:

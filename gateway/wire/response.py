@@ -22,6 +22,7 @@ from backends.contract import (
 from backends.prompt import parts_text
 from gateway.wire.errors import ProtocolError
 from gateway.wire.output_items import (
+    ASIDE,
     CompactionOutput,
     OpenItem,
     OutputText,
@@ -179,13 +180,16 @@ class ResponseStream(ResponseWriter):
         self._emit("response.metadata", fields % (_encode(state), self._suffix))
 
     def push(self, delta: Delta, phase: str | None = None) -> None:
-        """Sends the first piece of an item at once, and buffers later ones."""
+        """Sends the first piece of an item at once, and buffers later ones.
+
+        `phase` is the strategy's: what it calls commentary is no part of the next turn's context.
+        """
         item = self._item
         if item is None or item.source != delta.index:
             if item is not None:
                 self._close_item("completed")
             item = self._open_item(delta, phase)
-        if delta.sealed:
+        if delta.sealed and not item.is_aside:
             item.sealed = delta.sealed
         if delta.text:
             item.pending.append(delta.text)
@@ -286,20 +290,25 @@ class ResponseStream(ResponseWriter):
 
     def _open_item(self, delta: Delta, phase: str | None) -> OpenItem:
         index = len(self._items)
-        item_id = f"{_KINDS[delta.kind].id_prefix}_{self.id.removeprefix('resp_')}{index:04x}"
+        kind, is_aside = delta.kind, phase == "commentary"
+        if is_aside and not self._parsed.shows_commentary:
+            kind = DeltaKind.REASONING  # clients show it apart, and no SDK takes it for the answer
+        number = f"{self.id.removeprefix('resp_')}{index:04x}{ASIDE if is_aside else ''}"
+        item_id = f"{_KINDS[kind].id_prefix}_{number}"
         phase = phase or delta.phase or None
         called = (delta.call_id, delta.name, self._namespaces.get(delta.name))
-        item = self._item = OpenItem(delta.index, delta.kind, item_id, phase, *called)
-        self.has_calls = self.has_calls or delta.kind >= DeltaKind.FUNCTION_CALL
+        item = OpenItem(delta.index, kind, item_id, phase, *called, is_aside=is_aside)
+        self._item = item
+        self.has_calls = self.has_calls or kind >= DeltaKind.FUNCTION_CALL
         added = b'"output_index":%d,"item":%b' % (index, _encode(item.output("in_progress", None)))
         self._event("response.output_item.added", added)
         position = b'"item_id":"%b","output_index":%d' % (item_id.encode(), index)
-        if delta.kind is DeltaKind.TEXT:
+        if kind is DeltaKind.TEXT:
             position += b',"content_index":0'
             part = b',"part":' + _encode(OutputText("output_text", ""))
             self._event("response.content_part.added", position + part)
             position += _LOGPROBS
-        elif delta.kind is DeltaKind.REASONING:
+        elif kind is DeltaKind.REASONING:
             position += b',"summary_index":0'
         item.head = position + _DELTA
         return item
@@ -325,7 +334,8 @@ class ResponseStream(ResponseWriter):
         index = len(self._items)
         self._event("response.output_item.done", b'"output_index":%d,"item":%b' % (index, done))
         self._items.append(msgspec.Raw(done))
-        self._output.append(item.context_item(text))
+        if not item.is_aside:
+            self._output.append(item.context_item(text))
         self._item = None
 
     def _event(self, event_type: str, fields: bytes) -> None:

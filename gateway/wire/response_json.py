@@ -82,7 +82,7 @@ class ResponseState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     completed_at: int | None  # Unix time in seconds, once it is completed
     error: ResponseError | None  # why it failed
     incomplete_details: IncompleteDetails | None  # why it is incomplete
-    usage: ResponseUsage | None  # at the end: tokens of the conversation
+    usage: ResponseUsage | None  # at the end: the context, and the answer with its reasoning
     routing: Routing | Unrouted | None = None  # ours: where it ran and why, as in the table above
 
 

@@ -117,7 +117,10 @@ class RoutedGeneration(msgspec.Struct, frozen=True):
     backend: str  # the backend that generated
     part: str  # its part in the strategy; docs/strategies.md names them
     state: str  # `finished`, `cancelled` or `failed`
-    output_tokens: int  # tokens that it generated
+    input_tokens: int  # tokens of its prompt
+    cached_tokens: int  # those of them that a KV cache held
+    output_tokens: int  # tokens that it generated, reasoning included
+    reasoning_tokens: int  # those of them that were reasoning
 
 
 class RoutedVariations(msgspec.Struct, frozen=True):
@@ -156,7 +159,8 @@ class Routing(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     # the sub-tasks of `delegate`; `response.in_progress` comes again when one changes
     delegations: tuple[RoutedDelegation, ...] | None = None
     compaction: RoutedCompaction | None = None  # where `context_management` applied
-    usage: dict[str, ResponseUsage] | None = None  # at the end: what each backend used
+    # at the end: what each backend used, over all generations; this is what is charged
+    usage: dict[str, ResponseUsage] | None = None
     answered_by: str | None = None  # at the end: the backend whose answer this is
     errors: tuple[str, ...] = ()  # at the end: what failed, although there is an answer
     generations: tuple[RoutedGeneration, ...] | None = None  # at the end: those of a strategy

@@ -26,10 +26,10 @@ class StartBranch(msgspec.Struct, frozen=True):
 
 
 class Forward(msgspec.Struct, frozen=True, gc=False):
-    """Sends a delta to the client; messages have a `phase` if two backends answer."""
+    """Sends a delta to the client; what is commentary is shown apart, and leaves the context."""
 
     delta: Delta
-    phase: Phase | None
+    phase: Phase | None  # None: one backend answers by itself
     branch: int  # that said it
 
 

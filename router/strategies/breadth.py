@@ -9,7 +9,7 @@ those that the pools refuse are left out.
 
 Failed variations are left out, too; when all running ones fall silent they are cancelled, but not
 those that wait for their pools. Without any variation the deep engine answers by itself; if the
-judge fails before its first token, the variations are the answer.
+judge fails before its first token, the first whole variation is the answer.
 """
 
 from typing import Annotated
@@ -107,7 +107,10 @@ class Breadth(Machine):
 
     def _take_finish(self, branch: int, finish: Finish, now_us: int) -> list[Action]:
         if branch == self._judge:
-            return self._end(finish, replaceable=self._items.speaker != branch)
+            unheard = self._items.speaker != branch
+            failed = finish.reason is FinishReason.ERROR
+            stand_in = self._stand_in() if failed and unheard else []
+            return [*stand_in, *self._end(finish, replaceable=unheard)]
         if finish.reason is FinishReason.ERROR:
             if self._speaker != branch:
                 self._said[branch].clear()  # half an answer, never seen
@@ -168,6 +171,13 @@ class Breadth(Machine):
             return [StartBranch(self._judge, DEEP, Judge(answers))]
         whole = next(f for f in self._finishes.values() if f.reason is not FinishReason.ERROR)
         return self._end(whole, replaceable=True)
+
+    def _stand_in(self) -> list[Action]:
+        """Gives the first whole variation as the answer."""
+        whole = next((number for number in range(self._judge) if self._answer(number)), None)
+        if whole is None:
+            return []
+        return self._forward_held(whole, self._said[whole], "final_answer")
 
     def _answer(self, number: int) -> str:
         """Returns the text of a variation that completed, else an empty text."""

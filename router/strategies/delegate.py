@@ -2,7 +2,8 @@
 
 The fast engine is offered a tool of the gateway's. It works in rounds:
 
-1. opening: the fast engine answers. Without a call of the tool that is the whole response.
+1. opening: the fast engine answers. Without a call of the tool that is the whole response; a few
+   words before a call are commentary.
 2. Each call becomes a sub-task on the deep engine, begun when the call is complete. The fast engine
    goes on meanwhile and knows that they run.
 3. closing: with what the sub-tasks came to, the fast engine gives the final answer.
@@ -16,7 +17,8 @@ sub-tasks of its own; one opening and one closing round. Where the opening also 
 client's, there is no closing: the response ends with that call when the sub-tasks are done.
 
 A sub-task that fails is an answer to its call: the fast engine says what it can. If the fast engine
-fails unheard the deep one answers; if it fails after sub-tasks came to something, that stands.
+fails unheard the deep one answers; if it fails after sub-tasks came to something, that is the
+answer.
 """
 
 from typing import Annotated
@@ -38,10 +40,11 @@ from backends.contract import (
     TextPart,
 )
 from backends.delegation import DELEGATE_TOOL, RUNNING
-from router.strategies.actions import DEEP, FAST, Action, StartBranch
+from router.strategies.actions import DEEP, FAST, Action, Phase, StartBranch
 from router.strategies.items import joined, text_of
 from router.strategies.machine import NOBODY, Machine
-from router.strategies.part_requests import WholeAnswer, shows_commentary
+from router.strategies.part_requests import WholeAnswer
+from router.strategies.prelude import Prelude
 from router.strategies.record import StrategyOptions, StrategyRecord, reading
 from router.strategies.subtasks import Converse, Delegation, Subtask
 
@@ -64,10 +67,15 @@ class _Arguments(msgspec.Struct):
 class Delegate(Machine):
     """Runs the rounds of the fast engine and the sub-tasks of the deep one."""
 
-    def __init__(self, max_delegations: int, *, offered: bool = True) -> None:
+    def __init__(
+        self, max_delegations: int, *, offered: bool = True, max_output_tokens: int = 1 << 30
+    ) -> None:
+        """`max_output_tokens` is the request's limit, of opening and closing together."""
         super().__init__()
         self._max_delegations = max_delegations
         self._offered = offered
+        self._max_output_tokens = max_output_tokens
+        self._prelude = Prelude()
         self._num_branches = 1
         self._opening: list[Delta] = []  # its words and calls
         self._meanwhile: int | None = None  # the branch of the round beside the sub-tasks
@@ -107,7 +115,7 @@ class Delegate(Machine):
         if branch == OPENING:
             return self._opening_over(finish, now_us)
         if branch == self._closing:
-            return self._end(finish, replaceable=self._items.speaker != branch)
+            return self._closing_over(branch, finish)
         if branch == self._meanwhile:
             return self._fast_silent()
         delegation = self._of_branch(branch)
@@ -147,9 +155,14 @@ class Delegate(Machine):
             actions += self._take_call()
         self._opening.append(delta)
         if self._is_ours(delta):
-            return actions
+            return actions + self._say(self._prelude.settle("commentary"))
         self._client_calls = self._client_calls or delta.kind >= DeltaKind.FUNCTION_CALL
-        return [*actions, self._items.forward(OPENING, delta, None)]
+        return actions + self._say(self._prelude.take(delta))
+
+    def _say(self, deltas: list[Delta]) -> list[Action]:
+        """Forwards words of the opening."""
+        said = joined(deltas) if len(deltas) > 1 else deltas
+        return [self._items.forward(OPENING, d, self._prelude.phase_of(d)) for d in said]
 
     def _take_call(self) -> list[Action]:
         """Starts a sub-task if the opening's latest item is a call of the tool."""
@@ -180,13 +193,14 @@ class Delegate(Machine):
 
     def _opening_over(self, finish: Finish, now_us: int) -> list[Action]:
         if finish.reason is FinishReason.ERROR:
-            if not self._opening:
+            if self._prelude.phase is None:
                 self._closing = self._new_branch()
                 return [StartBranch(self._closing, DEEP, own_reservation=True)]
             running = (d.branch for d in self.delegations if d.state == "running")
             return [*map(self._cancel, running), *self._end(finish, replaceable=False)]
         actions = [] if finish.reason is FinishReason.LENGTH else self._take_call()
         if not self.delegations:
+            actions += self._say(self._prelude.settle("final_answer"))
             return actions + self._end(finish, replaceable=False)
         if self._client_calls or not any(d.state == "running" for d in self.delegations):
             return actions + self._fast_silent()
@@ -220,18 +234,34 @@ class Delegate(Machine):
         return actions + (self._show(self._speaker) if self._speaker else [])
 
     def _close(self) -> list[Action]:
-        if self._client_calls:
-            return self._end(self._finishes[OPENING], replaceable=False)
+        opening = self._finishes[OPENING]
+        answered = self._prelude.phase == "final_answer"
+        num_spent = opening.usage.num_output_tokens if answered else 0
+        if self._client_calls or num_spent >= self._max_output_tokens:
+            return self._end(opening, replaceable=False)
         self._closing = self._new_branch()
-        return [StartBranch(self._closing, FAST, Converse("closing", self._context()))]
+        part = Converse("closing", self._context(), num_spent)
+        return [StartBranch(self._closing, FAST, part)]
 
-    def _show(self, delegation: Delegation) -> list[Action]:
-        """Forwards a sub-task's deltas that were not shown yet."""
-        new = delegation.said[delegation.num_shown :]
-        delegation.num_shown += len(new)
+    def _closing_over(self, branch: int, finish: Finish) -> list[Action]:
+        """Ends, if need be with what the sub-tasks said as the answer."""
+        stand_in: list[Action] = []
+        unheard = self._items.speaker != branch
+        if finish.reason is FinishReason.ERROR and unheard:
+            for delegation in self.delegations:
+                if delegation.state == "finished":
+                    stand_in += self._show(delegation, "final_answer")
+        answered = bool(stand_in) or self._prelude.phase == "final_answer"
+        return [*stand_in, *self._end(finish, replaceable=unheard and answered)]
+
+    def _show(self, delegation: Delegation, phase: Phase = "commentary") -> list[Action]:
+        """Forwards a sub-task's deltas that were not shown yet in this phase."""
+        num_shown = delegation.num_shown if phase == "commentary" else 0
+        new = delegation.said[num_shown:]
+        delegation.num_shown = len(delegation.said)
         branches = dict.fromkeys(branch for branch, _ in new)
         return [
-            self._items.forward(branch, delta, "commentary")
+            self._items.forward(branch, delta, phase)
             for branch in branches
             for delta in joined([delta for b, delta in new if b == branch])
         ]
@@ -271,8 +301,12 @@ def _message(text: str) -> tuple[Item, ...]:
 
 def _machine(options: DelegateOptions, request: GenerateRequest) -> Delegate:
     taken = any(tool.name == DELEGATE_TOOL for tool in request.tools)  # by the client's own
-    offered = request.tool_choice.mode == "auto" and shows_commentary(request) and not taken
-    return Delegate(options.max_delegations, offered=offered)
+    # An answer that must be JSON has no words before a call.
+    in_words = request.text_format.type == "text"
+    offered = request.tool_choice.mode == "auto" and in_words and not taken
+    return Delegate(
+        options.max_delegations, offered=offered, max_output_tokens=request.max_output_tokens
+    )
 
 
 RECORD = StrategyRecord(

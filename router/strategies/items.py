@@ -11,14 +11,13 @@ from router.strategies.actions import Forward, Phase
 
 
 class Items:
-    """Numbers the response's items: each (branch, own index) gets the next, and one phase."""
+    """Numbers the response's items: each (branch, own index, phase) gets the next."""
 
-    __slots__ = ("_index", "_own", "_phase")
+    __slots__ = ("_index", "_own")
 
     def __init__(self) -> None:
         self._index = -1
-        self._own: tuple[int, int] | None = None
-        self._phase: Phase | None = None
+        self._own: tuple[int, int, Phase | None] | None = None
 
     @property
     def speaker(self) -> int | None:
@@ -26,16 +25,15 @@ class Items:
         return None if self._own is None else self._own[0]
 
     def forward(self, branch: int, delta: Delta, phase: Phase | None) -> Forward:
-        """Renumbers a delta for the response; an item keeps the phase it began with."""
-        own = (branch, delta.index)
+        """Renumbers a delta for the response."""
+        own = (branch, delta.index, phase)
         if own != self._own:
             self._own = own
             self._index += 1
-            self._phase = phase if delta.kind is DeltaKind.TEXT else None
         if delta.index != self._index:
             rest = (delta.kind, delta.text, delta.num_tokens, delta.at_us, delta.call_id)
             delta = Delta(self._index, *rest, delta.name, delta.sealed, delta.phase)
-        return Forward(delta, self._phase, branch)
+        return Forward(delta, phase, branch)
 
 
 def joined(deltas: list[Delta]) -> list[Delta]:

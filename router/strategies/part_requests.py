@@ -75,8 +75,3 @@ def behind(request: GenerateRequest, *added: Item) -> GenerateRequest:
     return msgspec.structs.replace(
         request, items=items, num_prompt_tokens=num_prompt_tokens, prefix=prefix
     )
-
-
-def shows_commentary(request: GenerateRequest) -> bool:
-    """Returns whether commentary may be shown: clients read JSON answers as one value."""
-    return request.text_format.type == "text"

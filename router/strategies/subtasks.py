@@ -53,6 +53,7 @@ class Converse(TaskPart, frozen=True):
     name = "converse"
     round: Literal["opening", "meanwhile", "closing"]
     said: tuple[Item, ...] = ()
+    num_spent_tokens: int = 0  # of the task's limit of output, by earlier rounds of the answer
 
     def request(self, request: GenerateRequest) -> GenerateRequest:
         choice = request.tool_choice
@@ -61,7 +62,11 @@ class Converse(TaskPart, frozen=True):
         elif self.round == "closing" and not choice.names:
             choice = ToolChoice("auto", tuple(tool.name for tool in request.tools))
         tools = (*request.tools, DELEGATE)
-        return behind(msgspec.structs.replace(request, tools=tools, tool_choice=choice), *self.said)
+        left = max(1, request.max_output_tokens - self.num_spent_tokens)
+        offered = msgspec.structs.replace(
+            request, tools=tools, tool_choice=choice, max_output_tokens=left
+        )
+        return behind(offered, *self.said)
 
 
 class Subtask(TaskPart, frozen=True):

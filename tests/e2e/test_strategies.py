@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from openai import BadRequestError, OpenAI
 
+from router.strategies.table import STRATEGIES
 from tests.e2e.gateway_process import NARROW_KEY, GatewayProcess, wait_until_at_rest
 from tests.e2e.socket_client import SocketClient
 
@@ -23,7 +24,8 @@ def test_as_many_variations_as_the_tenant_has_places(gateway: GatewayProcess) ->
     assert routing["variations"]["asked"] == 9
     whole = routing["variations"]["whole"]
     assert 1 <= whole < 9
-    assert [item.phase for item in response.output] == [*["commentary"] * whole, "final_answer"]
+    assert [item.type for item in response.output] == [*["reasoning"] * whole, "message"]
+    assert response.output[-1].phase == "final_answer"
     reached = "rate limit reached for the fast engines on concurrent tasks"
     assert any(reached in error for error in routing["errors"])
     wait_until_at_rest(gateway)
@@ -47,6 +49,33 @@ async def test_variations_give_their_places_back_while_the_answer_is_made(
     ended = await connection.next_type("response.incomplete", "response.completed")
     states = [(row["part"], row["state"]) for row in ended["response"]["routing"]["generations"]]
     assert states == [("vary", "finished"), ("vary", "finished"), ("judge", "cancelled")]
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_an_answer_is_there_once_and_what_was_rejected_leaves_the_conversation(
+    client: OpenAI, strategy: str
+) -> None:
+    asked: Any = {"model": "auto", "metadata": {"strategy": strategy}, "max_output_tokens": 40}
+    first: Any = client.responses.create(input="Reply with exactly: HARBOR", **asked)
+    assert first.output_text == "HARBOR"
+    used, bill = first.usage, first.routing["usage"].values()
+    assert used.output_tokens <= 40
+    assert used.total_tokens <= sum(each["total_tokens"] for each in bill)
+    alone: Any = client.responses.create(
+        model="lanewise-fast", input="Reply with exactly: HARBOR", max_output_tokens=40
+    )
+    assert used.input_tokens == alone.usage.input_tokens, "the context once"
+    chained, again = [
+        client.responses.create(
+            input="Reply with exactly: PIER", previous_response_id=parent.id, **asked
+        )
+        for parent in (first, alone)
+    ]
+    assert chained.output_text == "PIER"
+    assert chained.usage is not None
+    assert again.usage is not None
+    assert chained.usage.input_tokens == again.usage.input_tokens
+    assert chained.usage.input_tokens > used.input_tokens
 
 
 def test_the_content_of_a_chat_completion_is_the_answer(client: OpenAI) -> None:

@@ -133,8 +133,8 @@ def check_named(response: dict[str, Any], case: str) -> None:
     for row in failed:
         assert any(row["backend"] in error for error in routing["errors"]), case
     assert bool(failed) == ("errors" in routing), case
-    usages = routing["usage"].values()
-    assert response["usage"]["total_tokens"] == sum(u["total_tokens"] for u in usages), case
+    billed = sum(usage["total_tokens"] for usage in routing["usage"].values())
+    assert response["usage"]["total_tokens"] <= billed + response["usage"]["input_tokens"], case
 
 
 async def check_fault(wire: str, strategy: str, group: BackendGroup, plan: str) -> None:
@@ -152,8 +152,6 @@ async def check_fault(wire: str, strategy: str, group: BackendGroup, plan: str) 
         expected = BROKEN_OFF[strategy]
     if strategy == "hedge" and group == "fast" and plan in MIDWAY:
         expected = ("completed", "failed")  # where the deep engine was late, this one spoke first
-    if strategy == "delegate" and group == "fast" and plan in MIDWAY:
-        expected = ("failed",)  # it holds the conversation: what it says is the answer
     assert terminal["status"] in expected, case
     check_named(terminal, case)
     if terminal["status"] == "completed" and group == "deep":
@@ -295,8 +293,9 @@ async def test_a_client_that_vanishes_takes_all_generations_with_it(
         async with asyncio.timeout(WAIT_S):
             for server in asked:
                 await server.asked.wait()
-            if plan == "hang midway":
-                await until(lambda: "response.output_text.delta" in site.world.heard.types)
+            if plan == "hang midway" and strategy != "delegate":  # which holds its first words
+                said = {"response.output_text.delta", "response.reasoning_summary_text.delta"}
+                await until(lambda: bool(said & {*site.world.heard.types}))
             pump.cancel()
             await asyncio.sleep(0)  # one turn of the event loop
             site.check_stopped()

@@ -55,7 +55,7 @@ class OutputDetails(msgspec.Struct):
 
 
 class Usage(msgspec.Struct):
-    """Tokens that a response used."""
+    """Tokens of a response, or of what a backend did for it."""
 
     input_tokens: int = 0  # tokens of the prompt
     # the input tokens by kind
@@ -150,7 +150,10 @@ class RoutedGeneration(TypedDict, total=False):
     backend: str  # the backend that generated
     part: str  # its part in the strategy; docs/strategies.md names them
     state: str  # `finished`, `cancelled` or `failed`
-    output_tokens: int  # tokens that it generated
+    input_tokens: int  # tokens of its prompt
+    cached_tokens: int  # those of them that a KV cache held
+    output_tokens: int  # tokens that it generated, reasoning included
+    reasoning_tokens: int  # those of them that were reasoning
 
 
 class RoutedVariations(TypedDict, total=False):
@@ -190,7 +193,8 @@ class Routing(msgspec.Struct):
     # the sub-tasks of `delegate`; `response.in_progress` comes again when one changes
     delegations: list[RoutedDelegation] = []
     compaction: RoutedCompaction | None = None  # where `context_management` applied
-    usage: dict[str, Usage] = {}  # at the end: what each backend used
+    # at the end: what each backend used, over all generations; this is what is charged
+    usage: dict[str, Usage] = {}
     answered_by: str | None = None  # at the end: the backend whose answer this is
     errors: list[str] = []  # at the end: what failed, although there is an answer
     generations: list[RoutedGeneration] = []  # at the end: those of a strategy
@@ -231,5 +235,5 @@ class ResponseFields(msgspec.Struct, kw_only=True):
     completed_at: int | None = None  # Unix time in seconds, once it is completed
     error: ResponseError | None = None  # why it failed
     incomplete_details: IncompleteDetails | None = None  # why it is incomplete
-    usage: Usage | None = None  # at the end: tokens of the conversation
+    usage: Usage | None = None  # at the end: the context, and the answer with its reasoning
     routing: Routing | None = None  # ours: where it ran and why, as in the table above

@@ -53,7 +53,7 @@ export interface OutputDetails {
   rejected_prediction_tokens?: number;
 }
 
-/** Tokens that a response used. */
+/** Tokens of a response, or of what a backend did for it. */
 export interface Usage {
   /** tokens of the prompt. */
   input_tokens: number;
@@ -183,8 +183,14 @@ export interface RoutedGeneration {
   part: string;
   /** `finished`, `cancelled` or `failed`. */
   state: string;
-  /** tokens that it generated. */
+  /** tokens of its prompt. */
+  input_tokens: number;
+  /** those of them that a KV cache held. */
+  cached_tokens: number;
+  /** tokens that it generated, reasoning included. */
   output_tokens: number;
+  /** those of them that were reasoning. */
+  reasoning_tokens: number;
 }
 
 /** How many variations `breadth` made. */
@@ -239,7 +245,7 @@ export interface Routing {
   delegations?: RoutedDelegation[];
   /** where `context_management` applied. */
   compaction?: RoutedCompaction;
-  /** at the end: what each backend used. */
+  /** at the end: what each backend used, over all generations; this is what is charged. */
   usage?: Record<string, Usage>;
   /** at the end: the backend whose answer this is. */
   answered_by?: string;
@@ -313,7 +319,7 @@ export interface ResponseFields {
   error: ResponseError | null;
   /** why it is incomplete. */
   incomplete_details: IncompleteDetails | null;
-  /** at the end: tokens of the conversation. */
+  /** at the end: the context, and the answer with its reasoning. */
   usage: Usage | null;
   /** ours: where it ran and why, as in the table above. */
   routing?: Routing;

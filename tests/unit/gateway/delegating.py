@@ -46,3 +46,12 @@ def messages(world: World) -> list[tuple[str, str | None]]:
         for item in world.terminal["output"]
         if item["type"] == "message"
     ]
+
+
+def summaries(world: World) -> list[str]:
+    """What was said beside the answer."""
+    return [
+        item["summary"][0]["text"]
+        for item in world.terminal["output"]
+        if item["type"] == "reasoning"
+    ]

@@ -147,6 +147,15 @@ class Stage:
             if event["type"].endswith(".delta")
         ]
 
+    @property
+    def items(self) -> list[dict[str, Any]]:
+        """The items that have begun."""
+        return [
+            event["item"]
+            for event in self.heard.events
+            if event["type"] == "response.output_item.added"
+        ]
+
     def outcome(self) -> RunOutcome:
         return self.run.ended.result()
 
@@ -297,11 +306,12 @@ async def test_an_answer_in_json_is_one_message(strategy: str) -> None:
         generation.sink.push(text('{"a":1}'))
         generation.sink.finish(stop())
     assert stage.outcome().finish is not None
-    assert stage.said == [('{"a":1}', "final_answer")]
+    assert stage.said[-1] == ('{"a":1}', "final_answer")
+    assert [item["type"] for item in stage.items].count("message") == 1, "drafts are shown apart"
     assert len(stage.fast.generations) == (0 if strategy == "hedge" else 2)
 
 
-async def test_a_hidden_draft_that_stands_is_shown() -> None:
+async def test_a_draft_that_stands_is_the_answer() -> None:
     stage = Stage("breadth", num_variations=2, deep_refuses=DOWN)
     stage.run.start({"wafer": stage.fast, "gpu": stage.deep}, request(text_format=JSON))
     for generation in stage.fast.generations:
@@ -309,8 +319,8 @@ async def test_a_hidden_draft_that_stands_is_shown() -> None:
         generation.sink.push(text("}"))
         generation.sink.finish(stop())
     assert stage.outcome().errors == (DOWN,)
-    assert "".join(words for words, _ in stage.said) == "{}", "one of them, once"
-    assert {phase for _, phase in stage.said} == {"final_answer"}
+    assert stage.said[-1] == ("{}", "final_answer")
+    assert [item["type"] for item in stage.items] == [*["reasoning"] * 2, "message"]
     assert stage.run.shown.answered_by == "wafer"
     assert stage.run.shown.first_branch is not None
 
@@ -331,8 +341,8 @@ async def test_breadth_starts_all_variations_at_once_and_adds_their_usage_up() -
     assert stage.outcome().finish is not None
     assert stage.run.shown.answered_by == "gpu"
     assert stage.run.branches.generations() == (
-        *[RoutedGeneration(backend="wafer", part="vary", state="finished", output_tokens=10)] * 3,
-        RoutedGeneration(backend="gpu", part="judge", state="finished", output_tokens=5),
+        *[RoutedGeneration("wafer", "vary", "finished", 7, 0, 10, 0)] * 3,
+        RoutedGeneration("gpu", "judge", "finished", 7, 0, 5, 0),
     )
 
 

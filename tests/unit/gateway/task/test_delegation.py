@@ -29,7 +29,7 @@ from tests.unit.gateway.doubles import TENANT, failure, stop, text
 from tests.unit.gateway.playing_backend import Script
 from tests.unit.gateway.world import World
 
-METADATA = {"route": "parallel", "strategy": "delegate"}
+METADATA = {"route": "parallel", "strategy": "delegate", "commentary": "messages"}
 
 
 def world_of(*rounds: Script, deep: Script = PROOF, tenant: Tenant = TENANT) -> World:
@@ -45,7 +45,7 @@ async def test_the_fast_engine_hands_a_sub_task_on() -> None:
     assert ended is not None
     check_response(world.heard.events)
     assert messages(world) == [
-        ("I hand it on.", None),
+        ("I hand it on.", "commentary"),
         ("Meanwhile.", "commentary"),
         ("By induction.", "commentary"),
         ("So it is.", "final_answer"),
@@ -63,7 +63,9 @@ async def test_the_fast_engine_hands_a_sub_task_on() -> None:
     ]
     assert told == [[], ["running"], ["finished"]]
     assert routing["answered_by"] == "wafer"
-    assert world.terminal["usage"]["output_tokens"] == 10 + 2 + 4 + 20
+    assert world.terminal["usage"]["output_tokens"] == 4, "of the answer"
+    used = [row["output_tokens"] for row in routing["generations"]]
+    assert sorted(used) == [2, 4, 10, 20]
     assert world.pools.settled == [
         (f"{response_id}-1", {"deep": 27}),
         (response_id, {"fast": 7 * 3 + 16}),
@@ -83,7 +85,7 @@ async def test_the_fast_engine_hands_a_sub_task_on() -> None:
 async def test_without_a_call_it_is_a_plain_answer() -> None:
     world = world_of([text("Plain."), stop(3)])
     await world.run("parallel", metadata=METADATA)
-    assert messages(world) == [("Plain.", None)]
+    assert messages(world) == [("Plain.", "final_answer")]
     assert world.deep.generations == []
     assert world.terminal["routing"]["delegations"] == []
 

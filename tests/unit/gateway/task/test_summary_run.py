@@ -62,9 +62,9 @@ async def test_a_long_context_is_compacted_before_the_answer() -> None:
     assert isinstance(said, Compaction)
     assert (said.summary, said.number) == ("What was said.", 1)
 
-    # What both used, in one settlement, one entry, the response's usage and `routing`.
-    assert world.terminal["usage"]["input_tokens"] == 3_000 + 7
-    assert world.terminal["usage"]["output_tokens"] == 40 + 5
+    # The response's usage is the conversation's; what both used is charged, in one settlement.
+    assert world.terminal["usage"]["input_tokens"] == 7
+    assert world.terminal["usage"]["output_tokens"] == 5
     assert world.charged == [{"fast": 3_007 + 45}]
     (entry,) = world.entries
     assert entry.lines[0].output_tokens == 45
@@ -146,8 +146,9 @@ async def test_where_it_fails_the_answer_is_given_all_the_same(summary: Script, 
     assert len(whole.items) == len(parent().items) + 1
     assert ended is not None
     assert ended.items[:-1] == whole.items
-    used = world.terminal["usage"]
-    assert world.charged == [{"fast": used["total_tokens"]}], "what the attempt used counts"
+    used = world.terminal["routing"]["usage"]["wafer"]["total_tokens"]
+    assert used > world.terminal["usage"]["total_tokens"]
+    assert world.charged == [{"fast": used}], "what the attempt used counts"
 
 
 async def test_a_backend_that_takes_no_summary() -> None:

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from backends.contract import (
+    ContextItem,
     CustomToolCall,
     Delta,
     DeltaKind,
@@ -18,6 +19,7 @@ from backends.contract import (
     TextPart,
     Usage,
 )
+from gateway.wire.items import parse_input
 from gateway.wire.response import Ending, ResponseStream
 from gateway.wire.response_json import ResponseError
 from tests.e2e.events import Event, check_event, check_response
@@ -180,12 +182,33 @@ def test_phases_are_those_an_item_began_with() -> None:
     deltas = [(text("Soon."), "commentary"), (text("Late."), "final_answer"), (text("X", 1), None)]
     events, stream = write([*deltas, (text("It is.", 2), "final_answer")], DONE)
     output = events[-1]["response"]["output"]
-    assert [item.get("phase") for item in output] == ["commentary", None, "final_answer"]
-    assert [item.phase for item in stream.output if isinstance(item, Message)] == [
-        "commentary",
-        None,
-        "final_answer",
-    ]
+    assert [item.get("phase") for item in output] == [None, None, "final_answer"]
+    assert [item["type"] for item in output] == ["reasoning", "message", "message"]
+    assert output[0]["summary"] == [{"type": "summary_text", "text": "Soon.Late."}]
+    kept = [item.phase for item in stream.output if isinstance(item, Message)]
+    assert kept == [None, "final_answer"], "the next turn does not read what was said beside"
+
+
+def test_commentary_comes_as_messages_where_that_is_asked_for() -> None:
+    said = [(text("Soon."), "commentary"), (text("It is.", 1), "final_answer")]
+    events, stream = write([*said], DONE, metadata={"commentary": "messages"})
+    output = events[-1]["response"]["output"]
+    assert [item["phase"] for item in output] == ["commentary", "final_answer"]
+    assert [item.id for item in stream.output] == [output[1]["id"]]
+    sent_back = parse_input([msgspec.Raw(json.dumps(item).encode()) for item in output])
+    read = [entry.item for entry in sent_back.items if isinstance(entry, ContextItem)]
+    assert read == [*stream.output], "nor does it where a client sends all of it again"
+
+
+def test_json_is_the_only_message_even_where_commentary_comes_as_messages() -> None:
+    fields: Any = {
+        "metadata": {"commentary": "messages"},
+        "text": {"format": {"type": "json_object"}},
+    }
+    said = [(text("{"), "commentary"), (text("{}", 1), "final_answer")]
+    events, _ = write([*said], DONE, **fields)
+    types = [item["type"] for item in events[-1]["response"]["output"]]
+    assert types == ["reasoning", "message"]
 
 
 def test_calls_show_their_namespace() -> None:
@@ -322,11 +345,13 @@ def random_script(chance: random.Random) -> list[tuple[Delta, str | None]]:
 
 
 def expected_output(script: list[tuple[Delta, str | None]]) -> list[Item]:
-    """The script's items, ids left out."""
+    """The script's items that are of the conversation, ids left out."""
     items: list[Item] = []
     for index in sorted({delta.index for delta, _ in script}):
         own = [(delta, phase) for delta, phase in script if delta.index == index]
         first, phase = own[0]
+        if phase == "commentary":
+            continue
         whole = "".join(delta.text for delta, _ in own)
         if first.kind is TEXT:
             items.append(Message("assistant", (TextPart(whole),), phase=phase))
@@ -375,9 +400,10 @@ def test_whatever_is_generated_the_protocol_holds() -> None:
         finish(stream, ending)
         check(heard.events, stream_id)
         assert [without_id(item) for item in stream.output] == expected_output(script)
-        shown = heard.events[-1]["response"]["output"]
-        assert [item.id for item in stream.output] == [item["id"] for item in shown]
-        assert len({item.id for item in stream.output}) == len(shown)
+        shown = [item["id"] for item in heard.events[-1]["response"]["output"]]
+        kept = [item_id for item_id in shown if not item_id.endswith("_aside")]
+        assert [item.id for item in stream.output] == kept
+        assert len(set(shown)) == len(shown)
         assert stream.has_calls == any(delta.kind >= FUNCTION for delta, _ in script)
 
 

@@ -149,14 +149,14 @@ def play_at_random(machine: Machine, chance: random.Random) -> list[Action]:
             return actions
 
 
-def check_forwards(forwards: list[Forward], unphased: int | None = None) -> None:
+def check_forwards(forwards: list[Forward]) -> None:
     """Indexes rise by one from 0; an item has one branch, one own index, kind and phase.
 
-    Messages have a phase, but for those of the branch `unphased`.
+    What one branch says in one phase keeps its order; calls are never commentary.
     """
     expected = -1
     item: tuple[object, ...] | None = None
-    texts: list[str] = []
+    texts: dict[tuple[str, str], list[str]] = {}
     for forward in forwards:
         own = tuple(forward.delta.text.split(";")[0].split(":")[:2])
         assert own[0] == str(forward.branch)
@@ -165,9 +165,9 @@ def check_forwards(forwards: list[Forward], unphased: int | None = None) -> None
             assert forward.delta.index == expected
             item = (*own, forward.delta.kind, forward.phase)
         assert item == (*own, forward.delta.kind, forward.phase)
-        has_phase = forward.delta.kind is TEXT and forward.branch != unphased
-        assert (forward.phase is not None) == has_phase
-        texts += [piece for piece in forward.delta.text.split(";") if piece]
-    for branch in {text.partition(":")[0] for text in texts}:  # each one's words keep their order
-        own_texts = [t for t in texts if t.startswith(branch + ":")]
-        assert own_texts == sorted(own_texts, key=lambda t: [int(n) for n in t.split(":")])
+        assert forward.phase is not None
+        assert forward.phase == A or forward.delta.kind < CALL
+        pieces = [piece for piece in forward.delta.text.split(";") if piece]
+        texts.setdefault((own[0], forward.phase), []).extend(pieces)
+    for said in texts.values():
+        assert said == sorted(said, key=lambda t: [int(n) for n in t.split(":")])

@@ -16,6 +16,7 @@ from backends.delegation import DELEGATE, DELEGATE_TOOL
 from backends.prompt import measure
 from router.strategies.delegate import Delegate
 from router.strategies.part_requests import WholeAnswer
+from router.strategies.prelude import PRELUDE_TOKENS
 from router.strategies.subtasks import Converse, Subtask
 from tests.unit.router.strategies.plays import (
     CALL,
@@ -35,6 +36,7 @@ from tests.unit.router.strategies.plays import (
     play,
 )
 
+LONG = "w" * (PRELUDE_TOKENS + 1)  # a token for each letter
 T, U = '{"task":"t"}', '{"task":"u"}'
 WORKING = '{"status":"running","note":"Say now what needs no waiting for it."}'
 NO_TASK = 'Not begun: "task" must say what to do, in at most 32,768 characters.'
@@ -61,7 +63,22 @@ ROWS: list[Row] = [
     (
         "nothing is handed on: the opening is the answer",
         [(0, delta("a")), (0, delta("{}", 1, CALL)), (0, done(2))],
-        [(0, "a", None), (1, "{}", None), (STOP, 2, 0)],
+        [(0, "a", A), (1, "{}", A), (STOP, 2, 0)],
+    ),
+    (
+        "words of some length are an answer, whatever comes behind them",
+        [(0, delta(LONG)), (0, delta("a")), (0, handing(T, 1)), (0, done(2))],
+        [
+            (0, f"{LONG}", A),
+            (0, "a", A),
+            ("begin", SUB, Subtask("t")),
+            beside((1, T, WORKING), said=f"{LONG}a"),
+        ],
+    ),
+    (
+        "an opening that breaks off before its words are known for an answer was not heard",
+        [(0, delta("a")), (0, failed("fast")), (1, delta("x")), (1, done(1))],
+        [("begin", 1, WholeAnswer()), (0, "x", A), (STOP, 2, 1)],
     ),
     (
         "the fast answer goes on beside the sub-task, which waits; then it closes",
@@ -80,7 +97,7 @@ ROWS: list[Row] = [
             (LAST, done(1)),
         ],
         [
-            (0, "a", None),
+            (0, "a", C),
             ("begin", SUB, Subtask("t")),
             beside((1, T, WORKING), said="a"),
             (1, "b", C),
@@ -94,7 +111,7 @@ ROWS: list[Row] = [
     (
         "a sub-task begins when its call is complete, not when the round is",
         [(0, handing(T, 0)), (0, handing(U, 1)), (0, delta("a", 2))],
-        [("begin", 1, Subtask("t")), ("begin", 2, Subtask("u")), (0, "a", None)],
+        [("begin", 1, Subtask("t")), ("begin", 2, Subtask("u")), (0, "a", C)],
     ),
     (
         "no more of them than allowed, and none without a task",
@@ -183,7 +200,7 @@ ROWS: list[Row] = [
     (
         "it fails in the middle: sub-tasks end with it",
         [(0, delta("a")), (0, handing(T, 1)), (0, delta("b", 2)), (0, failed("fast"))],
-        [(0, "a", None), ("begin", 1, Subtask("t")), (1, "b", None), ("cancel", 1), (ERROR, 1, 1)],
+        [(0, "a", C), ("begin", 1, Subtask("t")), (1, "b", C), ("cancel", 1), (ERROR, 1, 1)],
     ),
     (
         "it fails unheard at the close: what came of the sub-task stands",
@@ -200,6 +217,7 @@ ROWS: list[Row] = [
             beside((0, T, WORKING)),
             (0, "x", C),
             closing((0, T, "x")),
+            (1, "x", A),
             (STOP, 4, 2),
         ],
     ),
@@ -212,7 +230,7 @@ ROWS: list[Row] = [
             (1, delta("x")),
             (1, done(1)),
         ],
-        [("begin", 1, Subtask("t")), (0, "{}", None), (1, "x", C), (STOP, 3, 0)],
+        [("begin", 1, Subtask("t")), (0, "{}", A), (1, "x", C), (STOP, 3, 0)],
     ),
     (
         "both fail",
@@ -288,6 +306,6 @@ def test_a_tool_of_the_clients_with_the_same_name_is_the_clients() -> None:
     events: list[Event] = [(0, handing('{"task":"Prove it."}')), (0, done(1))]
     assert in_short(play(machine, events)) == [
         ("begin", 0, WholeAnswer()),
-        (0, '{"task":"Prove it."}', None),
+        (0, '{"task":"Prove it."}', A),
         (STOP, 1, 0),
     ]

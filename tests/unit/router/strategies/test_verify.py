@@ -134,7 +134,7 @@ def test_the_clients_pattern_decides_what_may_go_out() -> None:
 @pytest.mark.parametrize(
     ("second", "expected"),
     [
-        ('{"a":1}', [(0, '{"a": 1}', None), (STOP, 2, 0)]),
+        ('{"a":1}', [(0, '{"a": 1}', A), (STOP, 2, 0)]),
         ('{"a":2}', [("begin", 3, WholeAnswer())]),
     ],
 )
