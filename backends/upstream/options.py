@@ -42,7 +42,9 @@ class UpstreamOptions(BackendOptions, frozen=True, kw_only=True, forbid_unknown_
     seals_reasoning: bool = False  # it returns encrypted reasoning and wants it back (Responses)
     custom_tools: Literal["function", "native"] = "function"  # native: Responses only
     max_tokens_field: Literal["max_completion_tokens", "max_tokens"] = "max_completion_tokens"
-    developer_role: Literal["system", "developer"] = "system"  # in chat messages
+    # In chat messages. "user": a template that takes a system message only at the beginning gets
+    # later ones as the user's, marked as Claude Code does where it is refused.
+    developer_role: Literal["system", "developer", "user"] = "system"
     takes_min_tokens: bool = False  # it takes `min_tokens` and `ignore_eos`, as vLLM and SGLang
     # How it goes on with an answer that another engine began; "none": it cannot. "last_message": by
     # an assistant's message at the end (llama.cpp, OpenRouter, Anthropic's compatible endpoint);

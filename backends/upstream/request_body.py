@@ -238,6 +238,8 @@ def _chat_messages(
         if isinstance(item, Compaction):
             item = compaction_message(item) or item
         match item:
+            case Message(role, content) if developer_role == "user" and role in _NOT_SAID:
+                _append_reminder(messages, parts_text(content))
             case Message(role, content):
                 role_there = developer_role if role == "developer" else role
                 messages.append({"role": role_there, "content": _chat_content(content)})
@@ -254,6 +256,27 @@ def _chat_messages(
             case Reasoning() | Compaction():
                 pass  # encrypted: only the server that wrote it can read it
     return messages
+
+
+_NOT_SAID = ("system", "developer")  # roles of what neither side of the conversation said
+_REMINDER = "<system-reminder>"
+
+
+def _append_reminder(messages: list[dict[str, Any]], text: str) -> None:
+    """Appends what neither side said, for a template with one system message, at the beginning."""
+    if not messages:
+        messages.append({"role": "system", "content": text})
+        return
+    if messages[-1]["role"] == "system":
+        messages[-1]["content"] += f"\n\n{text}"
+        return
+    marked = text if text.startswith(_REMINDER) else f"{_REMINDER}\n{text}\n</system-reminder>"
+    if messages[-1]["role"] != "user":
+        messages.append({"role": "user", "content": marked})
+    elif isinstance(messages[-1]["content"], str):
+        messages[-1]["content"] += f"\n\n{marked}"
+    else:
+        messages[-1]["content"].append({"type": "text", "text": marked})
 
 
 def _chat_content(parts: tuple[Part, ...]) -> str | list[dict[str, Any]]:

@@ -16,7 +16,7 @@ from gateway.wire.errors import ProtocolError, too_large
 
 ANY_ORIGIN = "*"
 _EXPOSED = (
-    "x-request-id, retry-after, retry-after-ms, x-lanewise-route, x-lanewise-policy, "
+    "x-request-id, request-id, retry-after, retry-after-ms, x-lanewise-route, x-lanewise-policy, "
     "x-lanewise-ratelimit-mode, ratelimit, ratelimit-policy, x-ratelimit-limit-requests, "
     "x-ratelimit-limit-tokens, x-ratelimit-remaining-requests, x-ratelimit-remaining-tokens, "
     "x-ratelimit-reset-requests, x-ratelimit-reset-tokens, openai-processing-ms"

@@ -292,7 +292,7 @@ def _not_served(method: str, path: str) -> str:
         f"{each} {known}"
         for known, methods in served_methods().items()
         for each in sorted(methods)
-        if known.startswith("/v1/") and "{" not in known
+        if known.startswith("/v1/") and not known.startswith("/v1/v1/") and "{" not in known
     ]
     return f"{method} {path[:200]} is not served here. Served are: {', '.join(served)}."
 

@@ -360,6 +360,31 @@ def test_a_server_gets_the_dialect_it_speaks() -> None:
     }
 
 
+def test_a_template_with_one_system_message_gets_one() -> None:
+    def said(role: Any, text: str) -> Message:
+        return Message(role, (TextPart(text),))
+
+    request = make_request(
+        said("developer", "Be brief."),
+        said("system", "Use tabs."),
+        said("user", "Hi."),
+        said("developer", "It rains."),
+        said("assistant", "Yes?"),
+        said("developer", "<system-reminder>Now.</system-reminder>"),
+        instructions="You are.",
+    )
+    messages = request_body(request, make_options(developer_role="user"))["messages"]
+    assert messages == [
+        {"role": "system", "content": "You are.\n\nBe brief.\n\nUse tabs."},
+        {
+            "role": "user",
+            "content": "Hi.\n\n<system-reminder>\nIt rains.\n</system-reminder>",
+        },
+        {"role": "assistant", "content": "Yes?"},
+        {"role": "user", "content": "<system-reminder>Now.</system-reminder>"},
+    ]
+
+
 @pytest.mark.parametrize("protocol", ["chat", "responses", "responses-ws"])
 def test_cache_keys_are_of_a_tenant_and_fit_where_the_clients_did_not(protocol: str) -> None:
     options = make_options(protocol, cache_salt=True)
