@@ -8,6 +8,7 @@ from gateway.config.sections import ConfigError
 from router.classify.weights_file import WEIGHTS_PATH, WeightsError, load_model
 from router.policy.policy import DEFAULT_POLICY
 from router.record.batch import Desk
+from router.record.economy_report import PRICE_RATIO, economy_report
 from router.record.labelled import RecordError, read_records
 from router.record.report import judge, report, stability_report
 
@@ -28,9 +29,18 @@ def _eval(arguments: argparse.Namespace) -> int:
         f"{made.num_records:,} records; judged on {len(records):,}\n"
     )
     desk = Desk(policy=DEFAULT_POLICY, model=model)
-    print("\n".join(report([judge(record, desk) for record in records])))
+    judged = [judge(record, desk) for record in records]
+    print("\n".join(report(judged)))
+    print("\n".join(economy_report(judged, desk.own_policy, arguments.price_ratio)))
     print("\n".join(stability_report(records, desk)))
     return 0
+
+
+def _share(text: str) -> float:
+    value = float(text)
+    if not 0 <= value < 1:
+        raise ValueError(text)
+    return value
 
 
 COMMAND = Command(
@@ -50,6 +60,13 @@ COMMAND = Command(
             type=Path,
             default=WEIGHTS_PATH,
             help="another classifier's weights (default: the installed ones)",
+        ),
+        argument(
+            "--price-ratio",
+            metavar="SHARE",
+            type=_share,
+            default=PRICE_RATIO,
+            help=f"what a fast answer costs of a deep one, 0 to 1 (default: {PRICE_RATIO:g})",
         ),
     ),
     run=_eval,

@@ -11,7 +11,7 @@ def log_odds(probability: float, margin: float) -> float:
 
 def probability(log_odds: float) -> float:
     """Returns the probability of these log-odds."""
-    return 1 / (1 + math.exp(-log_odds))
+    return 1 / (1 + math.exp(min(700.0, -log_odds)))  # beyond, a float ends
 
 
 def shifted(probability: float, shift: float) -> float:

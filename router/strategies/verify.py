@@ -14,6 +14,7 @@ The first answer runs under the task's reservation, each other under its own. On
 the others have `OTHERS_PATIENCE_US` to do so.
 """
 
+from collections.abc import Iterator
 from typing import Annotated, Literal
 
 import msgspec
@@ -112,11 +113,22 @@ class Verify(Machine):
         self._stage: Literal["answers", "verdict", "deep"] = "answers"
 
     def start(self, now_us: int) -> list[Action]:
+        outcome = self._acceptance.settles(self._all_evidence())
+        if outcome == "doubtful":
+            return self._go_deep()
+        if outcome == "accepted":
+            del self._held[1:]  # one is enough, whatever others would say
         answers = [
             StartBranch(number, FAST, OneOfMany(number), own_reservation=number > 0)
-            for number in range(self._verdict)
+            for number in range(len(self._held))
         ]
         return [*answers, self._next_look(now_us)]
+
+    def _all_evidence(self) -> Iterator[float]:
+        """Yields what checks may say, at the least and at the most, before any answer is there."""
+        agreement = ALL_AGREE if len(self._held) > 1 else 0.0
+        verdicts = VERDICTS.values() if self._options.asks_verdict else (0.0,)
+        return (sign * agreement + verdict for sign in (-1, 1) for verdict in verdicts)
 
     def on_time(self, now_us: int, waiting: frozenset[int] = NOBODY) -> list[Action]:
         if self._ended or self._stage == "deep":
@@ -156,7 +168,7 @@ class Verify(Machine):
         return self._weigh(now_us)
 
     def _running(self) -> list[int]:
-        return [number for number in range(self._verdict) if not self._is_over(number)]
+        return [number for number in range(len(self._held)) if not self._is_over(number)]
 
     def _weigh(self, now_us: int) -> list[Action]:
         """Decides as soon as no answer that is still to come can change what is decided."""
@@ -218,6 +230,8 @@ class Verify(Machine):
         """Says what the checks found, once something is decided."""
         if self._stage == "answers" and not self._ended:
             return ""
+        if self._best == _NONE and not self._finishes:
+            return "No check of a fast answer could have accepted it, so it went to deep."
         if self._best == _NONE:
             return f"No fast answer was fit to go out ({self._fault or 'none came'})."
         num_others = max(0, len(self._answers) - 1)

@@ -1,0 +1,150 @@
+"""Compares ways to choose between two engines by cost and quality, on recorded outcomes: pure.
+
+Each record has outcomes of both engines and what a router would say of its prompt. A way to choose
+is a curve of points, one for each threshold. The cost is that of all generations; 0 is the cost of
+asking the fast engine everything, 1 that of the deep one. Quality is the share of the gap between
+the two that is recovered. APGR is the area under that, 0.5 for a random mix.
+
+`verify` is replayed by the functions that decide in production: a tenant's learned gain
+(`router.learn.learning`), the odds of its check (`router.learn.check_odds`) and the acceptance
+(`router.strategies.acceptance`), in five folds, so that no pair is judged by what itself taught.
+Its check is drawn: a normal score whose mean depends on whether the fast answer is right.
+"""
+
+from collections.abc import Sequence
+from statistics import NormalDist
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from backends.contract import BackendGroup
+from router.learn.check_odds import fit_odds
+from router.learn.learning import GainLearner, Observation
+from router.strategies.acceptance import Acceptance, CheckOdds
+
+Floats = NDArray[np.float64]
+
+SEED = 20_261_122
+CHECK_AUCS = (0.65, 0.75, 0.85)
+NUM_FOLDS = 5
+NUM_RESAMPLES = 200  # for the intervals
+USUAL_TENTHS = (10.0, 90.0)  # percentiles between which a check's evidence usually lies
+# Prices of a deep answer, in right answers, for which `verify` is replayed.
+DEEP_PRICES = tuple(np.linspace(0.01, 0.99, 50).round(4).tolist())
+
+
+class Pair(msgspec.Struct, frozen=True):
+    """Holds one record: how right each engine was (0 to 1), and what is said of its prompt."""
+
+    fast: float
+    deep: float
+    p_gain: float
+    traits: Floats
+    rule_score: float
+    num_chars: int
+
+
+class Ways(msgspec.Struct, frozen=True):
+    """Holds, for each threshold of one way to choose, the cost and the gain of each pair.
+
+    Both have the shape (thresholds, pairs); costs are in deep answers, gains in right answers.
+    """
+
+    costs: Floats
+    gains: Floats
+
+    def points(self, gap: float, price_ratio: float, weights: Floats) -> tuple[Floats, Floats]:
+        """Returns cost and quality at each threshold, from 0 (all fast) to 1 (all deep)."""
+        costs = (self.costs @ weights - price_ratio) / (1 - price_ratio)
+        return costs, self.gains @ weights / gap
+
+    def apgr(self, gap: float, price_ratio: float, weights: Floats) -> float:
+        """Returns the area under quality over cost; dearer points than all deep do not count."""
+        costs, qualities = self.points(gap, price_ratio, weights)
+        kept = (costs >= 0) & (costs <= 1)
+        order = np.argsort(costs[kept], kind="stable")
+        xs = np.concatenate([[0.0], costs[kept][order], [1.0]])
+        ys = np.concatenate([[0.0], qualities[kept][order], [1.0]])
+        return float(np.sum((ys[1:] + ys[:-1]) / 2 * np.diff(xs)))
+
+
+class ResampledFigure(msgspec.Struct, frozen=True):
+    """Holds a figure with its 95 % interval over resampled records."""
+
+    value: float
+    low: float
+    high: float
+
+
+def by_score(pairs: Sequence[Pair], scores: Sequence[float], price_ratio: float) -> Ways:
+    """Sends the highest scores to the deep engine; equal ones share their outcomes."""
+    gains = np.array([pair.deep - pair.fast for pair in pairs])
+    found = np.asarray(scores, float)
+    levels = np.unique(np.quantile(found, np.linspace(0, 1, 101)))
+    goes_deep = (found[None, :] >= levels[:, None]).astype(float)
+    return Ways(price_ratio + (1 - price_ratio) * goes_deep, goes_deep * gains)
+
+
+def drawn_evidence(pairs: Sequence[Pair], auc: float, rng: np.random.Generator) -> Floats:
+    """Draws a check of this AUC: how often it scores a right fast answer above a wrong one."""
+    distance = NormalDist().inv_cdf(auc) * np.sqrt(2)
+    right = np.array([pair.fast >= 0.5 for pair in pairs])
+    drawn: Floats = distance * right + rng.standard_normal(len(pairs))
+    return drawn
+
+
+def by_check(pairs: Sequence[Pair], auc: float, price_ratio: float, seed: int = SEED) -> Ways:
+    """Replays `verify` with a check of this AUC and one fast answer, at each of `DEEP_PRICES`."""
+    rng = np.random.default_rng(seed)
+    evidence = drawn_evidence(pairs, auc, rng)
+    folds = rng.permutation(len(pairs)) % NUM_FOLDS
+    shape = len(DEEP_PRICES), len(pairs)
+    costs, goes_deep = np.zeros(shape), np.zeros(shape)
+    for fold in range(NUM_FOLDS):
+        taught = np.flatnonzero(folds != fold).tolist()
+        p_gains = _learned_gains(pairs, taught)
+        gained = [pairs[at].deep > pairs[at].fast for at in taught]
+        odds = fit_odds(p_gains[taught], evidence[taught], gained)
+        usual = tuple(np.percentile(evidence[taught], USUAL_TENTHS).tolist()) if taught else (0, 0)
+        for at in np.flatnonzero(folds == fold).tolist():
+            for row, price in enumerate(DEEP_PRICES):
+                chosen = _chosen(float(p_gains[at]), price, odds, usual, float(evidence[at]))
+                costs[row, at] = price_ratio * chosen[0] + chosen[1]
+                goes_deep[row, at] = chosen[1]
+    return Ways(costs, goes_deep * np.array([pair.deep - pair.fast for pair in pairs]))
+
+
+def _chosen(
+    p_gain: float, price: float, odds: CheckOdds, usual: tuple[float, ...], evidence: float
+) -> tuple[bool, bool]:
+    """Returns whether the fast engine is asked, and whether the deep one."""
+    acceptance = Acceptance(p_gain=p_gain, deep_price=price, odds=odds)
+    if acceptance.settles(usual) == "doubtful":
+        return False, True
+    return True, not acceptance.accepts(evidence)
+
+
+def _learned_gains(pairs: Sequence[Pair], taught: Sequence[int]) -> Floats:
+    learner = GainLearner()
+    for at in taught:
+        success: dict[BackendGroup, float] = {"fast": pairs[at].fast, "deep": pairs[at].deep}
+        learner.observe(Observation(pairs[at].traits, pairs[at].p_gain, success))
+    gains = [pair.p_gain + learner.correction(pair.traits) for pair in pairs]
+    return np.array(gains)
+
+
+def apgr_of(ways: Ways, pairs: Sequence[Pair], price_ratio: float) -> ResampledFigure:
+    """Returns the APGR with its interval."""
+    gains = np.array([pair.deep - pair.fast for pair in pairs])
+    num_pairs = len(pairs)
+    rng = np.random.default_rng(SEED)
+    even = np.full(num_pairs, 1 / num_pairs)
+    found = []
+    for _ in range(NUM_RESAMPLES):
+        weights = rng.multinomial(num_pairs, even) / num_pairs
+        gap = float(gains @ weights)
+        if gap > 0:
+            found.append(ways.apgr(gap, price_ratio, weights))
+    low, high = np.percentile(found, [2.5, 97.5]).tolist() if found else (0.0, 0.0)
+    return ResampledFigure(ways.apgr(float(gains.mean()), price_ratio, even), low, high)
