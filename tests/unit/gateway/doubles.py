@@ -138,6 +138,7 @@ class RecordingBackend:
             group=group,
             window_tokens=window_tokens,
             max_output_tokens=8_192,
+            takes_predictions=True,
         )
         self._used = used
         self.refusing = refusing

@@ -18,8 +18,8 @@ class Running:
         limits: dict[BackendGroup, GroupLimits] = {"fast": fast, "deep": MANY}
         self.world = World([], [], tenant=Tenant(id="acme", tier="default", limits=limits))
         metadata |= {"route": "parallel", "strategy": strategy}
-        job = self.world.job(metadata=metadata, max_output_tokens=100)
-        self.pump = asyncio.create_task(handle_task(self.world.gw, job))
+        self.job = self.world.job(metadata=metadata, max_output_tokens=100)
+        self.pump = asyncio.create_task(handle_task(self.world.gw, self.job))
 
     async def fast(self, number: int = 0) -> RecordingGeneration:
         await until(lambda: len(self.world.fast.generations) > number)
