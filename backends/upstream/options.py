@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 from msgspec import Meta, field
 
 from backends.contract import BackendGroup, BackendOptions
+from backends.upstream.chat_roles import SystemMessages
 
 Protocol = Literal["responses-ws", "responses", "chat"]
 Seconds = Annotated[float, Meta(gt=0, le=86_400)]
@@ -52,6 +53,7 @@ class UpstreamOptions(BackendOptions, frozen=True, kw_only=True, forbid_unknown_
     # `prefix: true` (DeepSeek's /beta, Mistral). Chat completions only; read 2026-11.
     prefill: Literal["none", "last_message", "continue_final_message", "prefix"] = "none"
     echoes_prefill: bool = False  # its answer begins with these words once more, as Mistral's
+    system_messages: SystemMessages = "anywhere"  # first: its chat template takes no later ones
     cache_salt: bool = False  # it takes this field, as vLLM: tenants share no cached prefixes there
     omit: tuple[str, ...] = ()  # fields of the body that the server refuses
     extra_body: dict[str, Any] = field(default_factory=dict)  # further fields that it needs

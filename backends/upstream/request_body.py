@@ -31,6 +31,7 @@ from backends.contract import (
     Tool,
 )
 from backends.prompt import compaction_message, parts_text
+from backends.upstream.chat_roles import in_turns
 from backends.upstream.options import UpstreamOptions
 from backends.upstream.sealed_reasoning import unwrap
 
@@ -164,7 +165,10 @@ def _responses_tool(tool: Tool, native: bool) -> dict[str, Any]:
 def _chat_body(request: GenerateRequest, options: UpstreamOptions) -> dict[str, Any]:
     body: dict[str, Any] = {
         "model": options.upstream_model,
-        "messages": _chat_messages(request.instructions, request.items, options.developer_role),
+        "messages": in_turns(
+            _chat_messages(request.instructions, request.items, options.developer_role),
+            options.system_messages,
+        ),
         "stream": True,
         "stream_options": {"include_usage": True},
         options.max_tokens_field: request.max_output_tokens,
