@@ -101,7 +101,6 @@ class MessageStream(ResponseWriter):
         self._block: _Block | None = None
         self._blocks: list[_Block] = []  # done ones
         self._pending: list[str] = []
-        self._comments: list[str] = []
         self._last: dict[str, Any] = {}  # the fields of `message_delta`
         self.fault: ProtocolError | None = None  # why there is no whole message
 
@@ -117,11 +116,8 @@ class MessageStream(ResponseWriter):
     def push(self, delta: Delta, phase: str | None) -> None:
         """Sends the first piece of a block at once, and buffers later ones."""
         kind = _block_kind(delta, phase)
-        if kind == "thinking":
-            if delta.kind is DeltaKind.TEXT:
-                self._comments.append(delta.text)
-            if not self._wants_thinking:
-                return
+        if kind == "thinking" and not self._wants_thinking:
+            return
         block = self._block
         if block is None or block.source != delta.index or block.kind != kind:
             self.end_item()
@@ -173,13 +169,8 @@ class MessageStream(ResponseWriter):
         self._event(b"ping", b"")
 
     def close_items(self, ending: Ending) -> None:
-        """Ends the open block; commentary without an answer becomes the answer."""
+        """Ends the open block."""
         self.end_item()
-        is_answered = any(block.kind != "thinking" for block in self._blocks)
-        if ending.status == "completed" and self._comments and not is_answered:
-            text = "".join(self._comments)
-            self.push(Delta(-1, DeltaKind.TEXT, text, 0, 0), "final_answer")
-            self.end_item()
 
     def answered_by(self, model: str) -> None:
         """Does nothing: the message has the model that was asked for."""
@@ -199,7 +190,13 @@ class MessageStream(ResponseWriter):
             delta |= {"stop_reason": "stop_sequence", "stop_sequence": ending.stop_sequence}
         if reason == "refusal":
             delta["stop_details"] = _REFUSED
-        usage = self._whole_usage(ending, routing)
+        used = ending.usage  # of the conversation: clients read from it how full their context is
+        usage = _usage(
+            used.num_input_tokens or self._num_prompt_tokens,
+            used.num_cached_tokens,
+            used.num_output_tokens,
+            used.num_reasoning_tokens,
+        )
         self._last = {"delta": delta, "usage": usage}
         content = [block.whole("".join(block.pieces)) for block in self._blocks]
         self.body = _encode(self._message(content, delta, usage))
@@ -218,20 +215,6 @@ class MessageStream(ResponseWriter):
     def output(self) -> tuple[Item, ...]:
         """Returns the output items as the client's next request will bring them."""
         return tuple(filter(None, (block.item() for block in self._blocks)))
-
-    def _whole_usage(self, ending: Ending, routing: Routing | None) -> dict[str, Any]:
-        """Makes the usage of the conversation: clients read from it how full their context is.
-
-        Where several generations worked on it, theirs together would be several conversations.
-        """
-        used = ending.usage
-        num_thought = used.num_reasoning_tokens
-        if routing is None or routing.strategy is None:
-            num_input = used.num_input_tokens or self._num_prompt_tokens
-            return _usage(num_input, used.num_cached_tokens, used.num_output_tokens, num_thought)
-        num_input = self._num_prompt_tokens
-        num_output = max(0, routing.context.used_tokens - num_input)
-        return _usage(num_input, min(used.num_cached_tokens, num_input), num_output, num_thought)
 
     def _message(
         self, content: list[dict[str, Any]], ended: dict[str, Any], usage: dict[str, Any]

@@ -112,7 +112,7 @@ ANSWERS: list[tuple[list[tuple[Delta, str | None]], dict[str, Any], list[dict[st
     ([SEALED, ANSWER], ADAPTIVE, [SHOWN | {"thinking": ""}, TEXT], "end_turn"),
     ([COMMENT, ANSWER], ADAPTIVE, [SHOWN | {"thinking": "So far."}, TEXT], "end_turn"),
     ([COMMENT, ANSWER], {}, [TEXT], "end_turn"),
-    ([COMMENT], {}, [{"type": "text", "text": "So far."}], "end_turn"),
+    ([COMMENT], {}, [], "end_turn"),
     ([CALL], {}, [USE], "tool_use"),
     (
         [ANSWER, (call("", 3), None), (call('{"b":2}', 4, call_id="functions.g:1"), None)],
