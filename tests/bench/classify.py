@@ -34,19 +34,28 @@ from tests.bench import rows as shape
 
 SEED = 7
 CHARS_PER_TOKEN = 4
-SIZES_TOKENS = (12, 50, 200, 1_000, 10_000, 160_000)
+SIZES_TOKENS = (12, 50, 200, 1_000, 10_000, 160_000, 4_194_304)  # the last: 16 MiB
 NUM_TEXTS, NUM_LONG_TEXTS, NUM_ROUNDS = 1_000, 200, 5
-LONG_TOKENS = 100_000
+LONG_TOKENS, HUGE_TOKENS = 100_000, 1_000_000
+NUM_HUGE_TEXTS = 5
 MIN_WHOLE = 100  # real prompts of a size, else cuts are taken
 MAX_BASELINE_CHARS = 4_000_000  # that the baseline reads in a round
 
 _WORDS = re.compile(r"[^\W_]+")
 
 
+def num_texts(num_tokens: int) -> int:
+    """How many texts of a size: fewer of those that fill the memory."""
+    if num_tokens < LONG_TOKENS:
+        return NUM_TEXTS
+    return NUM_LONG_TEXTS if num_tokens < HUGE_TOKENS else NUM_HUGE_TEXTS
+
+
 def made_texts(num_chars: int, num: int, rng: random.Random) -> list[str]:
     words = [word.decode() for word in MODEL.vocabulary if isinstance(word, bytes)]
     words += ["".join(rng.choices("abcdefghijklmnopqrstuvwxyz", k=7)) for _ in range(len(words))]
     pool = " ".join(rng.choices(words, k=500_000))
+    pool *= 1 + 2 * num_chars // len(pool)
     starts = [rng.randrange(len(pool) - num_chars) for _ in range(num)]
     return [pool[start : start + num_chars] for start in starts]
 
@@ -97,7 +106,7 @@ def best_us(
     subjects: Mapping[str, Callable[[str], object]], texts: Sequence[str]
 ) -> dict[str, list[float]]:
     """For each subject the best time of each text, in order of size."""
-    num_of_baseline = min(len(texts), MAX_BASELINE_CHARS // len(texts[0]))
+    num_of_baseline = max(1, min(len(texts), MAX_BASELINE_CHARS // len(texts[0])))
     best: dict[str, list[float]] = {name: [float("inf")] * len(texts) for name in subjects}
     del best["dictionary"][num_of_baseline:]
     for _ in range(NUM_ROUNDS):
@@ -140,7 +149,7 @@ def main() -> None:
         print(f"{'':>15}" + f"  {'p50':>6}  {'p99':>6}" * 3 + "     p50")
     for num_tokens in SIZES_TOKENS:
         num_chars = num_tokens * CHARS_PER_TOKEN
-        num = min(arguments.texts, NUM_TEXTS if num_tokens < LONG_TOKENS else NUM_LONG_TEXTS)
+        num = min(arguments.texts, num_texts(num_tokens))
         if arguments.data:
             texts = real_texts(arguments.data, num_chars, num, rng)
         else:

@@ -106,6 +106,9 @@ def test_fast_answers_that_agree_go_out_without_a_deep_answer(client: OpenAI) ->
     assert routing["why"].endswith("so it was accepted.")
     rows = routing["generations"]
     assert [row["part"] for row in rows if row["backend"] == "wafer"] == ["answer"] * 3
+    fast = [row["output_tokens"] for row in rows if row["backend"] == "wafer"]
+    assert response.usage.output_tokens == fast[0], "the conversation's is one answer's"
+    assert routing["usage"]["wafer"]["output_tokens"] == sum(fast), "the bill is all of them"
     deep = [row for row in rows if row["backend"] != "wafer"]
     assert all(row["part"] == "verdict" and row["output_tokens"] <= 3 for row in deep)
 
