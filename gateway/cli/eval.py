@@ -37,9 +37,12 @@ def _eval(arguments: argparse.Namespace) -> int:
 
 
 def _share(text: str) -> float:
-    value = float(text)
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
     if not 0 <= value < 1:
-        raise ValueError(text)
+        raise argparse.ArgumentTypeError(f"expected a number from 0 to below 1, got {text!r}")
     return value
 
 
@@ -66,7 +69,7 @@ COMMAND = Command(
             metavar="SHARE",
             type=_share,
             default=PRICE_RATIO,
-            help=f"what a fast answer costs of a deep one, 0 to 1 (default: {PRICE_RATIO:g})",
+            help=f"what a fast answer costs of a deep one, from 0 to below 1 (default: {PRICE_RATIO:g})",
         ),
     ),
     run=_eval,

@@ -77,6 +77,36 @@ def test_curves_stand_beside_random_and_published_routers(
     assert row.split()[-1] == "0.500"
 
 
+def test_cost_stands_against_quality(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    records: list[dict[str, object]] = [
+        {
+            "source": "own",
+            "text": f"question {number}",
+            "labels": {"small_ok": number % 2, "large_ok": int(number % 4 > 0)},
+        }
+        for number in range(120)
+    ]
+    data = write(tmp_path / "a.jsonl", *records)
+    assert main(["eval", "--data", data, "--price-ratio", "0.2"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    header = next(line for line in lines if line.startswith("  source") and "verify 0.75" in line)
+    assert "LiteLLM's rules" in header
+    assert "oracle" in header
+    row = next(line for line in lines if line.startswith("  own") and "-" in line)
+    assert row.split()[1:4] == ["120", "0.500", "0.750"]
+    assert any(line.split()[:3] == ["all", "fast", "0.20"] for line in lines)
+
+
+@pytest.mark.parametrize("share", ["1", "-0.1", "nan", "much"])
+def test_a_price_ratio_is_a_share(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], share: str
+) -> None:
+    data = write(tmp_path / "a.jsonl", {"text": "a"})
+    with pytest.raises(SystemExit):
+        main(["eval", "--data", data, f"--price-ratio={share}"])
+    assert "expected a number from 0 to below 1" in capsys.readouterr().err
+
+
 def test_a_batch_follows_the_configured_policy(
     tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
