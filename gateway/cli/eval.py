@@ -69,7 +69,7 @@ COMMAND = Command(
             metavar="SHARE",
             type=_share,
             default=PRICE_RATIO,
-            help=f"what a fast answer costs of a deep one, from 0 to below 1 (default: {PRICE_RATIO:g})",
+            help=f"a fast answer's price over a deep one's, below 1 (default: {PRICE_RATIO:g})",
         ),
     ),
     run=_eval,
