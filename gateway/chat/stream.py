@@ -98,6 +98,7 @@ class ChatStream(ResponseWriter):
                 self.flush()
                 self._is_comment = is_comment
             said = self._comments if is_comment else self._texts
+            self.words_at_us = self.words_at_us or delta.at_us
             new_paragraph = delta.index != self._source and bool(said)
             self._source = delta.index
             self._pending.append("\n\n" + delta.text if new_paragraph else delta.text)

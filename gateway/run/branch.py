@@ -53,6 +53,7 @@ class Branch:
     cancelled: bool = False
     failed: bool = False
     gives_way: bool = False  # cancelled by its strategy, not from outside
+    gave_way_us: int = 0  # then
     said: list[Delta] = field(default_factory=list)  # unless its deltas go straight to the client
     # Of an answer that broke off elsewhere:
     last_before: Delta | None = None

@@ -6,7 +6,7 @@ This is an edge.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -15,6 +15,7 @@ from backends.contract import (
     BackendError,
     ContextItem,
     Delta,
+    DeltaKind,
     Finish,
     FinishReason,
     GenerateRequest,
@@ -32,7 +33,7 @@ from gateway.wire.routing import RoutedDelegation
 from router.decide.decision import RankedRoute
 from router.strategies.actions import Action, CancelBranch, EndRun, Forward, StartBranch, WakeAt
 from router.strategies.delegate import Delegate
-from router.strategies.machine import PATIENCE_US, Machine
+from router.strategies.machine import Machine
 from router.strategies.single import Single
 from router.strategies.subtasks import Delegation
 
@@ -214,6 +215,17 @@ class Run:
             if not self.ended.done():
                 self.shown.end_item_of(branch)  # others go on
 
+    def first_words(self) -> Iterator[tuple[str, int]]:
+        """Yields how long each backend took to its first words, or was waited for in vain."""
+        for branch in self.branches.all():
+            if self._machine.transparent:
+                at_us = self._writer.words_at_us
+            else:
+                words = (each.at_us for each in branch.said if each.kind is not DeltaKind.REASONING)
+                at_us = next(words, branch.gave_way_us)
+            if at_us and not branch.num_continuations:
+                yield branch.backend, max(0, at_us - branch.started_us)
+
     def _said(self, branch: Branch) -> Said:
         return said_by(branch, self._writer if self._machine.transparent else None)
 
@@ -294,9 +306,12 @@ class Run:
         try:
             message = f"silent amid its words for {silent_us / 1e6:.1f} s"
             error = BackendError(branch.backend, "server_error", message, retryable=True)
-            gone_on = self._go_on(branch, error, "stalled")
-            self._release_if_over()
-            return gone_on
+            if self._go_on(branch, error, "stalled"):
+                self._release_if_over()
+                return True
+            actions = self._machine.on_stall(branch.number)
+            self._act(actions)
+            return bool(actions)
         except Exception as fault:
             self.break_off(fault)
             return True
@@ -361,13 +376,14 @@ class Run:
     def _cancel(self, branch: Branch, *, is_silent: bool) -> None:
         if is_silent:
             branch.failed = True
-            begun_us = self._clock_us() - branch.started_us
-            silent_us = PATIENCE_US if branch.times else begun_us
+            heard_us = branch.times.last.at_us if branch.times else branch.started_us
+            silent_us = max(0, self._clock_us() - heard_us)
             message = f"silent for {silent_us / 1e6:.0f} s, so the answer goes on without it"
             error = BackendError(branch.backend, "server_error", message, retryable=True)
             self._silences += (error,)
         else:
             branch.gives_way = True
+            branch.gave_way_us = self._clock_us()
         branch.cancel()
         self._one_over = True
         if not self.ended.done():

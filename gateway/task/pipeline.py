@@ -92,7 +92,8 @@ async def handle_task(gw: Gateway, job: Job) -> Ended | None:
 
 def _running_task(gw: Gateway, job: Job, admitted: AdmittedTask) -> RunningTask:
     """Makes the run and reservation of a task; nothing starts yet."""
-    task, plan, chosen = admitted.loaded.task, admitted.loaded.plan, admitted.chosen
+    task, plan = admitted.loaded.task, admitted.loaded.plan
+    chosen = admitted.chosen.tuned(gw.experience.backend_speeds.late_words_us)
     side_reservations = SideReservations(gw, job, task)
     summary = SummaryRun(gw, chosen, job.parsed, plan) if plan is not None else None
     expected = admitted.decision.task_class.expected_output_tokens
@@ -223,6 +224,8 @@ def _finish(
     ending = ending_of(outcome, job, running.answer_usage())
     for name, ttft_us, tpot_us in run.branches.timings():
         gw.experience.backend_speeds.note(name, ttft_us, tpot_us)
+    for name, first_words_us in run.first_words():
+        gw.experience.backend_speeds.note_words(name, first_words_us)
     for error in outcome.errors:
         gw.metrics.failed(error)
     job.writer.close_items(ending)

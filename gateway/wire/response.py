@@ -82,6 +82,7 @@ class ResponseWriter(Protocol):
     num_events: int = 0  # that were sent
     body: bytes = b""  # the whole object as JSON, as last sent
     source: DeltaSource | None = None  # while it runs
+    words_at_us: int = 0  # its engine's time of the first word; 0: none yet
     _on_dirty: "Callable[[ResponseWriter], None] | None"  # called when there is text to flush
 
     @property
@@ -300,6 +301,8 @@ class ResponseStream(ResponseWriter):
         item = OpenItem(delta.index, kind, item_id, phase, *called, is_aside=is_aside)
         self._item = item
         self.has_calls = self.has_calls or kind >= DeltaKind.FUNCTION_CALL
+        if not self.words_at_us and kind is not DeltaKind.REASONING:
+            self.words_at_us = delta.at_us
         added = b'"output_index":%d,"item":%b' % (index, _encode(item.output("in_progress", None)))
         self._event("response.output_item.added", added)
         position = b'"item_id":"%b","output_index":%d' % (item_id.encode(), index)

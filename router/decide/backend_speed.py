@@ -1,6 +1,8 @@
 """Estimates how long a backend takes for a task, from past tasks and its queue."""
 
+from collections import deque
 from collections.abc import Sequence
+from math import ceil
 
 import msgspec
 
@@ -9,6 +11,8 @@ from backends.contract import BackendGroup, BackendStats
 MIN_SAMPLES = 5  # before a backend's measured speed counts
 RECENT = 0.1  # weight of a new sample in the average
 FORGETTING = 1.003  # growth of the quickest known times per sample
+KEPT_WORDS, MIN_WORDS = 128, 20  # the latest times to first words, and how many count
+LATE = 0.95  # of them come sooner
 NOISE = 1.5  # smaller slowdowns come from prompts' lengths, not from load
 
 
@@ -20,6 +24,7 @@ class BackendSpeed(msgspec.Struct):
     quick_ttft_us: float = 0.0
     quick_tpot_us: float = 0.0
     num_samples: int = 0
+    first_words_us: deque[int] = msgspec.field(default_factory=lambda: deque(maxlen=KEPT_WORDS))
 
     def note(self, ttft_us: float, tpot_us: float) -> None:
         """Counts a finished task's time to first token and mean time per further token."""
@@ -50,6 +55,17 @@ class BackendSpeeds:
     def note(self, backend: str, ttft_us: float, tpot_us: float) -> None:
         """Counts a finished task of a backend."""
         self._speeds.setdefault(backend, BackendSpeed()).note(ttft_us, tpot_us)
+
+    def note_words(self, backend: str, first_words_us: int) -> None:
+        """Counts how long an answer took to its first words, or how long it was waited for."""
+        self._speeds.setdefault(backend, BackendSpeed()).first_words_us.append(first_words_us)
+
+    def late_words_us(self, backend: str) -> float | None:
+        """Returns in which time 95 % of its latest answers had words; None while they are few."""
+        speed = self._speeds.get(backend)
+        if speed is None or len(speed.first_words_us) < MIN_WORDS:
+            return None
+        return sorted(speed.first_words_us)[ceil(LATE * len(speed.first_words_us)) - 1]
 
     def estimate(self, stats: BackendStats, num_output_tokens: int) -> Estimate | None:
         """Estimates the time to a complete answer; None until enough tasks were measured."""

@@ -1,6 +1,7 @@
 """Defines a decision: the ranked routes, and the chosen one or the refusal."""
 
 import enum
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -45,6 +46,14 @@ class RankedRoute(msgspec.Struct, frozen=True, kw_only=True):
     spares: tuple[tuple[str, ...], ...] = ()
     # Of all groups, those that may go on with an answer once it has begun, best of each first.
     stand_ins: tuple[str, ...] = ()
+
+    def tuned(self, first_words_us: Callable[[str], float | None]) -> "RankedRoute":
+        """Returns it with what its strategy measures, by backend, filled in."""
+        tuned = self.record.tuned
+        if tuned is None:
+            return self
+        options = tuned(self.options, lambda index: first_words_us(self.backends[index]))
+        return msgspec.structs.replace(self, options=options)
 
     @property
     def record(self) -> StrategyRecord[Any]:

@@ -29,7 +29,7 @@ from backends.contract import (
 )
 from router.strategies.actions import DEEP, FAST, Action, Phase, StartBranch
 from router.strategies.items import text_of
-from router.strategies.machine import NOBODY, Machine
+from router.strategies.machine import NOBODY, PATIENCE_US, WAITED_FOR_US, Machine
 from router.strategies.part_requests import ADDED_TOKENS, TaskPart, behind, in_words
 from router.strategies.record import StrategyOptions, StrategyRecord, Usages, at_most, reading
 
@@ -92,14 +92,15 @@ class Breadth(Machine):
             StartBranch(number, FAST, Vary(number), own_reservation=number > 0)
             for number in range(self._judge)
         ]
-        return [*variations, self._next_look(now_us)]
+        self._hear(now_us)
+        return [*variations, self._next_look()]
 
     def _take_delta(self, branch: int, delta: Delta) -> list[Action]:
         if branch == self._judge:
             return [self._items.forward(branch, delta, "final_answer")]
         if delta.kind >= DeltaKind.FUNCTION_CALL:
             return []
-        self._was_heard = True
+        self._hear(delta.at_us)
         self._said[branch].append(delta)
         if self._speaker is None:
             self._speaker = branch
@@ -117,15 +118,17 @@ class Breadth(Machine):
         elif self._speaker != branch and self._said[branch]:
             self._ready.append(branch)
         actions = self._next_speaker() if self._speaker in (None, branch) else []
-        all_over = all(self._is_over(number) for number in range(self._judge))
-        return actions + self._conclude() if all_over else actions
+        if all(self._is_over(number) for number in range(self._judge)):
+            return actions + self._conclude()
+        return [*actions, self._next_look()]
 
     def on_time(self, now_us: int, waiting: frozenset[int] = NOBODY) -> list[Action]:
         running = [number for number in range(self._judge) if not self._is_over(number)]
         if not running:
             return []
         silent: list[int] = []
-        if self._is_silent():
+        is_silent = self._is_silent(now_us)
+        if is_silent:
             # None of them has said anything for so long, which those that had to wait could not.
             silent = [number for number in running if number not in waiting | self._waited]
         self._waited = waiting
@@ -137,7 +140,13 @@ class Breadth(Machine):
                 self._said[number].clear()
         if len(silent) == len(running):  # those that ended are what there is
             return actions + self._conclude()
-        return [*actions, self._next_look(now_us)]
+        if is_silent:
+            self._hear(now_us)  # those that are left have only begun
+        return [*actions, self._next_look()]
+
+    def _patience_us(self) -> int:
+        is_waited_for = self._judged and any(self._answer(number) for number in range(self._judge))
+        return WAITED_FOR_US if is_waited_for else PATIENCE_US
 
     def may_start(self, backend_index: int) -> bool:
         return backend_index == DEEP and self._judged and not self._concluded

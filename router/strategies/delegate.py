@@ -42,7 +42,7 @@ from backends.contract import (
 from backends.delegation import DELEGATE_TOOL, RUNNING
 from router.strategies.actions import DEEP, FAST, Action, Phase, StartBranch
 from router.strategies.items import joined, text_of
-from router.strategies.machine import NOBODY, Machine
+from router.strategies.machine import NOBODY, PATIENCE_US, WAITED_FOR_US, Machine
 from router.strategies.part_requests import WholeAnswer
 from router.strategies.prelude import Prelude
 from router.strategies.record import StrategyOptions, StrategyRecord, reading
@@ -81,6 +81,7 @@ class Delegate(Machine):
         self._meanwhile: int | None = None  # the branch of the round beside the sub-tasks
         self._meanwhile_said: list[Delta] = []
         self._fast_speaks = True  # sub-tasks wait
+        self._deep_waits = False  # one has words, or is over
         self._closing: int | None = None  # the branch that gives the final answer
         self._speaker: Delegation | None = None
         self._client_calls = False
@@ -99,7 +100,7 @@ class Delegate(Machine):
         if branch == self._meanwhile:
             if delta.kind >= DeltaKind.FUNCTION_CALL:
                 return []
-            self._was_heard = True
+            self._hear(delta.at_us)
             self._meanwhile_said.append(delta)
             return [self._items.forward(branch, delta, "commentary")]
         if delta.kind >= DeltaKind.FUNCTION_CALL:
@@ -107,7 +108,9 @@ class Delegate(Machine):
         delegation = self._of_branch(branch)
         delegation.said.append((branch, delta))
         if self._fast_speaks:
-            return []
+            is_first = self._meanwhile is not None and not self._deep_waits
+            self._deep_waits = True
+            return [self._next_look()] if is_first else []
         self._speaker = self._speaker or delegation
         return self._show(delegation) if self._speaker is delegation else []
 
@@ -128,9 +131,12 @@ class Delegate(Machine):
     def on_time(self, now_us: int, waiting: frozenset[int] = NOBODY) -> list[Action]:
         if self._ended or self._meanwhile is None or not self._fast_speaks:
             return []
-        if self._is_silent():
+        if self._is_silent(now_us):
             return [self._cancel(self._meanwhile, is_silent=True), *self._fast_silent()]
-        return [self._next_look(now_us)]
+        return [self._next_look()]
+
+    def _patience_us(self) -> int:
+        return WAITED_FOR_US if self._deep_waits else PATIENCE_US
 
     def may_start(self, backend_index: int) -> bool:
         return backend_index == FAST and self._closing is None and not self._ended
@@ -206,7 +212,8 @@ class Delegate(Machine):
             return actions + self._fast_silent()
         self._meanwhile = self._new_branch()
         start = StartBranch(self._meanwhile, FAST, Converse("meanwhile", self._context()))
-        return [*actions, start, self._next_look(now_us)]
+        self._hear(now_us)
+        return [*actions, start, self._next_look()]
 
     def _fast_silent(self) -> list[Action]:
         """Lets sub-tasks speak once the fast engine is silent."""
@@ -214,7 +221,10 @@ class Delegate(Machine):
         return self._next_speaker()
 
     def _delegation_over(self, delegation: Delegation) -> list[Action]:
-        if self._fast_speaks or self._speaker not in (None, delegation):
+        if self._fast_speaks:
+            self._deep_waits = True
+            return [] if self._meanwhile is None else [self._next_look()]
+        if self._speaker not in (None, delegation):
             return []
         return self._next_speaker()
 

@@ -70,6 +70,7 @@ class Drafting(Machine):
         self._draft: list[Delta] = []
         self._due_us = 0  # when the deep engine begins at the latest
         self._has_deep = False
+        self._was_heard = False  # the fast engine
 
     def start(self, now_us: int) -> list[Action]:
         if self._is_predicted:

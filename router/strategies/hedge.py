@@ -1,37 +1,49 @@
-"""`hedge`: the deep engine answers; the fast one joins if the deep one stays silent, or fails.
+"""`hedge`: the deep engine answers; the fast one joins if the deep one has no words yet, or fails.
 
-Then the engine with the first token answers, and the other is cancelled. Most answers never need
-the fast engine, so it is reserved when it joins, and released when it loses. A failure of one
-engine leaves the other.
+Then the engine with the first words wins. What it reasons are no words: the deep engine's reasoning
+is shown as it comes, the fast one's once it has won. The loser goes on unseen until the winner
+leads, and is cancelled then; a winner that breaks off or stalls before, and that no engine goes on
+with, falls back to it. Most answers never need the fast engine, so it is reserved when it joins,
+and released when it loses.
 """
 
+from collections.abc import Callable
+from math import ceil
 from typing import Annotated
 
+import msgspec
 from msgspec import Meta
 
-from backends.contract import Delta, Finish, FinishReason
+from backends.contract import Delta, DeltaKind, Finish, FinishReason
 from router.strategies.actions import DEEP, FAST, Action, StartBranch, WakeAt
 from router.strategies.machine import NOBODY, Machine
 from router.strategies.record import StrategyOptions, StrategyRecord
 
 MAX_HEDGE_MS = 600_000
+DEFAULT_HEDGE_MS = 500  # until the deep engine was measured
+LEAD_TOKENS = 8  # of words, behind the first: ours, a fraction of a second of any engine
 
 
 class HedgeOptions(StrategyOptions, frozen=True, kw_only=True):
-    """Sets how long the deep engine may stay silent before the fast one joins."""
+    """Sets how long the deep engine may have no words before the fast one joins.
 
-    hedge_after_ms: Annotated[int, Meta(ge=0, le=MAX_HEDGE_MS)] = 500
+    None: as long as 95 % of its answers take to their first words.
+    """
+
+    hedge_after_ms: Annotated[int, Meta(ge=0, le=MAX_HEDGE_MS)] | None = None
 
 
 class Hedge(Machine):
-    """Shows the deep answer unless the fast engine's first token comes earlier."""
+    """Shows the deep answer unless the fast engine's first words come earlier."""
 
     def __init__(self, after_us: int | None) -> None:
-        """`after_us`: how long deep may be silent. None: until it fails; fast is reserved then."""
+        """`after_us`: how long deep may have no words. None: until it fails; fast is reserved."""
         super().__init__()
         self._after_us = after_us
         self._begun = {DEEP}
-        self._winner: int | None = None  # the branch whose token came first
+        self._winner: int | None = None  # the branch whose words came first
+        self._num_led = 0  # tokens of the winner behind its first words
+        self._held: dict[int, list[Delta]] = {FAST: [], DEEP: []}  # of who does not win (yet)
 
     def start(self, now_us: int) -> list[Action]:
         deep = StartBranch(DEEP, DEEP)
@@ -41,21 +53,48 @@ class Hedge(Machine):
         return [] if self._ended or self._winner is not None else self._join()
 
     def _take_delta(self, branch: int, delta: Delta) -> list[Action]:
-        rival = self._win(branch) if self._winner is None else []
-        return [*rival, self._items.forward(branch, delta, "final_answer")]
+        if branch == self._winner:
+            return [self._items.forward(branch, delta, "final_answer"), *self._lead(delta)]
+        if self._winner is None and delta.kind is not DeltaKind.REASONING:
+            return [*self._win(branch), self._items.forward(branch, delta, "final_answer")]
+        if self._winner is None and branch == DEEP:
+            return [self._items.forward(DEEP, delta, "final_answer")]
+        self._held[branch].append(delta)
+        return []
 
     def _take_finish(self, branch: int, finish: Finish, now_us: int) -> list[Action]:
         other = 1 - branch
-        if finish.reason is FinishReason.ERROR and self._winner is None:
-            if other not in self._begun:
-                return self._join()
-            if other not in self._finishes:
-                return []  # alone from now on
-        rival = self._win(branch) if self._winner is None else []
-        return [*rival, *self._end(finish, replaceable=self._winner != branch)]
+        if finish.reason is FinishReason.ERROR:
+            return self._failed(branch, finish)
+        if self._winner not in (None, branch):
+            return []  # it is there if the winner breaks off
+        rival = [self._cancel(other)] if self._runs(other) else []
+        won = self._win(branch) if self._winner is None else []
+        return [*rival, *won, *self._end(finish, replaceable=False)]
+
+    def on_stall(self, branch: int) -> list[Action]:
+        """Falls back to the other engine if the winner has stalled before it led."""
+        other = 1 - branch
+        if self._is_over(branch) or branch != self._winner or not self._stands_by(other):
+            return []
+        return [self._cancel(branch, is_silent=True), *self._fall_back(other)]
 
     def may_start(self, backend_index: int) -> bool:
         return backend_index == FAST and self._after_us is None and FAST not in self._begun
+
+    def _failed(self, branch: int, finish: Finish) -> list[Action]:
+        other = 1 - branch
+        if self._winner is None:
+            if other not in self._begun:
+                return self._join()
+            if self._runs(other):
+                return []  # alone from now on
+            return self._end(finish, replaceable=True)
+        if self._winner != branch:
+            return []
+        if self._stands_by(other):
+            return self._fall_back(other)
+        return self._end(finish, replaceable=False)
 
     def _join(self) -> list[Action]:
         if FAST in self._begun:
@@ -64,17 +103,56 @@ class Hedge(Machine):
         return [StartBranch(FAST, FAST, own_reservation=self._after_us is not None)]
 
     def _win(self, branch: int) -> list[Action]:
+        """Shows what a branch has said until now."""
         self._winner = branch
-        other = 1 - branch
-        runs = other in self._begun and other not in self._finishes
-        return [self._cancel(other)] if runs else []
+        held, self._held[branch] = self._held[branch], []
+        return self._forward_held(branch, held, "final_answer")
+
+    def _lead(self, delta: Delta) -> list[Action]:
+        if self._num_led >= LEAD_TOKENS:
+            return []
+        self._num_led += delta.num_tokens
+        other = FAST if self._winner == DEEP else DEEP
+        if self._num_led < LEAD_TOKENS or not self._runs(other):
+            return []
+        self._held[other].clear()
+        return [self._cancel(other)]
+
+    def _fall_back(self, other: int) -> list[Action]:
+        self._num_led = LEAD_TOKENS  # nobody is left to give way
+        shown = self._win(other)
+        finish = self._finishes.get(other)
+        return shown if finish is None else [*shown, *self._end(finish, replaceable=False)]
+
+    def _runs(self, branch: int) -> bool:
+        return branch in self._begun and not self._is_over(branch)
+
+    def _stands_by(self, branch: int) -> bool:
+        """Returns whether a branch runs, or has ended whole."""
+        finish = self._finishes.get(branch)
+        return self._runs(branch) or (finish is not None and finish.error is None)
+
+
+def _tuned(options: HedgeOptions, first_words_us: Callable[[int], float | None]) -> HedgeOptions:
+    """Waits for as long as the deep engine's first words usually take, where nobody says."""
+    measured_us = None if options.hedge_after_ms is not None else first_words_us(DEEP)
+    if measured_us is None:
+        return options
+    after_ms = min(MAX_HEDGE_MS, ceil(measured_us / 1_000))
+    return msgspec.structs.replace(options, hedge_after_ms=after_ms)
+
+
+def _machine(options: HedgeOptions) -> Hedge:
+    after_ms = DEFAULT_HEDGE_MS if options.hedge_after_ms is None else options.hedge_after_ms
+    return Hedge(after_ms * 1_000)
 
 
 RECORD = StrategyRecord(
     name="hedge",
-    machine=lambda options, _request: Hedge(options.hedge_after_ms * 1_000),
+    machine=lambda options, _request: _machine(options),
     usage=lambda _options, once: {"deep": once},
     options=HedgeOptions,
+    tuned=_tuned,
     metadata={"hedge_after_ms": "hedge_after_ms"},
     prepared_by=DEEP,
     competes=True,

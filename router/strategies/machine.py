@@ -7,6 +7,7 @@ from router.strategies.items import Items, joined
 # Ours: how long a helping engine may be silent before the answer goes on without it. Far above any
 # wait between two tokens of an engine that works, far below an upstream's own time limits.
 PATIENCE_US = 5_000_000
+WAITED_FOR_US = 1_000_000  # while words of a deep answer, or all that it needs, wait for it
 NOBODY: frozenset[int] = frozenset()
 
 
@@ -25,7 +26,7 @@ class Machine:
         self._finishes: dict[int, Finish] = {}
         self._cancelled: set[int] = set()
         self._ended = False
-        self._was_heard = False  # a helper, since the last look
+        self._heard_us = 0  # when a helper said something, or began
 
     def start(self, now_us: int) -> list[Action]:
         """Called once, before anything else."""
@@ -59,6 +60,10 @@ class Machine:
         """Says in whole sentences what it has decided, for `routing.why`."""
         return ""
 
+    def on_stall(self, branch: int) -> list[Action]:
+        """Takes the stall of a branch that no engine goes on with; nothing: it is waited for."""
+        return []
+
     def may_start(self, backend_index: int) -> bool:
         """Returns whether a branch may still start on the task's reservation; False is for good."""
         return False
@@ -84,10 +89,16 @@ class Machine:
         at_us = max(finish.at_us for finish in heard)
         return [EndRun(Finish(answer.reason, usage, at_us, answer.error), errors)]
 
-    def _next_look(self, now_us: int) -> WakeAt:
-        return WakeAt(now_us + PATIENCE_US)
+    def _patience_us(self) -> int:
+        """Returns how long a helper may be silent now."""
+        return PATIENCE_US
 
-    def _is_silent(self) -> bool:
-        """Returns whether no helper sent a delta since the last call."""
-        was_heard, self._was_heard = self._was_heard, False
-        return not was_heard
+    def _hear(self, at_us: int) -> None:
+        """Notes a helper's word, or its beginning."""
+        self._heard_us = max(self._heard_us, at_us)
+
+    def _next_look(self) -> WakeAt:
+        return WakeAt(self._heard_us + self._patience_us())
+
+    def _is_silent(self, now_us: int) -> bool:
+        return now_us >= self._heard_us + self._patience_us()

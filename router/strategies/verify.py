@@ -122,7 +122,8 @@ class Verify(Machine):
             StartBranch(number, FAST, OneOfMany(number), own_reservation=number > 0)
             for number in range(len(self._held))
         ]
-        return [*answers, self._next_look(now_us)]
+        self._hear(now_us)
+        return [*answers, self._next_look()]
 
     def _all_evidence(self) -> Iterator[float]:
         """Yields what checks may say, at the least and at the most, before any answer is there."""
@@ -134,18 +135,20 @@ class Verify(Machine):
         if self._ended or self._stage == "deep":
             return []
         if self._stage == "verdict":
-            if self._verdict in waiting or not self._is_silent():
-                return [self._next_look(now_us)]
+            if self._verdict in waiting:
+                self._hear(now_us)
+            if not self._is_silent(now_us):
+                return [self._next_look()]
             return [self._cancel(self._verdict, is_silent=True), *self._decide(0.0)]
-        if self._answers or self._is_silent():
+        if self._answers or self._is_silent(now_us):
             late = [self._cancel(n, is_silent=n not in waiting) for n in self._running()]
             return [*late, *self._weigh(now_us)]
-        return [self._next_look(now_us)]
+        return [self._next_look()]
 
     def _take_delta(self, branch: int, delta: Delta) -> list[Action]:
         if branch == self._deep:
             return [self._items.forward(branch, delta, "final_answer")]
-        self._was_heard = True
+        self._hear(delta.at_us)
         if branch < self._verdict:
             self._held[branch].append(delta)
         elif delta.kind is DeltaKind.TEXT:
@@ -186,10 +189,11 @@ class Verify(Machine):
             return [WakeAt(now_us + OTHERS_PATIENCE_US)] if is_first else []
         needless = [self._cancel(number) for number in running]
         if outcome == "unclear":
-            self._stage, self._was_heard = "verdict", True
+            self._stage = "verdict"
+            self._hear(now_us)
             part = AskVerdict(self._answers[self._best].text)
             asked = StartBranch(self._verdict, DEEP, part, own_reservation=True)
-            return [asked, self._next_look(now_us)]
+            return [asked, self._next_look()]
         return [*needless, *(self._accept() if outcome == "accepted" else self._go_deep())]
 
     def _asks_verdict(self) -> bool:

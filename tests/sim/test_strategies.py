@@ -1,119 +1,14 @@
-"""Each strategy from request to terminal event over the simulated engines, in their own time.
+"""Each strategy from request to terminal event over the simulated engines, in their own time."""
 
-Everything is real but the clock: pipeline, dispatch, strategies, drivers and engines run on an
-event loop that never waits, so that a run takes as long as its engines say, each time the same.
-"""
-
-import asyncio
-from collections.abc import Callable
 from typing import Any
 
-import msgspec
 import pytest
 
-from backends.contract import (
-    BackendGroup,
-)
 from backends.drive.driver import TICK_US
-from backends.simulated.backend import SimulatedBackend, SimulatedOptions
-from backends.simulated.gpu import GpuOptions
-from backends.simulated.gpu import cost_of as gpu_cost
-from backends.simulated.wafer import WaferOptions
-from backends.simulated.wafer import cost_of as wafer_cost
-from gateway.task.pipeline import handle_task
 from router.strategies.machine import PATIENCE_US
-from tests.e2e.events import check_response
-from tests.sim.sleeping_loop import SleepingLoop
-from tests.sim.timed import HangingBackend, Punctual
-from tests.unit.gateway.world import World
-from wafer_engine.batching.cost_model import CostModel
+from tests.sim.timed_runs import Timed, timed_run
 
-ASK = "Write 200 words about caches."
-START_US = 10_000_000
 SLACK_US = 2 * TICK_US  # when a token is fetched, and when an end is
-
-
-class Timed(msgspec.Struct):
-    """A response in its engines' time, from its arrival."""
-
-    response: dict[str, Any]
-    first_us: int  # first piece of text
-    end_us: int
-    items: list[tuple[str | None, int, int]]  # of each message: phase, first text, end
-
-    @property
-    def phases(self) -> list[str | None]:
-        return [phase for phase, _, _ in self.items]
-
-    def states(self, part: str) -> list[str]:
-        rows = self.response["routing"]["generations"]
-        return [row["state"] for row in rows if row["part"] == part]
-
-
-def simulated(
-    name: str, group: BackendGroup, cost: CostModel, clock_us: Callable[[], int]
-) -> SimulatedBackend:
-    options = SimulatedOptions(model=f"{name}-model", window_tokens=65_536, max_output_tokens=8_192)
-    return SimulatedBackend(options.info(name, group), cost, options, clock_us=clock_us)
-
-
-async def run(ask: str, metadata: dict[str, str], hangs: dict[str, int]) -> Timed:
-    loop = asyncio.get_running_loop()
-
-    def clock_us() -> int:
-        return START_US + round(loop.time() * 1e6)
-
-    world = World()
-    world.gw.clock_us = clock_us
-    world.gw.backends = {
-        "wafer": simulated("wafer", "fast", wafer_cost(WaferOptions()), clock_us),
-        "gpu": simulated("gpu", "deep", gpu_cost(GpuOptions()), clock_us),
-    }
-    for name, num_deltas in hangs.items():
-        backend = world.gw.backends[name]
-        backend.__class__ = HangingBackend
-        backend.num_deltas = num_deltas  # type: ignore[attr-defined]
-    at_us: list[int] = []
-    emit = world.heard.emit
-
-    def timed(event_type: str, frame: bytes) -> None:
-        at_us.append(clock_us() - START_US)
-        emit(event_type, frame)
-
-    world.heard.emit = timed  # type: ignore[method-assign]
-    await handle_task(world.gw, world.job(input=ask, metadata=metadata, seed=1))
-    await world.check()
-    for backend in world.gw.backends.values():
-        stats = backend.stats()
-        assert (stats.num_running, stats.num_waiting, stats.kv_used_tokens) == (0, 0, 0)
-        await backend.close()
-    events = world.heard.events
-    check_response(events)
-    items: dict[int, list[Any]] = {}
-    for us, event in zip(at_us, events, strict=True):
-        if event["type"] == "response.output_item.done":
-            phase = event["item"].get("phase")
-            items[event["output_index"]] = [phase, *items[event["output_index"]], us]
-        elif event["type"] == "response.output_text.delta":
-            items.setdefault(event["output_index"], [us])
-    listed = [(phase, first_us, end_us) for phase, first_us, end_us in items.values()]
-    assert all(item["type"] == "message" for item in world.terminal["output"])
-    return Timed(world.terminal, listed[0][1], at_us[-1], listed)
-
-
-def timed_run(
-    strategy: str | None, ask: str = ASK, hangs: dict[str, int] | None = None, **metadata: str
-) -> Timed:
-    """One task on an idle gateway; without a strategy `route` says where.
-
-    `hangs`: backend -> deltas after which it falls silent.
-    """
-    if strategy is not None:
-        metadata |= {"route": "parallel", "strategy": strategy, "commentary": "messages"}
-    with asyncio.Runner(loop_factory=lambda: SleepingLoop(Punctual())) as runner:
-        timed = runner.run(run(ask, metadata, hangs or {}))
-    assert timed.response["status"] == "completed"
-    return timed
 
 
 @pytest.fixture(scope="module")
@@ -141,7 +36,8 @@ def test_hedge_joins_when_the_time_is_up(fast: Timed, deep: Timed) -> None:
     assert timed.first_us == about(after_us + fast.first_us)
     assert timed.end_us == about(after_us + fast.end_us)
     assert timed.states("answer") == ["cancelled", "finished"]
-    assert timed.response["routing"]["usage"]["gpu"]["output_tokens"] == 0
+    usage = timed.response["routing"]["usage"]
+    assert usage["gpu"]["output_tokens"] < 8, "it gives way once the other leads"
 
 
 def test_hedge_leaves_a_deep_engine_alone_that_begins_in_time(deep: Timed) -> None:

@@ -257,3 +257,13 @@ async def test_before_its_first_token_the_other_group_answers_unless_a_route_is_
         assert response["routing"]["failovers"][0]["to"] == "gpu"
     site = Site(backend("fast", 0))
     assert (await site.run("fast", {}))["status"] == "failed"
+
+
+async def test_how_long_first_words_took_is_remembered() -> None:
+    site = Site(backend("deep", num_reasoning=3))
+    for _ in range(20):
+        site.world.heard.events.clear()
+        await site.run("deep", {})
+    speeds = site.world.gw.experience.backend_speeds
+    assert speeds.late_words_us("gpu") == 0, "this clock stands still"
+    assert speeds.late_words_us("wafer") is None

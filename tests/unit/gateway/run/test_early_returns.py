@@ -67,6 +67,7 @@ async def test_a_hedge_that_was_lost_gives_back_while_the_winner_speaks() -> Non
     fast = await running.fast()
     assert (running.held("fast"), running.held("deep")) == (1, 1)
     fast.sink.push(text("First."))
+    fast.sink.push(text(" And a lot of words behind it, to lead."))
     await running.free("deep")
     assert running.held("fast") == 1
     fast.sink.finish(stop(3))

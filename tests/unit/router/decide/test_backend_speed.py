@@ -2,7 +2,15 @@
 
 import pytest
 
-from router.decide.backend_speed import MIN_SAMPLES, NOISE, BackendSpeeds, Estimate, extra_wait
+from router.decide.backend_speed import (
+    KEPT_WORDS,
+    MIN_SAMPLES,
+    MIN_WORDS,
+    NOISE,
+    BackendSpeeds,
+    Estimate,
+    extra_wait,
+)
 from tests.unit.router.tasks import backend
 
 
@@ -68,3 +76,14 @@ def test_the_quickest_of_a_group_counts_and_an_unknown_one_keeps_it_open() -> No
 def test_extra_wait(fast_now_us: float, deep_now_us: float, expected: float) -> None:
     fast, deep = Estimate(fast_now_us, 1e6), Estimate(deep_now_us, 10e6)
     assert extra_wait(fast, deep) == pytest.approx(expected)
+
+
+def test_late_words_are_those_of_the_latest_answers() -> None:
+    speeds = BackendSpeeds()
+    for number in range(MIN_WORDS - 1):
+        speeds.note_words("gpu", number)
+    assert speeds.late_words_us("gpu") is None, "too few"
+    assert speeds.late_words_us("other") is None
+    for number in range(1, KEPT_WORDS + 1):
+        speeds.note_words("gpu", number * 1_000)
+    assert speeds.late_words_us("gpu") == 122_000  # of 128, 95 % come sooner

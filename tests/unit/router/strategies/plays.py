@@ -34,7 +34,7 @@ C: Literal["commentary"] = "commentary"
 A: Literal["final_answer"] = "final_answer"
 WAKE: Literal["wake"] = "wake"  # the timer rings
 
-Event = tuple[int, Delta | Finish] | Literal["wake"]
+Event = tuple[int, Delta | Finish | Literal["stall"]] | Literal["wake"]
 Row = tuple[str, list[Event], list[object]]
 
 
@@ -69,8 +69,10 @@ def play(machine: Machine, events: list[Event]) -> list[Action]:
             actions += machine.on_time(max(a.at_us for a in actions if isinstance(a, WakeAt)))
         elif isinstance(event[1], Finish):
             actions += machine.on_finish(event[0], event[1], 1)
+        elif event[1] == "stall":
+            actions += machine.on_stall(event[0])
         else:
-            actions += machine.on_delta(*event)
+            actions += machine.on_delta(event[0], event[1])
     return actions
 
 

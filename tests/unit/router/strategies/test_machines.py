@@ -19,13 +19,14 @@ from router.strategies.breadth import Breadth, Judge, Vary
 from router.strategies.delegate import Delegate
 from router.strategies.hedge import Hedge
 from router.strategies.items import joined
-from router.strategies.machine import PATIENCE_US, Machine
+from router.strategies.machine import PATIENCE_US, WAITED_FOR_US, Machine
 from router.strategies.part_requests import WholeAnswer
 from router.strategies.subtasks import Converse
 from router.strategies.table import STRATEGIES as RECORDS
 from tests.unit.router.strategies.plays import (
     CALL,
     ERROR,
+    REASONING,
     STOP,
     TEXT,
     WAKE,
@@ -53,14 +54,72 @@ HEDGE_ROWS: list[Row] = [
         [(0, "x", A), (0, "y", A), (STOP, 2, 0)],
     ),
     (
-        "deep is late: fast joins, and its first token wins",
+        "deep is late: fast joins, and its first words win",
         [WAKE, (FAST, delta("a")), (DEEP, delta("x")), (FAST, delta("b")), (FAST, done(2))],
-        [("begin", FAST, WholeAnswer()), ("cancel", DEEP), (0, "a", A), (0, "b", A), (STOP, 2, 0)],
+        [("begin", FAST, WholeAnswer()), (0, "a", A), (0, "b", A), ("cancel", DEEP), (STOP, 2, 0)],
+    ),
+    (
+        "the other is kept until the winner leads",
+        [WAKE, (FAST, delta("a")), (FAST, delta("bcdefgh")), (FAST, delta("i")), (FAST, done(9))],
+        [
+            ("begin", FAST, WholeAnswer()),
+            (0, "a", A),
+            (0, "bcdefgh", A),
+            (0, "i", A),
+            ("cancel", DEEP),
+            (STOP, 9, 0),
+        ],
     ),
     (
         "deep is late, but first all the same",
         [WAKE, (DEEP, delta("x")), (FAST, delta("a")), (FAST, done(1)), (DEEP, done(3))],
-        [("begin", FAST, WholeAnswer()), ("cancel", FAST), (0, "x", A), (STOP, 3, 0)],
+        [("begin", FAST, WholeAnswer()), (0, "x", A), (STOP, 4, 0)],
+    ),
+    (
+        "what deep reasons is shown, and is no words",
+        [
+            (DEEP, delta("hm", 0, REASONING)),
+            WAKE,
+            (FAST, delta("so", 0, REASONING)),
+            (DEEP, delta("hm", 0, REASONING)),
+            (FAST, delta("a", 1)),
+            (FAST, done(2)),
+        ],
+        [
+            (0, "hm", A),
+            ("begin", FAST, WholeAnswer()),
+            (0, "hm", A),
+            (1, "so", A),
+            (2, "a", A),
+            ("cancel", DEEP),
+            (STOP, 2, 0),
+        ],
+    ),
+    (
+        "a winner that breaks off before it leads falls back to the other",
+        [WAKE, (FAST, delta("a")), (DEEP, delta("x")), (FAST, failed("fast")), (DEEP, done(1))],
+        [("begin", FAST, WholeAnswer()), (0, "a", A), (1, "x", A), (STOP, 2, 1)],
+    ),
+    (
+        "and so it does where that one has ended",
+        [WAKE, (DEEP, delta("x")), (FAST, delta("a")), (FAST, done(1)), (DEEP, failed())],
+        [("begin", FAST, WholeAnswer()), (0, "x", A), (1, "a", A), (STOP, 2, 1)],
+    ),
+    (
+        "behind its lead there is no other",
+        [WAKE, (DEEP, delta("x")), (DEEP, delta("yyyyyyyy")), (DEEP, failed())],
+        [
+            ("begin", FAST, WholeAnswer()),
+            (0, "x", A),
+            (0, "yyyyyyyy", A),
+            ("cancel", FAST),
+            (ERROR, 1, 1),
+        ],
+    ),
+    (
+        "a stalled winner gives way to the other",
+        [WAKE, (DEEP, delta("x")), (FAST, delta("a")), (DEEP, "stall"), (FAST, done(1))],
+        [("begin", FAST, WholeAnswer()), (0, "x", A), ("cancel", DEEP), (1, "a", A), (STOP, 1, 0)],
     ),
     (
         "deep fails before the time: fast joins at once, and only once",
@@ -270,23 +329,38 @@ def test_options_reach_their_strategy() -> None:
 def test_helpers_that_speak_are_waited_for() -> None:
     machine = STRATEGIES["breadth"][0]()
     assert machine.start(5)[-1] == WakeAt(5 + PATIENCE_US)
-    for look in range(3):
-        machine.on_delta(FAST, delta("a"))
-        assert machine.on_time(look) == [WakeAt(look + PATIENCE_US)]
+    for at_us in (7, PATIENCE_US, 2 * PATIENCE_US - 1):
+        machine.on_delta(FAST, delta("a", at_us=at_us))
+        assert machine.on_time(at_us + 5) == [WakeAt(at_us + PATIENCE_US)], "from the last word"
+    assert CancelBranch(FAST, is_silent=True) in machine.on_time(3 * PATIENCE_US - 1)
+
+
+def test_an_answer_waits_a_second_for_a_silent_helper() -> None:
+    breadth = Breadth(3, judged=True)
+    breadth.start(0)
+    breadth.on_delta(0, delta("a", at_us=1_000))
+    assert breadth.on_finish(0, done(), 1)[-1] == WakeAt(1_000 + WAITED_FOR_US)
+    actions = breadth.on_time(1_000 + WAITED_FOR_US)
+    assert actions == [
+        CancelBranch(1, is_silent=True),
+        CancelBranch(2, is_silent=True),
+        StartBranch(3, DEEP, Judge(("a",))),
+    ]
 
 
 def test_variations_that_wait_for_their_pools_are_not_silent() -> None:
     """They are given up when they have been silent for a whole look after they began."""
     breadth = Breadth(3, judged=True)
     breadth.start(0)
-    first = breadth.on_time(1, frozenset({1, 2}))
-    assert first == [CancelBranch(0, is_silent=True), WakeAt(1 + PATIENCE_US)]
-    assert breadth.on_time(2, frozenset({2})) == [WakeAt(2 + PATIENCE_US)], "1 has just begun"
-    assert breadth.on_time(3, frozenset({2})) == [
+    looks = [PATIENCE_US * number for number in range(1, 6)]
+    first = breadth.on_time(looks[0], frozenset({1, 2}))
+    assert first == [CancelBranch(0, is_silent=True), WakeAt(looks[1])]
+    assert breadth.on_time(looks[1], frozenset({2})) == [WakeAt(looks[2])], "1 has just begun"
+    assert breadth.on_time(looks[2], frozenset({2})) == [
         CancelBranch(1, is_silent=True),
-        WakeAt(3 + PATIENCE_US),
+        WakeAt(looks[3]),
     ]
-    assert breadth.on_time(4) == [WakeAt(4 + PATIENCE_US)]
+    assert breadth.on_time(looks[3]) == [WakeAt(looks[4])]
     breadth.on_delta(2, delta("a"))
     assert breadth.on_finish(2, done(), 5) == [StartBranch(3, DEEP, Judge(("a",)))]
 

@@ -107,7 +107,16 @@ def test_what_a_client_sets_is_an_option_with_bounds(name: str) -> None:
     for option in record.client_options:
         assert option.field in record.options.__struct_fields__
         default = getattr(record.options(), option.field)
-        assert type(default) is option.kind
-        if option.bounds is not None:
+        assert default is None or type(default) is option.kind
+        if option.bounds is not None and default is not None:
             assert option.bounds[0] <= default <= option.bounds[1]
         assert (option.bounds is not None) == (option.kind is int)
+
+
+def test_a_hedge_waits_as_long_as_first_words_take_where_nobody_says() -> None:
+    record = STRATEGIES["hedge"]
+    assert record.tuned is not None
+    measured = {1: 812_300.0}.get
+    assert record.tuned(record.options(), measured).hedge_after_ms == 813
+    assert record.tuned(record.options(hedge_after_ms=0), measured).hedge_after_ms == 0
+    assert record.tuned(record.options(), {}.get).hedge_after_ms is None
