@@ -70,10 +70,13 @@ class Topic(msgspec.Struct, frozen=True):
     wants_code: bool
 
 
-@lru_cache(maxsize=8)  # a prompt is read for its tools, its reasoning and its text
 def read_topic(prompt: str) -> Topic:
     """Finds the topic of a prompt."""
-    prompt = prompt[:MAX_READ_CHARS]
+    return _topic_of(prompt[:MAX_READ_CHARS])
+
+
+@lru_cache(maxsize=8)  # a prompt is read for its tools, its reasoning and its text
+def _topic_of(prompt: str) -> Topic:
     found: dict[str, None] = {}
     for match in _WORD.finditer(prompt):
         word = match[0].lower().strip("'-")

@@ -5,10 +5,10 @@ was said earlier, and the instructions, which come with every task, count only i
 (`HOLDS_FROM`): so a doubtful message holds its own task, and not the conversation.
 
 Each item is scored once: by its digest, so that a history that is sent again whole is known, too.
+Instructions are known by their hash. No text is kept.
 """
 
 from collections.abc import Callable
-from functools import lru_cache
 
 import msgspec
 
@@ -17,9 +17,8 @@ from backends.prompt import is_user, parts_text
 from router.classify.task import Task
 
 HOLDS_FROM = 0.8  # `p_security` that holds a conversation, or comes from its instructions
-MAX_REMEMBERED = 32_768  # items
+MAX_REMEMBERED = 32_768  # scores
 MAX_NEW = 128  # items that are scored for one task, the newest first
-MAX_INSTRUCTIONS_CHARS = 65_536  # that are remembered
 
 Judge = Callable[[str], float]  # a text's `p_security`
 
@@ -39,8 +38,7 @@ class Sensitivity:
 
     def __init__(self, judge: Judge) -> None:
         self._judge = judge
-        self._known: dict[int, float] = {}  # by digest, the oldest first
-        self._of_instructions = lru_cache(256)(judge)
+        self._known: dict[int, float] = {}  # by digest or hash, the oldest first
 
     def around(self, task: Task) -> Surroundings:
         """Returns the highest score around a task's last user message."""
@@ -54,8 +52,10 @@ class Sensitivity:
         return Surroundings(p_security, where) if p_security else NOTHING
 
     def _instructions(self, text: str) -> float:
-        is_short = len(text) <= MAX_INSTRUCTIONS_CHARS
-        p_security = self._of_instructions(text) if is_short else self._judge(text)
+        key = hash(text)  # with this process's secret: nobody makes two texts with the same one
+        p_security = self._known.get(key)
+        if p_security is None:
+            p_security = self._learn(key, text)
         return p_security if p_security >= HOLDS_FROM else 0.0
 
     def _said(self, items: tuple[ContextItem, ...]) -> list[tuple[float, str]]:
@@ -85,8 +85,8 @@ class Sensitivity:
         held = before if before >= HOLDS_FROM else 0.0
         return [(in_task, "the messages of the task"), (held, "earlier messages")]
 
-    def _learn(self, digest: int, text: str) -> float:
+    def _learn(self, key: int, text: str) -> float:
         if len(self._known) >= MAX_REMEMBERED:
             del self._known[next(iter(self._known))]
-        p_security = self._known[digest] = self._judge(text)
+        p_security = self._known[key] = self._judge(text)
         return p_security

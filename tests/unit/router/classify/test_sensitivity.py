@@ -1,5 +1,7 @@
 """Security is the highest score of all that was said, and a doubtful one holds its task alone."""
 
+import sys
+
 import msgspec
 import pytest
 
@@ -81,3 +83,22 @@ def test_a_long_history_is_bounded() -> None:
     assert "item 0" not in judged, "the newest go first"
     sensitivity.around(task(items=items))
     assert len(judged) == MAX_NEW + 49
+
+
+def test_instructions_are_scored_once_and_not_kept() -> None:
+    judged: list[int] = []
+
+    def judge(text: str) -> float:
+        judged.append(len(text))
+        return SCORES[CERTAIN]
+
+    sensitivity = Sensitivity(judge)
+    text = "".join(["You review locks. "] * 50_000)
+    asked = task(items=(ASK,))
+    request = msgspec.structs.replace(asked.request, instructions=text)
+    asked = msgspec.structs.replace(asked, request=request)
+    num_references = sys.getrefcount(text)
+    for _ in range(2):
+        assert sensitivity.around(asked).p_security == SCORES[CERTAIN]
+    assert judged == [len(text)]
+    assert sys.getrefcount(text) == num_references
