@@ -122,6 +122,8 @@ class MessageStream(ResponseWriter):
         if block is None or block.source != delta.index or block.kind != kind:
             self.end_item()
             block = self._block = _Block(kind, delta)
+            if not self.words_at_us and kind != "thinking":
+                self.words_at_us = delta.at_us
             number = b'"index":%d,"content_block":' % len(self._blocks)
             self._event(b"content_block_start", number + _encode(block.begun()))
         block.sealed = delta.sealed or block.sealed

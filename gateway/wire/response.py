@@ -100,7 +100,7 @@ class ResponseWriter(Protocol):
 
     def words(self) -> tuple[str, bool]:
         """Returns the text of the answer so far, and whether a call has begun."""
-        ...
+        raise NotImplementedError
 
     def pause(self) -> bool:
         """Stops new deltas until `resume`; returns false if others would have to stop as well."""
