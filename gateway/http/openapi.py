@@ -2,12 +2,24 @@
 
 Litestar describes its own error body for what it validates, and nothing for the rest. Here every
 error of every operation has the one body of OpenAI's API, which clients and `ProtocolError` share.
+
+The document takes 70 ms to make (a core of a server, 2026), so a thread makes it, when it is asked
+for first. Its YAML takes as long each time, so that is its JSON, which is YAML. This is an edge.
 """
 
 from dataclasses import fields
 from typing import Any
 
+from litestar import Request, Router
+from litestar.enums import OpenAPIMediaType
 from litestar.openapi.config import OpenAPIConfig
+from litestar.openapi.plugins import (
+    JsonRenderPlugin,
+    RapidocRenderPlugin,
+    RedocRenderPlugin,
+    StoplightRenderPlugin,
+    SwaggerRenderPlugin,
+)
 from litestar.openapi.spec import OpenAPI
 
 from gateway.wire.errors import ERRORS
@@ -37,6 +49,16 @@ ERROR_SCHEMA: dict[str, Any] = {
         }
     },
 }
+RENDERINGS = (
+    RedocRenderPlugin(),  # the one at `/schema` itself
+    SwaggerRenderPlugin(),
+    StoplightRenderPlugin(),
+    RapidocRenderPlugin(),
+    JsonRenderPlugin(),
+    JsonRenderPlugin(
+        path=("/openapi.yaml", "/openapi.yml"), media_type=OpenAPIMediaType.OPENAPI_YAML
+    ),
+)
 _CONTENT = {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}
 
 
@@ -56,9 +78,13 @@ def with_errors(schema: dict[str, Any]) -> dict[str, Any]:
 class OpenApiDocument(OpenAPI):
     """A document that is made when somebody reads it, once."""
 
+    _made: dict[str, Any] | None = None
+
     def to_schema(self) -> dict[str, Any]:
         """See `with_errors`."""
-        return with_errors(super().to_schema())
+        if self._made is None:
+            self._made = with_errors(super().to_schema())
+        return self._made
 
 
 class OpenApiConfig(OpenAPIConfig):
@@ -68,3 +94,14 @@ class OpenApiConfig(OpenAPIConfig):
         """See Litestar."""
         made = super().to_openapi_schema()
         return OpenApiDocument(**{field.name: getattr(made, field.name) for field in fields(made)})
+
+
+async def _make_apart(request: Request[Any, Any, Any]) -> None:
+    """Has the document made before the framework asks for it on the event loop."""
+    app = request.app
+    await app.state.services.apart(lambda: app.openapi_schema.to_schema())
+
+
+def schema_routes() -> Router:
+    """Returns what serves the document at `/schema`; the framework adds its handlers."""
+    return Router("/schema", route_handlers=[], include_in_schema=False, before_request=_make_apart)

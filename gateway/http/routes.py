@@ -1,5 +1,6 @@
 """The routes: each authenticates, calls one function, and answers. This is an edge."""
 
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -179,7 +180,7 @@ async def post_chat_completion(request: AnyRequest) -> ASGIResponse:
     return await answer_chat(services, tenant, content, request.receive)
 
 
-@post(["/v1/messages", "/v1/v1/messages"], status_code=200)
+@post("/v1/messages", status_code=200)
 async def post_message(request: AnyRequest) -> ASGIResponse:
     """Anthropic's protocol, over the same pipeline."""
     services, tenant = _caller(request)
@@ -187,11 +188,18 @@ async def post_message(request: AnyRequest) -> ASGIResponse:
     return await answer_messages(services, tenant, request.headers, content, request.receive)
 
 
-@post(["/v1/messages/count_tokens", "/v1/v1/messages/count_tokens"], status_code=200)
+@post("/v1/messages/count_tokens", status_code=200)
 async def count_message_tokens(request: AnyRequest) -> ASGIResponse:
     """How many tokens the request would bring, by the gateway's own rule."""
     services, tenant = _caller(request)
     return await count_messages(services, tenant, request.headers, await request.body())
+
+
+# Where a client's base address ends in "/v1" already. Their operations' ids would come twice in the
+# schema, which is refused, so they are not in it.
+_twice = partial(post, status_code=200, include_in_schema=False)
+post_message_twice = _twice("/v1/v1/messages")(post_message.fn)
+count_message_tokens_twice = _twice("/v1/v1/messages/count_tokens")(count_message_tokens.fn)
 
 
 @post("/v1/route", status_code=200)
@@ -272,6 +280,7 @@ HANDLERS: list[Any] = [
     *(responses_without_upgrade, post_response, get_response, delete_response, cancel_response),
     *(post_feedback, get_input_items, count_input_tokens, compact_context),
     *(post_chat_completion, post_message, count_message_tokens),
+    *(post_message_twice, count_message_tokens_twice),
     *(post_route, get_models, get_model, get_usage),
     *(get_metrics, get_health, get_readiness),
 ]

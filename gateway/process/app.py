@@ -34,7 +34,7 @@ from gateway.core.waiting_room import WaitingRoom
 from gateway.fleet.fleet import Fleet
 from gateway.http.background import BackgroundRuns
 from gateway.http.batch_route import RouteBatches, live_desk
-from gateway.http.openapi import OpenApiConfig
+from gateway.http.openapi import RENDERINGS, OpenApiConfig, schema_routes
 from gateway.http.routes import EXCEPTION_HANDLERS, HANDLERS
 from gateway.http.services import Services, seals_of
 from gateway.http.streams import JsonRequest
@@ -321,7 +321,8 @@ def make_app(made: Services) -> Litestar:
         openapi_config=OpenApiConfig(
             title="Lanewise",
             version=VERSION,
-            path="/schema",
+            openapi_router=schema_routes(),
+            render_plugins=RENDERINGS,
             components=Components(
                 security_schemes={"AdminKey": SecurityScheme(type="http", scheme="bearer")}
             ),

@@ -1,10 +1,25 @@
-"""The error body that the OpenAPI document shows is the one that is sent."""
+"""The OpenAPI document: it is made beside the loop, and shows the error body that is sent."""
 
+import asyncio
+import threading
+from types import SimpleNamespace
+from typing import Any
+
+import httpx
 import jsonschema
 import msgspec
 import pytest
+from litestar import Litestar, get
+from litestar.datastructures import State
 
-from gateway.http.openapi import ERROR_SCHEMA, with_errors
+from gateway.http import openapi
+from gateway.http.openapi import (
+    ERROR_SCHEMA,
+    RENDERINGS,
+    OpenApiConfig,
+    schema_routes,
+    with_errors,
+)
 from gateway.wire.errors import ERRORS, ProtocolError
 
 
@@ -36,3 +51,37 @@ def test_errors_are_as_described(code: str) -> None:
         body = msgspec.json.decode(msgspec.json.encode(error.body()))
         jsonschema.validate(body, ERROR_SCHEMA)
         assert set(body["error"]) == set(described)
+
+
+@get("/healthz", sync_to_thread=False)
+def _health() -> str:
+    return "ok"
+
+
+async def test_a_thread_makes_it_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: list[int] = []
+
+    def making(schema: dict[str, Any]) -> dict[str, Any]:
+        threads.append(threading.get_ident())
+        return with_errors(schema)
+
+    monkeypatch.setattr(openapi, "with_errors", making)
+    app = Litestar(
+        [_health],
+        state=State({"services": SimpleNamespace(apart=asyncio.to_thread)}),
+        openapi_config=OpenApiConfig(
+            title="Lanewise", version="1", openapi_router=schema_routes(), render_plugins=RENDERINGS
+        ),
+    )
+    transport = httpx.ASGITransport(app)
+    async with httpx.AsyncClient(transport=transport, base_url="http://gateway") as client:
+        first, *others = [
+            await client.get(f"/schema{path}")
+            for path in ("/openapi.json", "/openapi.yaml", "/openapi.yml", "", "/swagger")
+        ]
+    assert [each.status_code for each in (first, *others)] == [200] * 5
+    assert list(first.json()["paths"]) == ["/healthz"]
+    assert [each.text for each in others[:2]] == [first.text] * 2
+    assert others[0].headers["content-type"] == "application/vnd.oai.openapi"
+    assert len(threads) == 1
+    assert threads[0] != threading.get_ident()
