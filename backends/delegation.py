@@ -1,6 +1,6 @@
-"""Defines the tool by which an engine delegates a part of its work to another engine.
+"""Defines the tools by which an engine delegates a part of its work, or asks for advice.
 
-The gateway offers it, runs it and returns its output; clients never see its calls.
+The gateway offers them, runs them and returns their output; clients never see the calls.
 """
 
 from backends.contract import FunctionTool
@@ -24,3 +24,19 @@ DELEGATE = FunctionTool(
         "additionalProperties": False,
     },
 )
+
+ADVISE_TOOL = "lanewise_advise"
+ADVISE = FunctionTool(
+    name=ADVISE_TOOL,
+    description=(
+        "Ask a slower and stronger model for a short plan before you answer, where the task is "
+        "hard or you are stuck. It sees this conversation. Call it before you say anything."
+    ),
+    parameters={
+        "type": "object",
+        "properties": {"question": {"type": "string", "description": "What you want to know."}},
+        "required": ["question"],
+        "additionalProperties": False,
+    },
+)
+GATEWAY_TOOLS = frozenset({DELEGATE_TOOL, ADVISE_TOOL})

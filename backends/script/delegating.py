@@ -5,7 +5,7 @@ import re
 import msgspec
 
 from backends.contract import DeltaKind, GenerateRequest
-from backends.delegation import DELEGATE_TOOL, RUNNING
+from backends.delegation import ADVISE_TOOL, DELEGATE_TOOL, RUNNING
 from backends.script.chance import Chance
 from backends.script.last_message import LastMessage
 from backends.script.prose import Prose
@@ -26,15 +26,16 @@ MIN_WORDS = 4  # fewer words are not a task by themselves
 
 def handed_on(request: GenerateRequest, message: LastMessage) -> list[AnswerItem]:
     """Explains and makes the calls, if the tool is offered and a part is clearly deep."""
-    choice = request.tool_choice
-    offered = any(tool.name == DELEGATE_TOOL for tool in request.tools)
-    allowed = choice.mode == "auto" and (not choice.names or DELEGATE_TOOL in choice.names)
-    if not (offered and allowed) or message.num_calls:
+    offered = [name for name in (DELEGATE_TOOL, ADVISE_TOOL) if _may_call(request, name)]
+    if not offered or message.num_calls:
         return []
     sentences = (sentence.strip() for sentence in _SENTENCE_END.split(message.excerpt))
     deep = [s for s in sentences if _DEEP.search(s) and len(s.split()) >= MIN_WORDS]
     if not deep:
         return []
+    if ADVISE_TOOL in offered:
+        question = msgspec.json.encode({"question": deep[0]}).decode()
+        return [call_item(DeltaKind.FUNCTION_CALL, call_id(request.id, 0), ADVISE_TOOL, question)]
     tasks = deep[:MAX_SUBTASKS]
     noun = "one part of this needs" if len(tasks) == 1 else f"{len(tasks)} parts of this need"
     calls = []
@@ -44,8 +45,18 @@ def handed_on(request: GenerateRequest, message: LastMessage) -> list[AnswerItem
     return [message_item(f"I see that {noun} careful work, so I hand it on."), *calls]
 
 
+def _may_call(request: GenerateRequest, name: str) -> bool:
+    choice = request.tool_choice
+    offered = any(tool.name == name for tool in request.tools)
+    return offered and choice.mode == "auto" and (not choice.names or name in choice.names)
+
+
 def about_subtasks(message: LastMessage, chance: Chance) -> str | None:
-    """Reports on sub-tasks that run or have ended; None if there are none."""
+    """Reports on sub-tasks that run or have ended, or follows advice; None if there is neither."""
+    advice = [result.output for result in message.results if result.name == ADVISE_TOOL]
+    if advice:
+        prose = Prose(read_topic(message.excerpt), chance)
+        return f"By the plan ({_quote(advice[-1])}):\n\n{prose.paragraph(4)}"
     results = [result for result in message.results if result.name == DELEGATE_TOOL]
     if not results:
         return None

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from backends.contract import CustomTool, DeltaKind, FunctionTool, GenerateRequest, Tool
-from backends.delegation import DELEGATE_TOOL
+from backends.delegation import GATEWAY_TOOLS
 from backends.script.chance import Chance
 from backends.script.dialogue import dialogue_answer
 from backends.script.last_message import LastMessage
@@ -69,7 +69,7 @@ def tool_calls(
     Raises `TooMuchWorkError` for parameters that ask for too much.
     """
     choice = request.tool_choice
-    offered = [t for t in request.tools if t.name != DELEGATE_TOOL]
+    offered = [t for t in request.tools if t.name not in GATEWAY_TOOLS]
     allowed = [t for t in offered if not choice.names or t.name in choice.names]
     if not allowed or choice.mode == "none":
         return []

@@ -139,7 +139,9 @@ def _wish(
     choice, reason, cause = _unpinned_choice(policy, task, task_class, stats)
     rule = choice if isinstance(choice, Rule) else None
     items = task.request.items
-    if choice.route is Route.PARALLEL and items and is_tool_output(items[-1]):
+    strategy = hints.strategy or choice.strategy or policy.strategy
+    stays = items and is_tool_output(items[-1]) and not STRATEGIES[strategy].in_tool_loops
+    if choice.route is Route.PARALLEL and stays:
         # A second engine's commentary on every step of a tool loop would only be noise.
         group = next((s.info.group for s in stats if s.info.name == task.last_backend), "deep")
         choice = Choice(route=Route(group), fallback=choice.fallback, backends=choice.backends)
@@ -147,7 +149,7 @@ def _wish(
     return _Wish(
         route=choice.route,
         fallback=tuple(route for route in choice.fallback if route is not choice.route),
-        strategy=hints.strategy or choice.strategy or policy.strategy,
+        strategy=strategy,
         reason=reason,
         cause=cause,
         rule=None if rule is None else rule.name,

@@ -250,7 +250,7 @@ class Delegate(Machine):
         if self._client_calls or num_spent >= self._max_output_tokens:
             return self._end(opening, replaceable=False)
         self._closing = self._new_branch()
-        part = Converse("closing", self._context(), num_spent)
+        part = Converse("closing", self._context(), num_spent_tokens=num_spent)
         return [StartBranch(self._closing, FAST, part)]
 
     def _closing_over(self, branch: int, finish: Finish) -> list[Action]:

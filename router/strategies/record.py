@@ -69,6 +69,7 @@ class StrategyRecord(Generic[Own]):
     # index take to their first words, in us, or None where that is not measured yet.
     tuned: "Callable[[Own, Callable[[int], float | None]], Own] | None" = None
     prepared_by: int = FAST  # index of the backend that every run is sure to start
+    in_tool_loops: bool = False  # it goes on between a task's tool calls
     competes: bool = False  # one engine wins, the other has lost
     needs_prediction: bool = False  # the deep engine takes `GenerateRequest.prediction`
     shows: frozenset[Shown] = frozenset()

@@ -8,6 +8,7 @@ import msgspec
 from backends.contract import (
     Delta,
     FunctionCall,
+    FunctionTool,
     GenerateRequest,
     Item,
     Message,
@@ -45,7 +46,7 @@ class Delegation:
 
 
 class Converse(TaskPart, frozen=True):
-    """Requests the task with the tool that delegates; `said` follows the task's items.
+    """Requests the task with a tool of the gateway's; `said` follows the task's items.
 
     The tools are the same in every round, so that the prompt's prefix stays the same.
     """
@@ -53,6 +54,7 @@ class Converse(TaskPart, frozen=True):
     name = "converse"
     round: Literal["opening", "meanwhile", "closing"]
     said: tuple[Item, ...] = ()
+    tool: FunctionTool = DELEGATE
     num_spent_tokens: int = 0  # of the task's limit of output, by earlier rounds of the answer
 
     def request(self, request: GenerateRequest) -> GenerateRequest:
@@ -61,7 +63,7 @@ class Converse(TaskPart, frozen=True):
             choice = ToolChoice("none")
         elif self.round == "closing" and not choice.names:
             choice = ToolChoice("auto", tuple(tool.name for tool in request.tools))
-        tools = (*request.tools, DELEGATE)
+        tools = (*request.tools, self.tool)
         left = max(1, request.max_output_tokens - self.num_spent_tokens)
         offered = msgspec.structs.replace(
             request, tools=tools, tool_choice=choice, max_output_tokens=left

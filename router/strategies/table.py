@@ -6,10 +6,10 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from router.strategies import breadth, delegate, draft, hedge, single, verify
+from router.strategies import advise, breadth, delegate, draft, hedge, single, verify
 from router.strategies.record import StrategyOptions, StrategyRecord
 
-_MODULES = (draft, hedge, verify, breadth, delegate)
+_MODULES = (draft, hedge, verify, breadth, delegate, advise)
 STRATEGIES: dict[str, StrategyRecord[Any]] = {
     record.name: record for record in (module.RECORD for module in _MODULES)
 }

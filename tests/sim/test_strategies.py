@@ -77,6 +77,17 @@ def test_delegate_works_beside_the_sub_task(fast: Timed, deep: Timed) -> None:
     assert timed.states("subtask") == ["finished"]
 
 
+def test_advise_asks_for_a_plan_and_then_answers() -> None:
+    timed = timed_run("advise", HANDED)
+    assert timed.phases == ["commentary", "final_answer"]
+    assert timed.states("advice") == ["finished"]
+    assert timed.response["routing"]["answered_by"] == "wafer"
+    assert timed.items[1][1] > timed.items[0][2] - SLACK_US, "the plan comes first"
+    usage, bill = timed.response["usage"], timed.response["routing"]["usage"]
+    assert usage["output_tokens"] <= bill["wafer"]["output_tokens"]
+    assert bill["gpu"]["output_tokens"] > 0
+
+
 # -- an engine that hangs: how long it holds the answer, and what is said of it -----------------
 
 

@@ -32,7 +32,7 @@ export interface CreateOptions {
   /** What this continues. A `Response` survives a gateway that forgot it; an id alone does not. */
   after?: Response | string;
   route?: "fast" | "deep" | "parallel";
-  strategy?: "hedge" | "breadth" | "delegate";
+  strategy?: "hedge" | "verify" | "draft" | "breadth" | "delegate" | "advise";
   deadlineMs?: number;
   /** Aborting cancels the response, and rejects with the signal's reason. */
   signal?: AbortSignal;

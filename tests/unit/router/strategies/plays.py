@@ -42,9 +42,9 @@ def delta(text: str, index: int = 0, kind: DeltaKind = TEXT, at_us: int = 1) -> 
     return Delta(index, kind, text, len(text), at_us)
 
 
-def handing(arguments: str, index: int = 0) -> Delta:
-    """A call of the tool that delegates."""
-    return Delta(index, CALL, arguments, 1, 1, f"call_{index}", DELEGATE_TOOL)
+def handing(arguments: str, index: int = 0, tool: str = DELEGATE_TOOL) -> Delta:
+    """A call of a tool of the gateway's."""
+    return Delta(index, CALL, arguments, 1, 1, f"call_{index}", tool)
 
 
 def done(tokens: int = 1, reason: FinishReason = FinishReason.STOP) -> Finish:
@@ -107,7 +107,9 @@ def random_side(chance: random.Random, branch: int, part: TaskPart) -> list[Delt
     if isinstance(part, Converse):  # it hands on, sometimes with arguments that make no sense
         for _ in range(chance.randrange(4)):
             index += 1
-            events.append(handing(chance.choice(['{"task":"t"}', "{", "{}"]), index))
+            events.append(
+                handing(chance.choice(['{"task":"t"}', "{", "{}"]), index, part.tool.name)
+            )
     helps = isinstance(part, Draft | Vary)
     helps = helps or (isinstance(part, Converse) and part.round == "meanwhile")
     if helps and chance.random() < 0.15:
