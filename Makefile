@@ -13,7 +13,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 PYTHON ?= $(shell for p in python3 python3.12 python3.11 python3.13 python3.14; do \
   $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 
-.PHONY: help run test accept conformance fuzz check fmt bench train strategies dashboards sdk setup lock clean
+.PHONY: help run test clients accept conformance fuzz check fmt bench train strategies dashboards sdk setup lock clean
 
 help: ## Show this list.
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1	\2/p' Makefile | expand -t 14
@@ -29,6 +29,9 @@ accept: setup ## Ask what takes minutes, or a machine of its own (ARGS="--only d
 
 conformance: $(VENV)/.dev ## Run Autobahn's WebSocket cases where there is a Python 2.7 (ARGS='--cases "7.*"').
 	@exec $(BIN)/python -m tests.conformance.autobahn $(ARGS)
+
+clients: setup ## Run the clients that are large to install (Claude Code among them) against the gateway.
+	@exec $(BIN)/python -m pytest tests/clients $(ARGS)
 
 fuzz: $(VENV)/.dev ## Fuzz the decoders, ten minutes each (ARGS="--seconds 60 --only frames"; --list names them).
 	@exec $(BIN)/python -m tests.fuzz $(ARGS)
