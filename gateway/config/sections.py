@@ -90,7 +90,8 @@ class MemoryConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     # Of requests that are being read, wait or run; beyond it they are refused.
     max_tenant_in_flight_bytes: Bytes = 128 << 20
     max_in_flight_bytes: Bytes = 1 << 30
-    # Of responses that connections remember, to be continued; beyond it the oldest are forgotten.
+    # Of responses that connections remember, to be continued, and of ended background responses'
+    # events; beyond it the oldest are forgotten.
     max_tenant_remembered_bytes: Bytes = 128 << 20
     max_remembered_bytes: Bytes = 1 << 30
 

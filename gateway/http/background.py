@@ -2,7 +2,8 @@
 
 A run lives in the process that took it; its stored object is what every process answers with. It
 is written when it begins and when it ends. Events are kept while it runs and a while after, so that
-a stream can be taken up again with `starting_after`, where it ran.
+a stream can be taken up again with `starting_after`, where it ran: those of a tenant's oldest runs
+go first where its bytes in memory are too many.
 
 Once a second a process says in Redis which runs it has, and hears which of them another process was
 asked to cancel. A run whose process has fallen silent has failed: nobody polls it for ever.
@@ -13,6 +14,7 @@ import asyncio
 import logging
 from collections import OrderedDict
 from collections.abc import Mapping
+from functools import partial
 
 import msgspec
 from litestar.response.base import ASGIResponse
@@ -20,6 +22,7 @@ from litestar.response.base import ASGIResponse
 from gateway.core.gateway import Gateway
 from gateway.http.streams import EventStream, Exchange, json_response, sse_event
 from gateway.task.own_input import parse_request
+from gateway.transport.byte_budgets import Memory
 from gateway.transport.ids import new_id
 from gateway.transport.outbox import Outbox
 from gateway.wire.errors import ProtocolError
@@ -43,8 +46,11 @@ _GONE = ResponseError("server_error", "The gateway that ran it stopped. Send it 
 class _Run:
     """A background response and the events it has sent so far."""
 
-    def __init__(self, tenant: Tenant) -> None:
+    def __init__(self, tenant: Tenant, num_bytes: int) -> None:
+        """Begins with a request of so many bytes."""
         self.tenant = tenant
+        self.num_bytes = num_bytes  # of the request and the events
+        self.memory: Memory | None = None  # as it is counted for its tenant, once it has ended
         self.events: list[tuple[str, bytes]] = []
         self.readers: set[Outbox] = set()
         self.stream: ResponseStream
@@ -52,6 +58,7 @@ class _Run:
 
     def emit(self, event_type: str, data: bytes) -> None:
         self.events.append((event_type, data))
+        self.num_bytes += len(data)
         for reader in self.readers:
             reader.send(sse_event(event_type, data))
 
@@ -72,8 +79,8 @@ class BackgroundRuns:
         self._flushing = asyncio.create_task(self._flusher.run(_nothing))
         self._keeping = asyncio.create_task(self._keep())
 
-    async def create(self, tenant: Tenant, body: CreateBody) -> ASGIResponse:
-        """Begin a run and answer with its object, or with its events.
+    async def create(self, tenant: Tenant, body: CreateBody, num_bytes: int) -> ASGIResponse:
+        """Begin a run of a request of so many bytes; answer with its object, or with its events.
 
         Raises `ProtocolError`: `store: false`, too many runs, or refused at once.
         """
@@ -89,13 +96,14 @@ class BackgroundRuns:
                 message = "'background' stores what it is read back from, and this tenant may not."
             raise ProtocolError("invalid_value", message, param="background")
         self._make_room(tenant)
-        run = self._runs[parsed.id] = _Run(tenant)
+        run = self._runs[parsed.id] = _Run(tenant, num_bytes)
         run.stream = ResponseStream(parsed, run.emit, on_dirty=self._flusher.mark)
         run.exchange = Exchange(self._gw, tenant, parsed, run.stream)
+        run.exchange.pump.add_done_callback(lambda _: self._remember(parsed.id))
         try:
             await run.exchange.until_open()  # a client that leaves before it begins ends it
         except BaseException:
-            del self._runs[parsed.id]
+            self._forget(parsed.id)
             raise
         answer = queued_json(parsed, self._gw.wall_s())
         if run.running:
@@ -141,8 +149,22 @@ class BackgroundRuns:
         """Drops the oldest of these runs that has ended; returns false if all are running."""
         ended = next((key for key, run in runs.items() if not run.running), None)
         if ended is not None:
-            del self._runs[ended]
+            self._forget(ended)
         return ended is not None
+
+    def _remember(self, response_id: str) -> None:
+        """Counts what is kept of an ended run; the tenant's oldest goes where that is much."""
+        run = self._runs.get(response_id)
+        if run is not None:
+            drop = partial(self._forget, response_id)
+            run.memory = Memory(run.tenant.id, run.num_bytes, drop)
+            self._gw.budgets.memory.add(run.memory)
+
+    def _forget(self, response_id: str) -> None:
+        """Drops a run, if it is still kept."""
+        run = self._runs.pop(response_id, None)
+        if run is not None and run.memory is not None:
+            self._gw.budgets.memory.remove(run.memory)
 
     def _run_of(self, tenant: Tenant, response_id: str) -> _Run | None:
         run = self._runs.get(response_id)
@@ -233,7 +255,7 @@ class BackgroundRuns:
         if pumps:
             await asyncio.wait(pumps)
         for key in own:
-            self._runs.pop(key, None)
+            self._forget(key)
 
     async def close(self) -> None:
         """Stop every run; each ends and is settled."""

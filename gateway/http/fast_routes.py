@@ -42,7 +42,7 @@ async def answer_response(
     body = decode(content, CreateBody)
     gw.metrics.stage("parse", gw.clock_us() - started_us)
     if body.background:
-        return await services.background.create(tenant, body)
+        return await services.background.create(tenant, body, len(content))
     return await create_response(gw, tenant, body, receive, headers)
 
 

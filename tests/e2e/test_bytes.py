@@ -18,6 +18,7 @@ MIB = 1 << 20
 SMALL = f"""
 [memory]
 max_tenant_in_flight_bytes = {4 * MIB}
+max_tenant_remembered_bytes = {2 * MIB}
 [store]
 max_tenant_bytes = {3 * MIB}
 [[tenants]]
@@ -105,6 +106,20 @@ def test_unfinished_bodies_are_bounded_together(small: GatewayProcess) -> None:
         assert ask(small, OTHER).status_code == 200
     wait_until_at_rest(small)
     assert ask(small, HEAVY).status_code == 200  # all was given back
+
+
+def test_events_of_background_runs_are_bounded(small: GatewayProcess) -> None:
+    """Each run brings much that weighs few tokens; the oldest are forgotten, the newest is kept."""
+    item = {"type": "message", "role": "user", "content": "Hi.", "id": "m" * (MIB * 3 // 4)}
+    ids = []
+    for _ in range(4):
+        ids.append(ask(small, HEAVY, input=[item], background=True).json()["id"])
+        wait_until_at_rest(small)
+    url, streamed = f"{small.base_url}/responses/", {"stream": "true"}
+    answers = [httpx.get(url + each, params=streamed, headers=HEAVY, timeout=60) for each in ids]
+    assert [each.status_code for each in answers] == [404, 404, 200, 200]
+    held = small.metrics().total("lanewise_tenant_memory_bytes", kind="remembered")
+    assert MIB < held <= 2 * MIB
 
 
 async def test_unfinished_frames_are_bounded_together(small: GatewayProcess) -> None:
