@@ -31,6 +31,7 @@ def _check(arguments: argparse.Namespace) -> int:
     config = load_config(
         read_config(arguments.file),
         os.environ,
+        name=arguments.file,
         host=arguments.host,
         admin=arguments.admin_address,
     )

@@ -32,7 +32,8 @@ from router.record.batch import Desk, decide_lines
 
 
 def _route(arguments: argparse.Namespace) -> int:
-    config = load_config(read_config(arguments.config), os.environ)
+    name = arguments.config or "configuration"
+    config = load_config(read_config(arguments.config), os.environ, name=name)
     tenant = _find_tenant(config, arguments.tenant)
     if arguments.batch is not None:
         return _route_batch(config, arguments.batch, tenant, arguments.model)

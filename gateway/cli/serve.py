@@ -14,6 +14,7 @@ def _load(arguments: argparse.Namespace) -> Config:
     return load_config(
         read_config(arguments.config),
         os.environ,
+        name=arguments.config or "configuration",
         host=arguments.host,
         port=arguments.port,
         admin=arguments.admin_address,

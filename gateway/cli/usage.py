@@ -42,7 +42,8 @@ COMMAND = Command("lanewise usage export --out usage.csv")
 )
 def _export(arguments: argparse.Namespace) -> int:
     toml = read_config(arguments.config)
-    url = load_config(toml, os.environ, redis_url=arguments.redis).redis.url
+    name = arguments.config or "configuration"
+    url = load_config(toml, os.environ, name=name, redis_url=arguments.redis).redis.url
     if url is None:
         raise ConfigError(
             "no Redis to export from: give --redis or --config, or set LANEWISE_REDIS_URL (an "

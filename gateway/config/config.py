@@ -1,8 +1,9 @@
 """The configuration: decoded from TOML once, checked once. This is an edge."""
 
+import pathlib
 import re
 from collections.abc import Mapping
-from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -39,10 +40,13 @@ from gateway.config.sections import (
 from gateway.config.tenants import DEFAULT_TIERS, TierConfig, fault_of_tier
 from gateway.config.weak_secrets import weakness
 from router.classify.task import TENANT_ID
+from router.policy.document import DocumentError, read_document, suggestion
+from router.policy.positions import Path
 from router.pools.cost import CostWeights
 from router.redis.url import parse_redis_url
 from router.waiting.rules import AdaptationConfig, WaitingConfig
 
+MAX_CONFIG_BYTES = 4 << 20
 _ADMIN_NAME = re.compile(r"[A-Za-z0-9._@-]{1,64}")
 
 
@@ -74,6 +78,7 @@ def load_config(
     toml: bytes,
     environ: Mapping[str, str],
     *,
+    name: str = "configuration",
     host: str | None = None,
     port: int | None = None,
     admin: str | None = None,
@@ -84,12 +89,13 @@ def load_config(
     """Reads the configuration from a file's bytes, the environment and arguments; the last wins.
 
     If `makes_key`, the file of `auth.key_path` is written where it is missing. The message of a
-    `ConfigError` names the field.
+    `ConfigError` names the field, and where it stands in the file, which is called `name`.
     """
     try:
-        config = msgspec.toml.decode(toml, type=Config)
-    except (msgspec.ValidationError, msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"configuration: {error}") from None
+        document = read_document(toml, name, MAX_CONFIG_BYTES)
+        config = document.decode(Config)
+    except DocumentError as error:
+        raise ConfigError(str(error)) from None
     environ = with_secret_files(environ)
     redis_url = redis_url or environ.get("LANEWISE_REDIS_URL") or config.redis.url
     given = {"host": host, "port": port, "admin_address": admin, "workers": workers}
@@ -103,6 +109,7 @@ def load_config(
             "LANEWISE_REDIS_URL"
         )
     redis = with_environ(msgspec.structs.replace(config.redis, url=redis_url), environ)
+    written = config
     config = msgspec.structs.replace(
         config,
         server=server,
@@ -111,14 +118,28 @@ def load_config(
         auth=_auth(config.auth, environ),
     )
     config = msgspec.structs.replace(config, tenants=_tenants(config, environ, makes_key))
-    check_config(config)
+    try:
+        check_config(config)
+    except ConfigError as error:
+        found = document.positions.get(error.path)
+        if found is None or _value(written, error.path) != _value(config, error.path):
+            raise  # what is wrong is a default, or the environment's or an argument's
+        raise ConfigError(f"{name}:{found.value.line}:{found.value.column}: {error}") from None
     return config
 
 
-def read_config(path: str | Path | None) -> bytes:
+def _value(config: Any, path: Path) -> Any:
+    """Returns what stands at a path of the configuration, which must exist."""
+    for step in path:
+        is_struct = isinstance(config, msgspec.Struct)
+        config = getattr(config, str(step)) if is_struct else config[step]
+    return config
+
+
+def read_config(path: str | pathlib.Path | None) -> bytes:
     """Reads the file, or raises `ConfigError`; without a path the configuration is empty."""
     try:
-        return b"" if path is None else Path(path).read_bytes()
+        return b"" if path is None else pathlib.Path(path).read_bytes()
     except OSError as error:
         raise ConfigError(f"--config {path}: {error.strerror}") from error
 
@@ -139,42 +160,55 @@ def check_config(config: Config) -> None:
     """Checks what the types cannot; the message of a `ConfigError` names the field."""
     port = config.server.port  # the command line's is not checked by decoding
     if not 0 <= port <= MAX_PORT:
-        raise ConfigError(f"server.port: expected 0 to {MAX_PORT}, got {port}")
+        raise ConfigError(f"server.port: expected 0 to {MAX_PORT}, got {port}", ("server", "port"))
     separate = admin_address(config.server)
     if separate is not None and separate.port > MAX_PORT:
         raise ConfigError(
-            f"server.admin_address: expected a port from 0 to {MAX_PORT}, got {separate.port}"
+            f"server.admin_address: expected a port from 0 to {MAX_PORT}, got {separate.port}",
+            ("server", "admin_address"),
         )
     if not 1 <= config.server.workers <= MAX_WORKERS:
         raise ConfigError(
-            f"server.workers: expected 1 to {MAX_WORKERS}, got {config.server.workers}"
+            f"server.workers: expected 1 to {MAX_WORKERS}, got {config.server.workers}",
+            ("server", "workers"),
         )
     if (config.server.tls_cert_path is None) != (config.server.tls_key_path is None):
-        raise ConfigError("server.tls_cert_path, server.tls_key_path: TLS needs both, got one")
+        there = "tls_key_path" if config.server.tls_cert_path is None else "tls_cert_path"
+        raise ConfigError(
+            "server.tls_cert_path, server.tls_key_path: TLS needs both, got one", ("server", there)
+        )
     try:
         networks(config.server.trusted_proxies)
     except ValueError as error:
         raise ConfigError(
-            f"server.trusted_proxies: {error}; expected networks such as '10.0.0.0/8'"
+            f"server.trusted_proxies: {error}; expected networks such as '10.0.0.0/8'",
+            ("server", "trusted_proxies"),
         ) from None
     _check_unique("tenants", "ids", [tenant.id for tenant in config.tenants])
     _check_unique("backends", "names", [backend.name for backend in config.backends])
     seen: dict[str, str] = {}  # key -> tenant
-    for tenant in config.tenants:
+    for index, tenant in enumerate(config.tenants):
+        path: Path = ("tenants", index)
         if not TENANT_ID.fullmatch(tenant.id):
-            raise ConfigError(f"tenants: id {tenant.id!r} must be 1 to 64 of a-z, 0-9 and '-'")
+            raise ConfigError(
+                f"tenants: id {tenant.id!r} must be 1 to 64 of a-z, 0-9 and '-'", (*path, "id")
+            )
         for key in tenant.keys:
             if key in seen:
-                raise ConfigError(f"tenants: {tenant.id!r} and {seen[key]!r} have the same key")
+                raise ConfigError(
+                    f"tenants: {tenant.id!r} and {seen[key]!r} have the same key", (*path, "keys")
+                )
             seen[key] = tenant.id
         if not tenant.limits and tenant.tier not in (*config.tiers, "default"):
             raise ConfigError(
                 f"tenants: {tenant.id!r} has no limits, and its tier {tenant.tier!r} is not in "
                 f"tiers: expected one of {', '.join(config.tiers)}"
+                f"{suggestion(tenant.tier, config.tiers)}",
+                (*path, "tier"),
             )
     for name, tier in config.tiers.items():
         if (fault := fault_of_tier(name, tier)) is not None:
-            raise ConfigError(f"tiers: {fault}")
+            raise ConfigError(f"tiers: {fault}", ("tiers", name))
     peppers(config)
     _check_admin_keys(config, seen)
     if config.redis.url is not None:
@@ -193,9 +227,14 @@ def _check_secrets(config: Config) -> None:
     """Refuses published and weak keys where another machine could try them."""
     if not is_public(config):
         return
-    tenants = ((f"tenants: {tenant.id!r}", key) for tenant in config.tenants for key in tenant.keys)
-    admins = ((f"admin.keys: {entry.name!r}", entry.key) for entry in admin_keys(config))
-    for owner, key in (*tenants, *admins):
+    keys: list[tuple[str, str, Path]] = [
+        (f"tenants: {tenant.id!r}", key, ("tenants", index, "keys"))
+        for index, tenant in enumerate(config.tenants)
+        for key in tenant.keys
+    ]
+    for index, entry in enumerate(admin_keys(config)):
+        keys.append((f"admin.keys: {entry.name!r}", entry.key, ("admin", "keys", index, "key")))
+    for owner, key, path in keys:
         fault = weakness(key)
         if fault is None:
             continue
@@ -204,15 +243,16 @@ def _check_secrets(config: Config) -> None:
             f"{owner} has a key{kind} that {fault}, and server.host {config.server.host!r} or "
             "server.admin_address is reachable from elsewhere: make one with `openssl rand -hex "
             "32`, or give no keys here and make them with `lanewise keys create`; without tenants, "
-            f"set {KEY_VARIABLE} or auth.key_path; or listen on 127.0.0.1"
+            f"set {KEY_VARIABLE} or auth.key_path; or listen on 127.0.0.1",
+            path,
         )
 
 
 def _check_unique(section: str, what: str, names: list[str]) -> None:
     if not names:
-        raise ConfigError(f"{section}: at least one is needed")
+        raise ConfigError(f"{section}: at least one is needed", (section,))
     if len(set(names)) != len(names):
-        raise ConfigError(f"{section}: {what} must be unique, got {', '.join(names)}")
+        raise ConfigError(f"{section}: {what} must be unique, got {', '.join(names)}", (section,))
 
 
 def admin_keys(config: Config) -> tuple[AdminKeyConfig, ...]:
@@ -241,11 +281,12 @@ def peppers(config: Config, from_file: str | None = None) -> Peppers:
     try:
         known = Peppers() if text is None else parse_peppers(text)
     except ValueError as error:
-        raise ConfigError(f"auth.peppers: {error}") from None
+        raise ConfigError(f"auth.peppers: {error}", ("auth", "peppers")) from None
     for version, pepper in () if is_hidden else known.by_version.items():
         if (fault := weakness(pepper.decode())) is not None:
             raise ConfigError(
-                f"auth.peppers: pepper {version!r} {fault}: make one with `openssl rand -hex 32`"
+                f"auth.peppers: pepper {version!r} {fault}: make one with `openssl rand -hex 32`",
+                ("auth", "peppers"),
             )
     return known
 
@@ -289,16 +330,19 @@ def _admin(configured: AdminConfig, environ: Mapping[str, str]) -> AdminConfig:
 def _check_admin_keys(config: Config, tenants_by_key: Mapping[str, str]) -> None:
     keys = config.admin.keys or ()
     for index, (name, key) in enumerate((entry.name, entry.key) for entry in keys):
+        path: Path = ("admin", "keys", index)
         if not _ADMIN_NAME.fullmatch(name):
             raise ConfigError(
-                f"admin.keys: name {name!r} must be 1 to 64 letters, digits or any of . _ @ -"
+                f"admin.keys: name {name!r} must be 1 to 64 letters, digits or any of . _ @ -",
+                (*path, "name"),
             )
         if any(name == other.name or key == other.key for other in keys[:index]):
-            raise ConfigError(f"admin.keys: {name!r} has the name or the key of another")
+            raise ConfigError(f"admin.keys: {name!r} has the name or the key of another", path)
         if key in tenants_by_key:
             raise ConfigError(
                 f"admin.keys: {name!r} has the key of tenant {tenants_by_key[key]!r}: "
-                "who sends tasks must not administer; use a key of its own"
+                "who sends tasks must not administer; use a key of its own",
+                path,
             )
 
 
@@ -309,5 +353,6 @@ def _check_redis_url(url: str) -> None:
         raise ConfigError(
             f"redis.url {masked_url(url)!r}: {error}. Expected redis://host:port/number, "
             "rediss://... for TLS, unix:///path/to/socket, redis+sentinel://host:port,.../master "
-            "or redis+cluster://host:port,..."
+            "or redis+cluster://host:port,...",
+            ("redis", "url"),
         ) from None

@@ -13,6 +13,7 @@ from gateway.config.command_error import CommandError
 from gateway.config.development import DEVELOPMENT_KEY
 from gateway.config.tenants import DEFAULT_TIERS, TenantRecord, Tier, Weight, resolve
 from router.classify.task import GroupLimits, StorePolicy, Tenant
+from router.policy.positions import Path
 from router.pools.local_pools import OnBlind, WhenAway
 from router.pools.pools import BUDGET_US
 
@@ -23,8 +24,16 @@ Seconds = Annotated[float, Meta(gt=0, le=86_400)]
 Ceiling = Annotated[int, Meta(ge=1, le=1_000_000)]
 
 
+# A key; no message quotes it.
+Secret = Annotated[str, Meta(min_length=8, extra={"secret": True})]
+
+
 class ConfigError(CommandError):
-    """The configuration is wrong; the message says what to do."""
+    """The configuration is wrong; the message says what to do, and `path` where it is wrong."""
+
+    def __init__(self, message: str, path: Path = ()) -> None:
+        super().__init__(message)
+        self.path = path
 
 
 class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -125,7 +134,7 @@ class AdminKeyConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     """A key to the admin API; `name` is the author of its changes."""
 
     name: str
-    key: Annotated[str, Meta(min_length=8)]
+    key: Secret
     read_only: bool = False
 
 
@@ -156,7 +165,7 @@ class TenantConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     """A tenant with its keys; it may use only groups that its tier or `limits` name."""
 
     id: str
-    keys: tuple[Annotated[str, Meta(min_length=8)], ...] = ()
+    keys: tuple[Secret, ...] = ()
     tier: str = "default"
     limits: dict[BackendGroup, GroupLimits] = {}  # each instead of the tier's for that group
     access: tuple[BackendGroup, ...] | None = None  # only these groups; None: all that have limits
@@ -219,7 +228,10 @@ def admin_address(server: ServerConfig) -> Address | None:
         return Address("127.0.0.1", server.port + 1 if server.port else 0)
     host, _, port = server.admin_address.rpartition(":")
     if not host or not port.isascii() or not port.isdecimal():
-        raise ConfigError(f"server.admin_address {server.admin_address!r}: expected HOST:PORT")
+        raise ConfigError(
+            f"server.admin_address {server.admin_address!r}: expected HOST:PORT",
+            ("server", "admin_address"),
+        )
     address = Address(host.removeprefix("[").removesuffix("]"), int(port))
     return None if address == public else address
 

@@ -82,7 +82,8 @@ class Document(msgspec.Struct, frozen=True):
         try:
             return msgspec.convert(self.tree, kind)
         except msgspec.ValidationError as error:  # a check that is in no type
-            raise self.error([Fault((), str(error))]) from error
+            message, _, where = str(error).partition(" - at `$")
+            raise self.error([Fault(_path_from(where), message)]) from error
 
 
 def read_document(content: bytes, name: str, max_bytes: int) -> Document:
@@ -156,6 +157,12 @@ def path_text(path: Path) -> str:
     return text
 
 
+def _path_from(text: str) -> Path:
+    """Reads a path of msgspec's, as far as it says: a map's key is `[...]` there."""
+    steps = re.findall(r"\.(\w+)|\[(\d+)\]", text.partition("[...]")[0])
+    return tuple(name or int(index) for name, index in steps)
+
+
 def suggestion(word: str, known: Iterable[str]) -> str:
     """Returns `; did you mean 'x'?`, or an empty text if no known word is similar."""
     near = difflib.get_close_matches(word[:64], list(known), n=1)
@@ -165,17 +172,24 @@ def suggestion(word: str, known: Iterable[str]) -> str:
 def _faults(value: Any, kind: Any, path: Path) -> Iterator[Fault]:
     """Finds where a tree violates a type, by walking containers and converting leaves."""
     kind, metas = _plain(kind, value)
+    variants = _variants(kind)
+    if variants and isinstance(value, dict):
+        fault = _tag_fault(value, variants, path)
+        if fault is not None:
+            yield fault
+            return
+        kind = next(each for each in variants if _tag(each) == value[_tag_field(each)])
     is_struct = isinstance(kind, type) and issubclass(kind, msgspec.Struct)
     if is_struct or get_origin(kind) is dict:
         if isinstance(value, dict):
             yield from (_table_faults if is_struct else _map_faults)(value, kind, path)
         else:
-            yield Fault(path, f"expected a table, got {_seen(value)}")
+            yield Fault(path, f"expected a table, got {_sort(value)}")
     elif get_origin(kind) is tuple:
         if isinstance(value, list):
             yield from _list_faults(value, kind, metas, path)
         else:
-            yield Fault(path, f"expected a list, got {_seen(value)}")
+            yield Fault(path, f"expected a list, got {_sort(value)}")
     elif message := _leaf_message(value, kind):
         yield Fault(path, message)
 
@@ -193,6 +207,38 @@ def _plain(kind: Any, value: Any) -> tuple[Any, tuple[Meta, ...]]:
     return kind, ()
 
 
+def _variants(kind: Any) -> tuple[type[msgspec.Struct], ...]:
+    """Returns the Structs that a table may be, told apart by a tag; empty if they have none."""
+    options = get_args(kind) if get_origin(kind) in (types.UnionType, Union) else (kind,)
+    structs = [o for o in options if isinstance(o, type) and issubclass(o, msgspec.Struct)]
+    return tuple(option for option in structs if option.__struct_config__.tag is not None)
+
+
+def _tag_fault(
+    value: dict[str, Any], variants: tuple[type[msgspec.Struct], ...], path: Path
+) -> Fault | None:
+    """Says what is wrong with the tag of a table that must be one of these Structs."""
+    name = _tag_field(variants[0])
+    tags = [_tag(variant) for variant in variants]
+    known = ", ".join(map(repr, tags))
+    if name not in value:
+        message = f"the field {name!r} is missing: expected one of {known}"
+        return Fault(path, message, at_key=True)
+    tag = value[name]
+    if tag in tags:
+        return None
+    hint = suggestion(tag, tags) if isinstance(tag, str) else ""
+    return Fault((*path, name), f"expected one of {known}, got {_seen(tag)}{hint}")
+
+
+def _tag(kind: type[msgspec.Struct]) -> str:
+    return str(kind.__struct_config__.tag)
+
+
+def _tag_field(kind: type[msgspec.Struct]) -> str:
+    return str(kind.__struct_config__.tag_field)
+
+
 def _list_faults(
     value: list[Any], kind: Any, metas: tuple[Meta, ...], path: Path
 ) -> Iterator[Fault]:
@@ -207,12 +253,14 @@ def _list_faults(
 
 def _table_faults(value: dict[str, Any], kind: Any, path: Path) -> Iterator[Fault]:
     fields = {field.encode_name: field for field in msgspec.structs.fields(kind)}
+    tag = kind.__struct_config__.tag_field
     for key, entry in value.items():
         if key in fields:
             yield from _faults(entry, fields[key].type, (*path, key))
-        else:
-            known = f"known here: {', '.join(fields)}"
-            message = f"unknown field {key[:64]!r}{suggestion(key, fields) or f'; {known}'}"
+        elif key != tag:  # the tag is no field; it has chosen the Struct
+            known = f"known here: {', '.join(filter(None, (tag, *fields)))}"
+            meant = suggestion(key, fields)
+            message = f"unknown field {key[:64]!r}{meant}{' ' if meant else '; '}{known}"
             yield Fault((*path, key), message, at_key=True)
     for name, field in fields.items():
         if field.required and name not in value:
@@ -240,9 +288,11 @@ def _leaf_message(value: Any, kind: Any) -> str:
             return f"expected one of {known}, got {_seen(value)}{hint}"
         if described := _description(kind):
             return f"expected {described}, got {_seen(value)}"
+        is_hidden = isinstance(value, str) and _extra(kind, "secret")
+        seen = f"{len(value)} characters" if is_hidden else _seen(value)
         words = re.sub(r", got `\w+`$", "", str(error))
         words = re.sub(r"`(\w+)`", lambda match: _WORDS.get(match[1], match[0]), words)
-        return f"{words[0].lower()}{words[1:]}, got {_seen(value)}"
+        return f"{words[0].lower()}{words[1:]}, got {seen}"
     return ""
 
 
@@ -277,6 +327,11 @@ def _extra(kind: Any, key: str) -> Any:
     """Returns what the first `Meta` that has this key says; empty if none has it."""
     extras = (meta.extra or {} for meta in getattr(kind, "__metadata__", ()))
     return next((extra[key] for extra in extras if key in extra), ())
+
+
+def _sort(value: Any) -> str:
+    """Says what stands where a table or a list should: a text may be a key, so it is not quoted."""
+    return "a text" if isinstance(value, str) else _seen(value)
 
 
 def _seen(value: Any) -> str:

@@ -169,6 +169,71 @@ def test_errors(toml: bytes, arguments: dict[str, Any], words: tuple[str, ...]) 
     assert "sk-acme-1234" not in str(caught.value), "keys are not for logs"
 
 
+TWO_BACKENDS = b"""
+[[backends]]
+kind = "gpu"
+[[backends]]
+kind = "upstream"
+"""
+
+# file, arguments, how the message begins and what else it says
+PLACES: list[tuple[bytes, dict[str, Any], str, tuple[str, ...]]] = [
+    (b"[server", {}, "lw.toml:1:8: not TOML", ()),
+    (b"\n[server]\nprot = 1", {}, "lw.toml:3:1: server.prot: ", ("mean 'port'", "host, port,")),
+    (b"[sever]", {}, "lw.toml:1:2: sever: unknown field", ("did you mean 'server'?", "tenants")),
+    (b"[server]\nport = 70000", {}, "lw.toml:2:8: server.port: ", ("65535", "got 70000")),
+    (
+        b"[[backends]]\nkind = 'wafr'",
+        {},
+        "lw.toml:2:8: backends[0].kind: expected one of 'wafer', 'gpu', 'link', 'upstream', got",
+        ("'wafr'", "did you mean 'wafer'?"),
+    ),
+    (b"[[backends]]\nname = 'a'", {}, "lw.toml:1:3: backends[0]: the field 'kind'", ("'gpu'",)),
+    (b"[[backends]]\nkind = 3", {}, "lw.toml:2:8: backends[0].kind: expected one of", ("got 3",)),
+    (TWO_BACKENDS, {}, "lw.toml:4:3: backends[1]: the field 'options' is missing", ()),
+    (
+        b"[[backends]]\nkind = 'gpu'\n[backends.options]\nmax_num_seq = 1",
+        {},
+        "lw.toml:4:1: backends[0].options.max_num_seq: unknown field",
+        ("did you mean 'max_num_seqs'?",),
+    ),
+    (ACME.replace(b"sk-acme-1234", b"short"), {}, "lw.toml:", ("length >= 8, got 5 characters",)),
+    (b"[[tenants]]\nid = 'a'\nkeys = 'sk-acme-1234'", {}, "lw.toml:3:8: tenants[0].keys", ()),
+    (
+        b"[[tenants]]\nid = 'a'\ntier = 'enterprize'",
+        {},
+        "lw.toml:3:8: tenants: 'a' has no limits",
+        ("did you mean 'enterprise'?",),
+    ),
+    (b"[[tenants]]\nid = 'A B'", {}, "lw.toml:2:6: tenants: id 'A B'", ()),
+    (b"[redis]\nurl = 'http://h'", {}, "lw.toml:2:7: redis.url", ()),
+    (b"[redis]\nurl = 'redis://h'", {"redis_url": "http://h"}, "redis.url", ()),
+    (b"[server]\nport = 80", {"port": 70000}, "server.port", ()),
+    (b"[server]\ntls_key_path = 'k'", {}, "lw.toml:2:16: server.tls_cert_path", ()),
+    (b"[auth]\npeppers = 'x'", {}, "lw.toml:2:11: auth.peppers", ()),
+]
+
+
+@pytest.mark.parametrize(("toml", "arguments", "begin", "words"), PLACES)
+def test_an_error_names_the_place_in_the_file(
+    toml: bytes, arguments: dict[str, Any], begin: str, words: tuple[str, ...]
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_config(toml, {}, name="lw.toml", **arguments)
+    message = str(caught.value)
+    assert message.startswith(begin), message
+    for word in words:
+        assert word in message
+    assert "sk-acme-1234" not in message, "keys are not for logs"
+
+
+def test_an_error_lists_all_that_is_wrong() -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_config(b"[server]\nport = 'x'\nhost = 3\n[redis]\nulr = ''", {}, name="lw.toml")
+    lines = str(caught.value).splitlines()
+    assert [line.split(": ")[0] for line in lines] == ["lw.toml:2:8", "lw.toml:3:8", "lw.toml:5:1"]
+
+
 def test_production_names_its_redis() -> None:
     production = {"LANEWISE_ENV": "production"}
     with pytest.raises(ConfigError, match="LANEWISE_REDIS_URL"):
