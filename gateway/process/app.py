@@ -25,7 +25,7 @@ from gateway.access.key_sessions import KeySessions
 from gateway.admin.routes import ADMIN
 from gateway.config.config import Config, admin_keys
 from gateway.config.policy_file import load_policy
-from gateway.config.sections import ConfigError, MemoryConfig
+from gateway.config.sections import ConfigError, MemoryConfig, masked_url
 from gateway.config.version import VERSION
 from gateway.core.adaptation import Adaptation
 from gateway.core.backends import Backends
@@ -218,6 +218,7 @@ async def _failover_pools(
         wall_us=lambda: time.time_ns() // 1_000,
         beat=heartbeat.beat,
         when_away=lambda: {**config.redis.when_away, **state.policy.when_away},
+        name="the embedded Redis" if config.redis.url is None else f"Redis at {masked_url(url)}",
         on_blind=config.redis.on_blind,
         on_call=metrics.pools_call,
         on_report=metrics.pools_stand,

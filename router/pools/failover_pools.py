@@ -63,6 +63,7 @@ class FailoverPools:
     beat: Callable[[], Awaitable[Pulse]] | None = None
     # What each group does without Redis; one not named goes on locally.
     when_away: Callable[[], Mapping[BackendGroup, WhenAway]] = dict
+    name: str = "Redis"  # of the server, with its address, for the log
     on_blind: OnBlind = "closed"  # whether to go on alone if Redis has never answered
     # Hears of each call to Redis: which, whether it was answered, microseconds.
     on_call: Callable[[PoolCall, bool, int], None] = lambda call, answered, duration_us: None
@@ -297,7 +298,7 @@ class FailoverPools:
         if self.blind:
             self._trip()
             rest = "are limited locally" if self.ready else "are refused with 503"
-            logger.warning("Redis has not answered yet: until it does, tasks %s", rest)
+            logger.warning("%s has not answered yet: until it does, tasks %s", self.name, rest)
         self.on_report(self.report)
 
     async def close(self) -> None:
