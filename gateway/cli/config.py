@@ -6,10 +6,10 @@ from typing import Any
 
 from gateway.cli.command import Command, argument
 from gateway.cli.output import show
+from gateway.config.certificate import tls_context
 from gateway.config.config import load_config, peppers, read_config
 from gateway.config.policy_file import load_policy
 from gateway.config.sections import Address, admin_address, masked_url
-from gateway.process.reload import tls_context
 
 COMMAND = Command("lanewise config check lanewise.toml")
 

@@ -1,18 +1,22 @@
-"""`lanewise serve`: runs the gateway, in one process or several. This is an edge."""
+"""`lanewise serve`: runs the gateway, in one process or several.
+
+It imports by name, so that help needs no configuration, and a wrong configuration is told before
+the server is imported, which takes seconds. This is an edge.
+"""
 
 import argparse
 import os
 from functools import partial
+from importlib import import_module
+from typing import Any
 
 from gateway.cli.command import Command, argument
-from gateway.config.config import Config, load_config, read_config
-from gateway.process.server import serve
-from gateway.process.supervisor import supervise
 
 
-def _load(arguments: argparse.Namespace) -> Config:
-    return load_config(
-        read_config(arguments.config),
+def _load(arguments: argparse.Namespace) -> Any:
+    config = import_module("gateway.config.config")
+    return config.load_config(
+        config.read_config(arguments.config),
         os.environ,
         name=arguments.config or "configuration",
         host=arguments.host,
@@ -27,7 +31,12 @@ def _load(arguments: argparse.Namespace) -> Config:
 def _serve(arguments: argparse.Namespace) -> int:
     load = partial(_load, arguments)
     config = load()
-    return supervise(config, load) if config.server.workers > 1 else serve(config, load)
+    status: int
+    if config.server.workers > 1:
+        status = import_module("gateway.process.supervisor").supervise(config, load)
+    else:
+        status = import_module("gateway.process.server").serve(config, load)
+    return status
 
 
 COMMAND = Command(

@@ -23,6 +23,7 @@ from gateway.access.access import follow_access
 from gateway.access.admin_keys import AdminKeys
 from gateway.access.key_sessions import KeySessions
 from gateway.admin.routes import ADMIN
+from gateway.config.certificate import tls_context
 from gateway.config.config import Config, admin_keys
 from gateway.config.policy_file import load_policy
 from gateway.config.sections import ConfigError, MemoryConfig, masked_url
@@ -41,7 +42,6 @@ from gateway.http.streams import JsonRequest
 from gateway.metrics.metrics import Metrics
 from gateway.process.embedded_redis import start_embedded_redis
 from gateway.process.maintenance import every, maintenance
-from gateway.process.reload import tls_context
 from gateway.store.decision_log import LogInUse, Recorder
 from gateway.store.ledger import open_ledger
 from gateway.store.policy_watch import InForce, PolicyWatch

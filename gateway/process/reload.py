@@ -5,15 +5,14 @@ SIGHUP asks for it. This is an edge.
 
 import asyncio
 import logging
-import ssl
 from collections.abc import Awaitable, Callable
 
 from backends.contract import Backend
+from gateway.config.certificate import load_certificate, tls_context
 from gateway.config.changes import config_change
 from gateway.config.command_error import CommandError
 from gateway.config.config import Config
 from gateway.config.policy_file import load_policy
-from gateway.config.sections import ConfigError, ServerConfig
 from gateway.http.services import Services
 from router.redis.cancelling import cancelled
 
@@ -86,7 +85,7 @@ async def apply(made: Services, config: Config) -> None:
     made.policies.configure(policy)
     made.configure(config)
     if made.tls is not None:
-        _load_certificate(made.tls, config.server)  # for new connections
+        load_certificate(made.tls, config.server)  # for new connections
     made.gw.metrics.config_reload("ok")
     logger.info("the configuration was read again, and is in force")
 
@@ -95,24 +94,3 @@ def _after_those_of_now(made: Services) -> Callable[[Backend], bool]:
     """Returns whether the tasks that run now have ended, wherever they run."""
     running = frozenset(made.gw.live)
     return lambda _: running.isdisjoint(made.gw.live)
-
-
-def tls_context(server: ServerConfig) -> ssl.SSLContext | None:
-    """Loads the certificate and its key; None without them.
-
-    Raises `ConfigError` if they cannot be used.
-    """
-    if server.tls_cert_path is None:
-        return None
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    try:
-        _load_certificate(context, server)
-    except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
-        raise ConfigError(f"server.tls_cert_path, server.tls_key_path: {error}") from error
-    return context
-
-
-def _load_certificate(context: ssl.SSLContext, server: ServerConfig) -> None:
-    assert server.tls_cert_path is not None
-    # Without a password, OpenSSL would ask on the terminal for an encrypted key's.
-    context.load_cert_chain(server.tls_cert_path, server.tls_key_path, password="")

@@ -19,6 +19,7 @@ import uvloop
 from litestar.enums import ScopeType
 from litestar.types import ASGIApp, Message, Receive, Scope, Send
 
+from gateway.config.certificate import tls_context
 from gateway.config.command_error import CommandError
 from gateway.config.config import Config
 from gateway.config.development import DEVELOPMENT_KEY
@@ -35,7 +36,7 @@ from gateway.http.services import Services
 from gateway.http.streams import error_response
 from gateway.process.addresses import SplitAddresses, addresses, listen, told_apart, with_ports
 from gateway.process.app import make_app, services
-from gateway.process.reload import Hangups, Load, apply, changed, tls_context
+from gateway.process.reload import Hangups, Load, apply, changed
 from gateway.process.websocket_endpoints import WebSocketEndpoints
 from gateway.transport.byte_budgets import ByteBudgets
 from gateway.transport.connection_limits import ConnectionBounds, ConnectionLimits, Cut, Visit

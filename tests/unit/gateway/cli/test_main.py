@@ -4,6 +4,7 @@ import argparse
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -60,7 +61,13 @@ def test_every_command_is_named_whatever_is_called(given: list[str]) -> None:
 
 @pytest.mark.parametrize(
     ("given", "loads"),
-    [("--help", ()), ("keys list", ()), ("tenants list", ()), ("policy list", ("numpy",))],
+    [
+        ("--help", ()),
+        ("serve", ()),
+        ("keys list", ()),
+        ("tenants list", ()),
+        ("policy list", ("numpy",)),
+    ],
 )
 def test_nothing_heavy_is_loaded_for_a_quick_command(given: str, loads: tuple[str, ...]) -> None:
     heavy = {
@@ -78,3 +85,20 @@ def test_nothing_heavy_is_loaded_for_a_quick_command(given: str, loads: tuple[st
     )
     told = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True)
     assert heavy & set(told.stdout.split()) == set(loads)
+
+
+@pytest.mark.parametrize("command", ["serve --config", "config check"])
+def test_a_wrong_configuration_is_told_before_a_server_is_loaded(
+    command: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "lanewise.toml"
+    path.write_text("[server]\nprot = 80")
+    check = (
+        "import sys; from gateway.cli.main import main; "
+        f"status = main({[*command.split(), str(path)]!r}); print(status, *sys.modules)"
+    )
+    told = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True)
+    status, *modules = told.stdout.split()
+    assert status == "2"
+    assert f"{path}:2:1: server.prot: unknown field 'prot'; did you mean 'port'?" in told.stderr
+    assert not {"litestar", "uvicorn", "redis", "prometheus_client"} & set(modules)
