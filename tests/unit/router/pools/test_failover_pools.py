@@ -310,10 +310,13 @@ async def test_nothing_is_given_back_early_while_redis_is_away() -> None:
 
 
 @pytest.mark.parametrize("on_blind", ["closed", "local"])
-async def test_a_gateway_that_never_saw_redis(on_blind: Any) -> None:
-    world = World(on_blind=on_blind)
+async def test_a_gateway_that_never_saw_redis(
+    on_blind: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    world = World(on_blind=on_blind, name="Redis at redis://cache:6379/0")
     world.redis.available = False
     await world.pools.greet()
+    assert "Redis at redis://cache:6379/0 has not answered yet" in caplog.text
     assert world.pools.blind
     assert world.pools.ready == (on_blind == "local")
     if on_blind == "local":
