@@ -49,6 +49,7 @@ class Job:
     decision: RouteDecision | None = None  # once admitted
     decided: RouteDecision | None = None  # admitted or refused: for the decision log
     records_text: bool = False  # whether the log has the prompt's text, by policy
+    opened_bytes: int = 0  # of compactions, counted as in flight until it is over
     stopped: StopReason | None = None
     delegations: frozenset[int] = frozenset()  # sub-tasks under way, by number
     redirect: Redirect | None = None  # steers or cancels one of them

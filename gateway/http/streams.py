@@ -17,7 +17,7 @@ from litestar.types import Receive, Scope, Send
 from backends.contract import BackendGroup
 from gateway.core.gateway import Gateway
 from gateway.core.job import Ended, Job
-from gateway.task.context import load_task
+from gateway.task.context import give_back_opened, load_task
 from gateway.task.own_input import parse_request
 from gateway.task.pipeline import handle_task
 from gateway.transport.ids import new_id
@@ -319,4 +319,7 @@ async def request_context(gw: Gateway, tenant: Tenant, body: CreateBody) -> Task
     )
     # It is never run: what would refuse it is raised.
     job = Job(parsed, unheard(parsed), tenant, arrived_us=gw.clock_us(), refuse=lambda error: None)
-    return await load_task(gw, job)
+    try:
+        return await load_task(gw, job)
+    finally:
+        give_back_opened(gw, job)

@@ -8,10 +8,10 @@ from gateway.core.job import Job
 from gateway.task.stages import LoadedTask
 from gateway.task.truncation import newest_items, room_tokens
 from gateway.wire.compaction import Plan, Skipped, plan_compaction, plan_whole, unfolded
-from gateway.wire.errors import ProtocolError, draining
+from gateway.wire.errors import ProtocolError, draining, too_many_bytes
 from gateway.wire.items import ItemReference
 from gateway.wire.requests import make_task
-from gateway.wire.sealing import SealError, is_sealed_here
+from gateway.wire.sealing import MAX_OPENED_BYTES, SealError, folded_from, is_sealed_here
 from gateway.wire.stored_response import Lineage
 from router.classify.task import Task
 from router.decide.continuity import may_move
@@ -127,19 +127,37 @@ def _joined(
         item = entry.item if isinstance(entry, ContextItem) else entry
         if isinstance(item, Compaction) and is_sealed_here(item.encrypted_content):
             try:
-                folded = gw.seals.open(job.tenant.id, item.encrypted_content)
+                opened = gw.seals.unseal(
+                    job.tenant.id, item.encrypted_content, MAX_OPENED_BYTES - job.opened_bytes
+                )
             except SealError as error:
                 message = (
                     f"The compaction item {item.id or ''!r:.80} cannot be opened: {error}. "
                     "Send the items that it stands for."
                 )
                 raise ProtocolError("invalid_value", message, param="input") from None
-            items = list(unfolded(tuple(items), item, folded))
+            _count_opened(gw, job, len(opened))
+            items = list(unfolded(tuple(items), item, folded_from(opened)))
             job.lineage = Lineage()  # the stored context is no longer its beginning
         else:
             assert isinstance(entry, ContextItem)
             items.append(entry)
     return tuple(items)
+
+
+def _count_opened(gw: Gateway, job: Job, num_bytes: int) -> None:
+    """Counts what a job holds besides its request; raises if its tenant has too much in flight."""
+    in_flight = gw.budgets.in_flight
+    if not in_flight.take(job.tenant.id, num_bytes):
+        raise too_many_bytes(in_flight.max_tenant_bytes)
+    job.opened_bytes += num_bytes
+
+
+def give_back_opened(gw: Gateway, job: Job) -> None:
+    """Counts what the job's compactions held no more."""
+    if job.opened_bytes:
+        gw.budgets.in_flight.give(job.tenant.id, job.opened_bytes)
+        job.opened_bytes = 0
 
 
 async def _resolve(

@@ -15,7 +15,7 @@ from gateway.run.dispatch import Run, RunOutcome
 from gateway.run.settlement import TaskReservation
 from gateway.run.side_reservations import SideReservations
 from gateway.task.admit import admit
-from gateway.task.context import load
+from gateway.task.context import give_back_opened, load
 from gateway.task.ending import (
     ending_of,
     open_calls,
@@ -85,6 +85,7 @@ async def handle_task(gw: Gateway, job: Job) -> Ended | None:
     finally:
         gw.state.num_tasks -= 1
         leave_record(gw, job, ended or EndedTask(reached=reached, outcome="cancelled"))
+        give_back_opened(gw, job)
         job.over()
         if isinstance(reached, RunningTask):
             reached.run.release()

@@ -68,6 +68,10 @@ class Seals(msgspec.Struct, frozen=True):
 
     def open(self, tenant_id: str, content: str) -> Folded:
         """Opens what was sealed for that tenant, or raises `SealError`."""
+        return folded_from(self.unseal(tenant_id, content))
+
+    def unseal(self, tenant_id: str, content: str, max_bytes: int = MAX_OPENED_BYTES) -> bytes:
+        """Returns what `folded_from` decodes, of so many bytes at most, or raises `SealError`."""
         version, _, sealed = content.removeprefix(_PREFIX).partition(".")
         secret = self.by_version.get(version)
         if secret is None:
@@ -82,8 +86,11 @@ class Seals(msgspec.Struct, frozen=True):
         if not any(hmac.compare_digest(whole[:_MAC_BYTES], mac) for mac in macs):
             raise SealError("it was changed, or sealed for another tenant")
         # Bounded all the same: a secret may be known to whoever configured it.
-        opened = zlib.decompressobj().decompress(packed, MAX_OPENED_BYTES)
-        return _decoder.decode(opened)
+        unpacking = zlib.decompressobj()
+        opened = unpacking.decompress(packed, max(1, max_bytes))
+        if not unpacking.eof:
+            raise SealError(f"a request's compactions may hold {MAX_OPENED_BYTES >> 20} MiB")
+        return opened
 
     def sign_turn(self, tenant_id: str, backend: str) -> str:
         """Signs the state of a turn that a backend of the tenant began."""
@@ -106,6 +113,11 @@ class Seals(msgspec.Struct, frozen=True):
         macs = (_turn_mac(each, tenant_id, backend) for each in secrets)
         is_ours = any(hmac.compare_digest(whole[:_MAC_BYTES], mac) for mac in macs)
         return backend.decode() if is_ours else None
+
+
+def folded_from(opened: bytes) -> Folded:
+    """Decodes what was unsealed."""
+    return _decoder.decode(opened)
 
 
 def is_sealed_here(content: str) -> bool:

@@ -15,6 +15,7 @@ from backends.contract import (
     Usage,
 )
 from gateway.task.pipeline import handle_task
+from gateway.transport.byte_budgets import Budgets, ByteBudgets
 from tests.e2e.events import check_response
 from tests.unit.gateway.compacting import (
     COMPACTING,
@@ -122,6 +123,25 @@ async def test_one_that_cannot_be_opened_is_refused(tenants: str) -> None:
     await again.run(input=[item, {"role": "user", "content": "And then?"}])
     assert (again.refusal.code, again.refusal.param) == ("invalid_value", "input")
     assert "cannot be opened" in again.refusal.message
+
+
+@pytest.mark.parametrize("room", ["enough", "too little"])
+async def test_what_one_opens_to_is_in_flight_until_the_end(room: str) -> None:
+    world = world_of()
+    await run(world)
+    item = world.terminal["output"][0]
+    again = World()
+    again.gw.seals = world.gw.seals
+    in_flight = ByteBudgets(1 << 20 if room == "enough" else 200, 1 << 20)
+    again.gw.budgets = Budgets(in_flight=in_flight)
+    assert in_flight.take(again.tenant.id, 100)  # of another request
+    await again.run(input=[item, {"role": "user", "content": "And then?"}])
+    assert in_flight.num_bytes == 100
+    if room == "enough":
+        assert again.terminal["status"] == "completed"
+    else:
+        assert again.refusal.code == "rate_limit_exceeded"
+        assert in_flight.num_refused == 1
 
 
 @pytest.mark.parametrize(

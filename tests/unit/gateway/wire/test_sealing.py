@@ -93,3 +93,12 @@ def test_what_is_no_state_of_ours_names_none(state: str) -> None:
     assert SEALS.turn_backend("acme", state) is None
     signed = SEALS.sign_turn("acme", "gpu-0")
     assert SEALS.turn_backend("acme", signed[:-8] + "AAAAAAAA") is None
+
+
+def test_what_it_opens_to_is_bounded() -> None:
+    whole = SEALS.unseal("acme", SEALED)
+    assert SEALS.unseal("acme", SEALED, len(whole) + 1) == whole
+    with pytest.raises(SealError, match="may hold 64 MiB"):
+        SEALS.unseal("acme", SEALED, len(whole) - 1)
+    with pytest.raises(SealError, match="may hold 64 MiB"):
+        SEALS.unseal("acme", SEALED, 0)
