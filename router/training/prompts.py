@@ -1,6 +1,6 @@
-"""Generates training records: prompts with lanes from the templates in `prompts.toml`, the same in
-other languages, and short prompts with a long paste, since the lane is the prompt's and not the
-paste's.
+"""Generates training records: prompts with lanes from the templates in `prompts.toml` and, of a
+few words each, in `short_asks.toml`, the same in other languages, and short prompts with a long
+paste, since the lane is the prompt's and not the paste's.
 
 Other languages come from templates of their own (`languages.toml`), and from the English prompts
 word by word (`glossary.tsv`): no grammar, but every word in many contexts.
@@ -18,6 +18,7 @@ import numpy as np
 from router.record.labelled import Record
 
 TEMPLATES_PATH = Path(__file__).with_name("prompts.toml")
+SHORT_ASKS_PATH = Path(__file__).with_name("short_asks.toml")  # uses the slots of both files
 PER_TEMPLATE = 4  # prompts
 GLOSSARY_PATH = Path(__file__).with_name("glossary.tsv")
 LANGUAGES_PATH = Path(__file__).with_name("languages.toml")
@@ -48,9 +49,15 @@ _BETWEEN_CHARACTERS = re.compile(r"(?<=[^\x00-\x7f]) | (?=[^\x00-\x7f])")
 def written_prompts(seed: int) -> list[Record]:
     """Fills each template a few times, without duplicates; the same for the same seed."""
     document = tomllib.loads(TEMPLATES_PATH.read_text("utf-8"))
-    slots = {name: _lines(block) for name, block in document["slots"].items()}
+    short_asks = tomllib.loads(SHORT_ASKS_PATH.read_text("utf-8"))
+    blocks = {**document["slots"], **short_asks["slots"]}
+    slots = {name: _lines(block) for name, block in blocks.items()}
     rng = np.random.default_rng(seed)
-    english = _filled(document, slots, SOURCE, rng)
+    short = _filled(short_asks, slots, SOURCE, rng)  # says nothing of security
+    english = [
+        *_filled(document, slots, SOURCE, rng),
+        *(msgspec.structs.replace(r, labels={"lane": r.labels["lane"]}) for r in short),
+    ]
     records = [*english]
     for language, sections in tomllib.loads(LANGUAGES_PATH.read_text("utf-8")).items():
         records += _filled(sections, slots, f"{SOURCE}_{language}", rng)

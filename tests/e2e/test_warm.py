@@ -18,7 +18,7 @@ SHORT = {"store": False, "max_output_tokens": 16}
 
 def document(num_words: int) -> dict[str, Any]:
     """A message that no engine has seen."""
-    text = f"Document {uuid.uuid4()}. " + "More of it follows here. " * (num_words // 5)
+    text = f"Document {uuid.uuid4()}. " + "Add one row per month. " * (num_words // 5)
     return {"role": "user", "content": text}
 
 
@@ -69,7 +69,7 @@ async def test_a_conversation_goes_on_where_it_was_warmed_up(fresh: GatewayProce
         hints = {"metadata": {"route": "deep"}, "generate": False, "store": False}
         warm = await connection.turn([document(8_000)], model="auto", **hints)
         assert warm["routing"]["warm"][0]["backend"] == "gpu"
-        ask = "Optimise the query in it."
+        ask = "Make the parser in it more robust."
         cold = await connection.turn(ask, model="auto", **SHORT)
         assert cold["routing"]["class"]["label"] == "uncertain"
         turn = await connection.turn(ask, model="auto", previous_response_id=warm["id"], **SHORT)

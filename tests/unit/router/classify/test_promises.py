@@ -39,6 +39,18 @@ def test_large_work_is_certain(ask: str) -> None:
     assert opinion(ask).label == "deep"
 
 
+def test_short_asks_are_told_from_small_ones_with_the_same_nouns() -> None:
+    small = [(opinion(ask), ask) for ask in lines("short", "interactive")]
+    large = [(opinion(ask), ask) for ask in lines("short", "deep")]
+    missed = [ask for found, ask in large if found.label == "interactive"]
+    assert len(missed) <= 0.05 * len(large), missed
+    unsure = [ask for found, ask in large if found.label == "uncertain"]
+    assert len(unsure) <= 0.25 * len(large), unsure
+    wrong = [ask for found, ask in small if found.label != "interactive"]
+    assert len(wrong) <= 0.05 * len(small), wrong
+    assert not any(found.security_sensitive for found, _ in (*small, *large))
+
+
 def test_framing_changes_few_lanes_and_hides_no_report() -> None:
     asks = [*lines("en", "interactive"), *lines("en", "deep")]
     reports = lines("en", "security")
