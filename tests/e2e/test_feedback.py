@@ -49,7 +49,7 @@ def test_both_engines_may_be_judged_where_both_answered(
     gateway: GatewayProcess, client: OpenAI
 ) -> None:
     both = client.responses.create(
-        model="auto", input="What is a semaphore?", metadata={"route": "parallel"}
+        model="auto", input="What is a semaphore?", metadata={"strategy": "breadth"}
     )
     assert say(gateway, both.id, success=True, fast_success=False)[0] == 200
     one = client.responses.create(model="lanewise-fast", input="What is a latch?")
