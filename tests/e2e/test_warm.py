@@ -69,7 +69,7 @@ async def test_a_conversation_goes_on_where_it_was_warmed_up(fresh: GatewayProce
         hints = {"metadata": {"route": "deep"}, "generate": False, "store": False}
         warm = await connection.turn([document(8_000)], model="auto", **hints)
         assert warm["routing"]["warm"][0]["backend"] == "gpu"
-        ask = "Make the parser in it more robust."
+        ask = "Improve the cache in it."
         cold = await connection.turn(ask, model="auto", **SHORT)
         assert cold["routing"]["class"]["label"] == "uncertain"
         turn = await connection.turn(ask, model="auto", previous_response_id=warm["id"], **SHORT)
