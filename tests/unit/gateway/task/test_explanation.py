@@ -12,6 +12,8 @@ POLICY = parse_policy(b"[strategies]\nhedge_after_ms = 100\nnum_variations = 3\n
 STATS = [backend("wafer", "fast"), backend("gpu", "deep")]
 OPTIONS = {
     "draft_ms": 4_000,
+    "max_advices": 2,
+    "advice_tokens": 2_048,
     "hedge_after_ms": 100,
     "num_answers": 3,
     "asks_verdict": True,
