@@ -1,13 +1,12 @@
-"""Takes the two requests that come by the thousand past the web framework.
+"""Takes the requests that come by the thousand past the web framework.
 
 Litestar's routing, request, headers and response objects take a seventh of the CPU of a short task
 that comes by HTTP, and give it nothing: one path, one header, a body of JSON. So `FastRoutes`
-takes these two from ASGI itself; all else, and what of them is out of the ordinary, goes to
+takes these from ASGI itself; all else, and what of them is out of the ordinary, goes to
 Litestar, whose routes stand for the schema and call the same functions. A test holds both to the
 same answers. This is an edge.
 """
 
-import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
@@ -16,15 +15,15 @@ from litestar.response.base import ASGIResponse
 from litestar.types import ASGIApp, Receive, Scope, Send
 
 from gateway.http.chat import answer_chat
+from gateway.http.faults import fault_of, fault_response
+from gateway.http.messages import answer_messages
 from gateway.http.services import Services
-from gateway.http.streams import create_response, error_response
+from gateway.http.streams import create_response
 from gateway.transport.byte_budgets import ByteBudgets
 from gateway.transport.socket_protocol import VISIT
-from gateway.wire.errors import ProtocolError, too_many_bytes
+from gateway.wire.errors import too_many_bytes
 from gateway.wire.events import CreateBody, decode
 from router.classify.task import Tenant
-
-logger = logging.getLogger("lanewise")
 
 Headers = Mapping[str, str]
 Post = Callable[[Services, Tenant, bytes, Receive, Headers], Awaitable[ASGIResponse]]
@@ -44,23 +43,6 @@ async def answer_response(
     if body.background:
         return await services.background.create(tenant, body, len(content))
     return await create_response(gw, tenant, body, receive, headers)
-
-
-async def _answer_chat(
-    services: Services, tenant: Tenant, content: bytes, receive: Receive, _headers: Headers
-) -> ASGIResponse:
-    return await answer_chat(services, tenant, content, receive)
-
-
-def fault_of(method: str, path: str, error: Exception) -> ProtocolError:
-    """Turn any exception into an error for the client; a fault of ours is logged."""
-    if isinstance(error, ProtocolError):
-        return error
-    if isinstance(error, RecursionError):  # deeper than any of our documents is
-        message = f"{method} {path}: the JSON is nested too deeply."
-        return ProtocolError("invalid_json", message)
-    logger.error("%s %s failed", method, path, exc_info=error)
-    return ProtocolError("server_error", "The gateway failed. Send the request again.")
 
 
 class MeteredBody:
@@ -94,7 +76,8 @@ class MeteredBody:
 _WITH_BODY = ("POST", "PUT", "PATCH", "DELETE")
 _POSTS: dict[str, Post] = {
     "/v1/responses": answer_response,
-    "/v1/chat/completions": _answer_chat,
+    "/v1/chat/completions": answer_chat,
+    "/v1/messages": answer_messages,
 }
 
 
@@ -141,7 +124,8 @@ class FastRoutes:
                 None if content is None else await post(services, tenant, content, receive, headers)
             )
         except Exception as error:
-            return error_response(fault_of("POST", scope["path"], error))
+            fault = fault_of("POST", scope["path"], error)
+            return fault_response(fault, scope["path"], headers, services.gw.wall_s())
 
 
 def headers_of(scope: Scope) -> dict[str, str]:

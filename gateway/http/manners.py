@@ -9,9 +9,9 @@ from litestar.enums import ScopeType
 from litestar.types import ASGIApp, Message, Receive, Scope, Send
 
 from gateway.http.encodings import unpacked
-from gateway.http.fast_routes import MeteredBody, fault_of, headers_of
+from gateway.http.fast_routes import MeteredBody, headers_of
+from gateway.http.faults import fault_of, fault_response
 from gateway.http.services import Services
-from gateway.http.streams import error_response
 from gateway.wire.errors import ProtocolError, too_large
 
 ANY_ORIGIN = "*"
@@ -89,15 +89,17 @@ class HttpManners:
         """Goes on with the body that a packed one holds, once its key is known."""
         max_bytes = self._services.config.server.max_message_bytes
         body = MeteredBody(receive, scope, self._services.gw.budgets.in_flight)
+        told = headers_of(scope)
         try:
             if not scope["path"].startswith("/v1/"):
                 raise ProtocolError("unsupported_encoding", "A body is not unpacked here.")
-            self._services.caller(scope, headers_of(scope))
+            self._services.caller(scope, told)
             packed = await _whole(body, max_bytes)
             content = unpacked(packed, coding, max_bytes)
         except Exception as error:
             fault = fault_of(scope["method"], scope["path"], error)
-            await error_response(fault)(scope, receive, send)
+            answer = fault_response(fault, scope["path"], told, self._services.gw.wall_s())
+            await answer(scope, receive, send)
             return
         finally:
             body.give_back()

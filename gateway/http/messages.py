@@ -1,7 +1,7 @@
 """Answers Anthropic's Messages API: the same pipeline under its protocol. This is an edge."""
 
 from collections.abc import Mapping
-from typing import Any
+from functools import partial
 
 import msgspec
 from litestar.response.base import ASGIResponse
@@ -9,75 +9,47 @@ from litestar.types import Receive
 
 from gateway.http.services import Services
 from gateway.http.streams import (
-    JSON,
-    EventStream,
     Exchange,
     HttpAnswer,
+    answer_written,
     json_response,
     request_context,
 )
-from gateway.messages.errors import (
-    REQUEST_ID,
-    error_body,
-    error_headers,
-    in_messages_terms,
-    status_of,
-)
+from gateway.messages.errors import REQUEST_ID, in_messages_terms
 from gateway.messages.models import meant_model, model_entries, model_page
 from gateway.messages.ratelimit import anthropic_limits
 from gateway.messages.request import MessagesRequest, read_messages
 from gateway.messages.stream import MessageStream
 from gateway.task.own_input import parse_request
 from gateway.transport.ids import new_id
-from gateway.transport.outbox import Outbox
 from gateway.wire.errors import ProtocolError
 from gateway.wire.requests import ParsedCreate
 from router.classify.task import Tenant
 from router.policy.policy import AUTO
 
-_VERSION = "anthropic-version"  # a header that all clients of this API send, and no others
-
-
-def speaks_messages(path: str, headers: Mapping[str, str]) -> bool:
-    """Says whether a request expects answers in Anthropic's form."""
-    return path.startswith(("/v1/messages", "/v1/v1/messages")) or _VERSION in headers
-
-
-def messages_error(
-    error: ProtocolError, unix_s: float
-) -> tuple[dict[str, Any], int, dict[str, str]]:
-    """Makes the body, status and headers of an error."""
-    request_id = f"req_{new_id()}"
-    headers = error_headers(error, request_id) | anthropic_limits(error.headers, unix_s)
-    return error_body(error, request_id), status_of(error), headers
-
 
 async def answer_messages(
     services: Services,
     tenant: Tenant,
-    headers: Mapping[str, str],
     content: bytes,
     receive: Receive,
+    headers: Mapping[str, str],
 ) -> HttpAnswer:
     """`POST /v1/messages`, whole or as events.
 
     Raises `ProtocolError`: Before the first event; afterwards errors are events.
     """
-    gw = services.gw
     asked = _read(services, tenant, headers, content)
     parsed = await _parse(services, tenant, asked)
-    if not asked.body.stream:
-        whole = MessageStream(parsed, asked.body)
-        exchange = Exchange(gw, tenant, parsed, whole)
-        await exchange.whole(receive)
-        if whole.fault is not None:
-            raise whole.fault
-        return HttpAnswer(JSON.encode(), _headers(services, exchange), whole.body)
-    outbox = Outbox(gw.flush_timer, gw.max_unread_bytes)
-    stream = MessageStream(parsed, asked.body, outbox.send, outbox.mark)
-    exchange = Exchange(gw, tenant, parsed, stream)
-    await exchange.until_open()
-    return EventStream(gw, outbox, exchange.pump, _headers(services, exchange))
+    return await answer_written(
+        services.gw,
+        tenant,
+        parsed,
+        receive,
+        partial(MessageStream, parsed, asked.body),
+        streams=bool(asked.body.stream),
+        headers_of=partial(_headers, services),
+    )
 
 
 async def count_messages(

@@ -10,14 +10,13 @@ from litestar.response.base import ASGIResponse
 
 from gateway.http.batch_route import NDJSON
 from gateway.http.chat import answer_chat
-from gateway.http.fast_routes import answer_response, fault_of
+from gateway.http.fast_routes import answer_response
+from gateway.http.faults import fault_of, speaks_messages, told
 from gateway.http.messages import (
     answer_messages,
     count_messages,
     list_models,
-    messages_error,
     one_model,
-    speaks_messages,
 )
 from gateway.http.services import Services
 from gateway.http.streams import (
@@ -177,7 +176,7 @@ async def post_chat_completion(request: AnyRequest) -> ASGIResponse:
     """The older protocol, over the same pipeline."""
     services, tenant = _caller(request)
     content = await request.body()
-    return await answer_chat(services, tenant, content, request.receive)
+    return await answer_chat(services, tenant, content, request.receive, request.headers)
 
 
 @post("/v1/messages", status_code=200)
@@ -185,7 +184,7 @@ async def post_message(request: AnyRequest) -> ASGIResponse:
     """Anthropic's protocol, over the same pipeline."""
     services, tenant = _caller(request)
     content = await request.body()
-    return await answer_messages(services, tenant, request.headers, content, request.receive)
+    return await answer_messages(services, tenant, content, request.receive, request.headers)
 
 
 @post("/v1/messages/count_tokens", status_code=200)
@@ -308,9 +307,8 @@ def _not_served(method: str, path: str) -> str:
 
 def answer_error(request: AnyRequest, error: ProtocolError) -> Response[bytes]:
     """An error as Litestar's handlers of exceptions return it, in the client's protocol."""
-    body, status, headers = error.body(), error.kind.status, dict(error.headers)
-    if speaks_messages(request.scope["path"], request.headers):
-        body, status, headers = messages_error(error, _services(request).gw.wall_s())
+    unix_s = _services(request).gw.wall_s()
+    body, status, headers = told(error, request.scope["path"], request.headers, unix_s)
     encoded = msgspec.json.encode(body)
     return Response(encoded, media_type=JSON, status_code=status, headers=headers)
 

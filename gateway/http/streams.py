@@ -4,9 +4,9 @@ This is an edge.
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import quote
 
 import msgspec
@@ -259,6 +259,43 @@ async def _gone(receive: Receive) -> None:
 def sse_event(event_type: str, data: bytes) -> bytes:
     """Write one server-sent event."""
     return b"event: " + event_type.encode() + b"\ndata: " + data + b"\n\n"
+
+
+class MakeWriter(Protocol):
+    """Makes the writer of one answer: of a stream with both arguments, else with none."""
+
+    def __call__(
+        self,
+        emit: Callable[[bytes], None] | None = None,
+        on_dirty: Callable[[ResponseWriter], None] | None = None,
+    ) -> ResponseWriter: ...
+
+
+async def answer_written(
+    gw: Gateway,
+    tenant: Tenant,
+    parsed: ParsedCreate,
+    receive: Receive,
+    make_writer: MakeWriter,
+    *,
+    streams: bool,
+    headers_of: Callable[[Exchange], dict[str, str]] = Exchange.headers,
+) -> HttpAnswer:
+    """Answers whole or as events in the protocol of a writer.
+
+    Raises `ProtocolError`: Before the first event; afterwards errors are events.
+    """
+    if streams:
+        outbox = Outbox(gw.flush_timer, gw.max_unread_bytes)
+        exchange = Exchange(gw, tenant, parsed, make_writer(outbox.send, outbox.mark))
+        await exchange.until_open()
+        return EventStream(gw, outbox, exchange.pump, headers_of(exchange))
+    writer = make_writer()
+    exchange = Exchange(gw, tenant, parsed, writer)
+    await exchange.whole(receive)
+    if writer.fault is not None:
+        raise writer.fault
+    return HttpAnswer(JSON.encode(), headers_of(exchange), writer.body)
 
 
 async def create_response(

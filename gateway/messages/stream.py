@@ -102,7 +102,6 @@ class MessageStream(ResponseWriter):
         self._blocks: list[_Block] = []  # done ones
         self._pending: list[str] = []
         self._last: dict[str, Any] = {}  # the fields of `message_delta`
-        self.fault: ProtocolError | None = None  # why there is no whole message
 
     def open(self, created_at: int, model: str, routing: Routing) -> None:
         """Sends `message_start`, and a ping, since proxies wait for more than headers."""

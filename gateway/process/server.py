@@ -29,11 +29,11 @@ from gateway.config.sections import (
     admin_address,
     networks,
 )
-from gateway.http.fast_routes import FastRoutes, fault_of
+from gateway.http.fast_routes import FastRoutes, headers_of
+from gateway.http.faults import fault_of, fault_response
 from gateway.http.manners import HttpManners
 from gateway.http.routes import served_methods
 from gateway.http.services import Services
-from gateway.http.streams import error_response
 from gateway.process.addresses import SplitAddresses, addresses, listen, told_apart, with_ports
 from gateway.process.app import make_app, services
 from gateway.process.reload import Hangups, Load, apply, changed
@@ -102,7 +102,8 @@ class StandardHeaders:
                 raise
             request_id = request_id_header()
             asked = f"{scope['path']} ({request_id[1].decode()})"
-            answer = error_response(fault_of(scope["method"], asked, error))
+            fault = fault_of(scope["method"], asked, error)
+            answer = fault_response(fault, scope["path"], headers_of(scope), time.time())
             await answer(scope, receive, send_with_headers)
 
 

@@ -81,6 +81,7 @@ class ResponseWriter(Protocol):
     ended: bool = False  # its terminal event was sent
     num_events: int = 0  # that were sent
     body: bytes = b""  # the whole object as JSON, as last sent
+    fault: ProtocolError | None = None  # why there is no whole object, though nothing failed
     source: DeltaSource | None = None  # while it runs
     words_at_us: int = 0  # its engine's time of the first word; 0: none yet
     _on_dirty: "Callable[[ResponseWriter], None] | None"  # called when there is text to flush

@@ -104,6 +104,17 @@ def test_other_codings_are_refused_and_the_key_comes_first(http: httpx.Client) -
     assert answer.status_code == 401
 
 
+@pytest.mark.parametrize("body", [b"no gzip at all", gzip.compress(b"{")])
+def test_what_is_wrong_with_a_packed_body_is_told_in_the_clients_protocol(
+    http: httpx.Client, body: bytes
+) -> None:
+    answer = http.post("/v1/messages", headers={"content-encoding": "gzip"}, content=body)
+    told = answer.json()
+    assert (answer.status_code, told["type"]) == (400, "error")
+    assert told["error"]["type"] == "invalid_request_error"
+    assert answer.headers["request-id"] == told["request_id"]
+
+
 @pytest.mark.parametrize(
     "path", ["embeddings", "completions", "conversations", "files", "images/x"]
 )

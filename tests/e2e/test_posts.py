@@ -1,4 +1,4 @@
-"""The direct way to the two busiest requests answers as Litestar's routes for them do."""
+"""The direct way to the busiest requests answers as Litestar's routes for them do."""
 
 import json
 import re
@@ -12,13 +12,14 @@ from tests.e2e.gateway_process import DEVELOPMENT_KEY, GatewayProcess
 
 HEADERS = {"authorization": f"Bearer {DEVELOPMENT_KEY}"}
 # A slash at the end is Litestar's to ignore, so such a request takes the way through it.
-PATHS = ("/v1/responses", "/v1/chat/completions")
-CHANGING = re.compile(r"date|x-request-id|openai-processing-ms|.*ratelimit.*|content-length")
+PATHS = ("/v1/responses", "/v1/chat/completions", "/v1/messages")
+CHANGING = re.compile(r"date|(x-)?request-id|openai-processing-ms|.*ratelimit.*|content-length")
 ASK: dict[str, Any] = {"model": "lanewise-fast", "input": "Say hello."}
 CHAT: dict[str, Any] = {
     "model": "lanewise-fast",
     "messages": [{"role": "user", "content": "Say hello."}],
 }
+MESSAGE: dict[str, Any] = CHAT | {"max_tokens": 64}
 
 
 @pytest.fixture
@@ -38,7 +39,9 @@ def seen(answer: httpx.Response) -> tuple[int, dict[str, str], Any]:
         return answer.status_code, headers, sorted(set(kinds))
     body = answer.json()
     assert body
-    return answer.status_code, headers, body if body.get("error") else sorted(body)
+    if body.get("error"):
+        return answer.status_code, headers, body | {"request_id": None}
+    return answer.status_code, headers, sorted(body)
 
 
 REQUESTS: list[tuple[str, bytes, dict[str, str]]] = [
@@ -59,6 +62,11 @@ REQUESTS: list[tuple[str, bytes, dict[str, str]]] = [
     (PATHS[1], json.dumps(CHAT | {"stream": True}).encode(), HEADERS),
     (PATHS[1], b"{}", HEADERS),
     (PATHS[1], json.dumps(CHAT).encode(), {"api-key": DEVELOPMENT_KEY}),
+    (PATHS[2], json.dumps(MESSAGE).encode(), HEADERS),
+    (PATHS[2], json.dumps(MESSAGE | {"stream": True}).encode(), HEADERS),
+    (PATHS[2], b"{}", HEADERS),
+    (PATHS[2], b"[" * 100_000, HEADERS),
+    (PATHS[2], json.dumps(MESSAGE).encode(), {"x-api-key": "nope"}),
 ]
 
 

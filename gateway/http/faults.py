@@ -1,0 +1,51 @@
+"""Tells clients what went wrong, in the form of their protocol. This is an edge."""
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from litestar.response.base import ASGIResponse
+
+from gateway.http.streams import json_response
+from gateway.messages.errors import error_body, error_headers, status_of
+from gateway.messages.ratelimit import anthropic_limits
+from gateway.transport.ids import new_id
+from gateway.wire.errors import ProtocolError
+
+logger = logging.getLogger("lanewise")
+
+_VERSION = "anthropic-version"  # a header that all clients of that API send, and no others
+
+
+def speaks_messages(path: str, headers: Mapping[str, str]) -> bool:
+    """Says whether a request expects answers in Anthropic's form."""
+    return path.startswith(("/v1/messages", "/v1/v1/messages")) or _VERSION in headers
+
+
+def fault_of(method: str, path: str, error: Exception) -> ProtocolError:
+    """Turn any exception into an error for the client; a fault of ours is logged."""
+    if isinstance(error, ProtocolError):
+        return error
+    if isinstance(error, RecursionError):  # deeper than any of our documents is
+        message = f"{method} {path}: the JSON is nested too deeply."
+        return ProtocolError("invalid_json", message)
+    logger.error("%s %s failed", method, path, exc_info=error)
+    return ProtocolError("server_error", "The gateway failed. Send the request again.")
+
+
+def told(
+    error: ProtocolError, path: str, headers: Mapping[str, str], unix_s: float
+) -> tuple[dict[str, Any], int, dict[str, str]]:
+    """Makes the body, status and headers of an error for the client of a request."""
+    if not speaks_messages(path, headers):
+        return error.body(), error.kind.status, dict(error.headers)
+    request_id = f"req_{new_id()}"
+    more = error_headers(error, request_id) | anthropic_limits(error.headers, unix_s)
+    return error_body(error, request_id), status_of(error), more
+
+
+def fault_response(
+    error: ProtocolError, path: str, headers: Mapping[str, str], unix_s: float
+) -> ASGIResponse:
+    """Makes the answer that tells the client of a request about an error."""
+    return json_response(*told(error, path, headers, unix_s))
