@@ -109,6 +109,20 @@ class Keys:
             return None if is_known else ProtocolError("invalid_api_key", _WORDS["revoked"])
         return self._refusal(record, now_s)
 
+    def holder(self, tenant_id: str, key_id: str, now_s: int) -> Tenant:
+        """Returns the tenant of a key that was valid a moment ago, here or at another gateway.
+
+        Raises `invalid_api_key` if it has ended since. After a reload, configured keys of one
+        tenant may have other ids here than there; the tenant is the same.
+        """
+        if self.tenant_view.tenant(tenant_id) is None:
+            raise ProtocolError("invalid_api_key", _INCORRECT)
+        tenant = self._named(tenant_id, key_id)
+        refusal = self.refusal(tenant, now_s)
+        if refusal is not None:
+            raise refusal
+        return tenant
+
     def latest(self, tenant: Tenant) -> Tenant:
         """Returns the tenant with its current limits."""
         if self.tenant_view.tenant(tenant.id) is None:

@@ -8,6 +8,8 @@ from litestar import Response, delete, get, post
 from litestar.exceptions import HTTPException
 from litestar.response.base import ASGIResponse
 
+from gateway.access.socket_tickets import LIFE_S
+from gateway.access.subprotocols import PLAIN, TICKET_PREFIX
 from gateway.http.batch_route import NDJSON
 from gateway.http.chat import answer_chat
 from gateway.http.fast_routes import answer_response
@@ -209,6 +211,22 @@ async def post_route(request: AnyRequest) -> ASGIResponse:
     return ASGIResponse(body=decided, media_type=NDJSON)
 
 
+@post("/v1/socket_tickets", status_code=200)
+async def post_socket_ticket(request: AnyRequest) -> ASGIResponse:
+    """What a page opens one socket with, in place of a key: `new WebSocket(url, protocols)`."""
+    services, tenant = _caller(request)
+    ticket = await services.socket_tickets.make(tenant)
+    return json_response(
+        {
+            "object": "socket_ticket",
+            "ticket": ticket,
+            "protocols": [PLAIN, TICKET_PREFIX + ticket],
+            "expires_at": services.gw.wall_s() + LIFE_S,
+        },
+        headers={"cache-control": "no-store"},
+    )
+
+
 @get("/v1/models")
 async def get_models(
     request: AnyRequest,
@@ -280,7 +298,7 @@ HANDLERS: list[Any] = [
     *(post_feedback, get_input_items, count_input_tokens, compact_context),
     *(post_chat_completion, post_message, count_message_tokens),
     *(post_message_twice, count_message_tokens_twice),
-    *(post_route, get_models, get_model, get_usage),
+    *(post_route, post_socket_ticket, get_models, get_model, get_usage),
     *(get_metrics, get_health, get_readiness),
 ]
 

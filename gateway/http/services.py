@@ -8,6 +8,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from gateway.access.access import Access
 from gateway.access.admin_keys import AdminKeys
+from gateway.access.socket_tickets import SocketTickets
 from gateway.config.backend_kinds import SimulatedConfig
 from gateway.config.config import Config, admin_keys
 from gateway.core.backends import Backends
@@ -44,6 +45,7 @@ class Services:
     admin_keys: AdminKeys
     policies: PolicyWatch
     route_batches: RouteBatches
+    socket_tickets: SocketTickets
     fleet: Fleet | None  # the workers on this machine, where this is one of several
     ceiling_leases: CeilingLeases | None  # if any group has a ceiling
     tls: ssl.SSLContext | None  # of new connections, where TLS is served

@@ -7,10 +7,11 @@ import asyncio
 import logging
 import secrets
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from litestar import Litestar
 from litestar.datastructures import State
@@ -22,6 +23,7 @@ from backends.drive.driver import monotonic_us
 from gateway.access.access import follow_access
 from gateway.access.admin_keys import AdminKeys
 from gateway.access.key_sessions import KeySessions
+from gateway.access.socket_tickets import SocketTickets
 from gateway.admin.routes import ADMIN
 from gateway.config.certificate import tls_context
 from gateway.config.config import Config, admin_keys
@@ -130,8 +132,7 @@ async def services(config: Config, fleet: Fleet | None = None) -> AsyncIterator[
             warm_up_timeout_s=config.server.warm_up_timeout_s,
             detached=detached,
         )
-        for task in maintenance(config, gw, failover, ceiling_leases):
-            stack.push_async_callback(cancelled, asyncio.create_task(task))
+        _run(stack, maintenance(config, gw, failover, ceiling_leases))
         yield Services(
             config=config,
             gw=gw,
@@ -144,10 +145,17 @@ async def services(config: Config, fleet: Fleet | None = None) -> AsyncIterator[
             admin_keys=AdminKeys(admin_keys(config)),
             policies=policies,
             route_batches=RouteBatches(partial(live_desk, gw)),
+            socket_tickets=SocketTickets(store_redis),
             fleet=fleet,
             ceiling_leases=ceiling_leases,
             tls=tls_context(config.server),
         )
+
+
+def _run(stack: AsyncExitStack, coroutines: list[Coroutine[Any, Any, None]]) -> None:
+    """Runs coroutines until the stack closes."""
+    for coroutine in coroutines:
+        stack.push_async_callback(cancelled, asyncio.create_task(coroutine))
 
 
 def _background_runs(stack: AsyncExitStack, config: Config, gw: Gateway) -> BackgroundRuns:

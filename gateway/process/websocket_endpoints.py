@@ -5,12 +5,14 @@ without the framework's cost; it passes on upgrades at other paths, which are re
 This is an edge.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from typing import NamedTuple
 
 from litestar.enums import ScopeType
 from litestar.types import ASGIApp, Receive, Scope, Send
 from litestar.utils.path import normalize_path
 
+from gateway.access.subprotocols import NOTHING, Offer, read_offer
 from gateway.http.fast_routes import headers_of
 from gateway.http.manners import ANY_ORIGIN
 from gateway.http.services import Services
@@ -25,14 +27,19 @@ from gateway.wire.errors import ProtocolError
 from router.classify.task import Tenant
 
 
-async def serve_responses(
-    services: Services, tenant: Tenant, socket: AsgiSocket, *, is_codex: bool
-) -> None:
+class Client(NamedTuple):
+    """Who opens a socket, and the subprotocol to answer with."""
+
+    tenant: Tenant
+    is_codex: bool
+    subprotocol: str | None
+
+
+async def serve_responses(services: Services, client: Client, socket: AsgiSocket) -> None:
     """Serves `/v1/responses`: the persistent connection."""
-    await socket.accept([request_id_header()])
-    gw = services.gw
-    keys = services.access.keys
-    connection = Connection(gw, services.config.server, keys, tenant, socket, is_codex=is_codex)
+    await socket.accept([request_id_header()], client.subprotocol)
+    gw, config, keys = services.gw, services.config.server, services.access.keys
+    connection = Connection(gw, config, keys, client.tenant, socket, is_codex=client.is_codex)
     gw.metrics.ws_opened()
     age = note_opened(gw.socket_ages)
     code = 1011
@@ -43,9 +50,7 @@ async def serve_responses(
         gw.socket_ages.closed(age)
 
 
-async def serve_link(
-    services: Services, _tenant: Tenant, socket: AsgiSocket, **_client: bool
-) -> None:
+async def serve_link(services: Services, _client: Client, socket: AsgiSocket) -> None:
     """Serves `/v1/link`: the first backend, for other gateways.
 
     Raises `ProtocolError` if the configuration does not offer it; nothing was sent yet.
@@ -56,7 +61,7 @@ async def serve_link(
     await LinkServer(next(iter(services.gw.backends.values())), socket).serve()
 
 
-Serve = Callable[..., Awaitable[None]]  # of services, tenant, socket, and what the client is
+Serve = Callable[[Services, Client, AsgiSocket], Awaitable[None]]
 _SOCKETS: dict[str, Serve] = {"/v1/responses": serve_responses, "/v1/link": serve_link}
 
 
@@ -78,23 +83,44 @@ class WebSocketEndpoints:
     async def _serve(self, serve: Serve, scope: Scope, socket: AsgiSocket) -> None:
         try:
             # Before the upgrade, so that clients see an HTTP status.
-            tenant, codex = self._let_in(scope)
-            await serve(self._services, tenant, socket, is_codex=codex)
+            await serve(self._services, await self._let_in(scope), socket)
         except ProtocolError as error:
             answer = error_response(error)
             headers = [*answer.encode_headers(), request_id_header()]
             await socket.deny(answer.status_code, headers, answer.body)
 
-    def _let_in(self, scope: Scope) -> tuple[Tenant, bool]:
-        """Authenticates the client of an upgrade, and says whether it is Codex.
+    async def _let_in(self, scope: Scope) -> Client:
+        """Authenticates the client of an upgrade.
 
-        Raises `ProtocolError` if the key is not valid, or the page's origin is not allowed.
+        Raises `ProtocolError` if the key or the ticket is not valid, or the page's origin is not
+        allowed.
         """
-        services = self._services
         headers = headers_of(scope)
+        self._check_origin(headers)
+        offered = headers.get("sec-websocket-protocol")
+        offer = NOTHING if offered is None else read_offer(offered)
+        tenant = await self._tenant(scope, headers, offer)
+        return Client(tenant, is_codex(headers), offer.plain)
+
+    def _check_origin(self, headers: Mapping[str, str]) -> None:
+        """Refuses pages of others: a browser opens sockets to any server, and says whose page."""
         origin = headers.get("origin")
-        allowed = services.config.server.allowed_origins
-        if origin is not None and origin not in allowed and ANY_ORIGIN not in allowed:
+        allowed = self._services.config.server.allowed_origins
+        if origin is None or origin in allowed or ANY_ORIGIN in allowed:
+            return
+        host = headers.get("host", "").lower()
+        if origin.lower() not in (f"http://{host}", f"https://{host}"):
             message = f"Origin '{origin[:80]}' is not in server.allowed_origins."
             raise ProtocolError("insufficient_permissions", message)
-        return services.caller(scope, headers), is_codex(headers)
+
+    async def _tenant(self, scope: Scope, headers: Mapping[str, str], offer: Offer) -> Tenant:
+        services = self._services
+        if offer.ticket:
+            holder = await services.socket_tickets.take(offer.ticket)
+            keys, now_s = services.access.keys, services.gw.wall_s()
+            tenant = keys.holder(holder.tenant_id, holder.key_id, now_s)
+            services.count_connection(scope, tenant.key_id, tenant.id)
+            return tenant
+        if offer.key:
+            headers = {"authorization": f"Bearer {offer.key}"}
+        return services.caller(scope, headers)

@@ -25,10 +25,11 @@ class AsgiSocket:
         self.write_now: Callable[..., bool] = state[WRITE_NOW]
         self.take_by: Callable[[Taker | None], None] = state[TAKE_BY]
 
-    async def accept(self, headers: Headers = ()) -> None:
+    async def accept(self, headers: Headers = (), subprotocol: str | None = None) -> None:
         """Accepts the handshake, with headers of ours in the response."""
         await self._receive()  # "websocket.connect"
-        await self._send({"type": "websocket.accept", "headers": headers})
+        accept = {"type": "websocket.accept", "headers": headers, "subprotocol": subprotocol}
+        await self._send(accept)
 
     async def deny(self, status: int, headers: Headers, body: bytes) -> None:
         """Refuses the handshake with an HTTP response."""

@@ -17,12 +17,18 @@ const DEFAULT_URL = "http://127.0.0.1:8080";
 const MAX_STREAMS = 32; // named streams per connection, docs/protocol.md
 const MAX_AGE_MS = 55 * 60_000; // then new turns open another: servers close theirs after 60 minutes
 const OPEN_TIMEOUT_MS = 10_000;
+const IN_NODE = typeof process !== "undefined" && process.versions?.node !== undefined;
 
 export interface ConnectOptions {
   /** Any address: http, https, ws or wss, with or without `/v1`. By default `$LANEWISE_URL`. */
   url?: string;
   /** By default `$LANEWISE_API_KEY`. */
   apiKey?: string;
+  /**
+   * Instead of a key, for pages: resolves to a ticket of `POST /v1/socket_tickets`, which the
+   * page's own server asked for. Called once for each socket.
+   */
+  ticket?: () => Promise<string>;
   /** How often a turn is sent again after a lost connection, with growing pauses. */
   maxRetries?: number;
 }
@@ -42,10 +48,13 @@ export interface CreateOptions {
 
 /** Opens a socket; rejects with a LanewiseError if nobody answers or the key is refused. */
 export async function connect(options: ConnectOptions = {}): Promise<Client> {
-  const key = options.apiKey ?? process.env.LANEWISE_API_KEY;
-  if (!key) throw new TypeError("expected an API key: pass apiKey, or set LANEWISE_API_KEY");
-  const url = socketUrl(options.url ?? process.env.LANEWISE_URL ?? DEFAULT_URL);
-  const client = new Client(url, key, options.maxRetries ?? 5);
+  const environ: Record<string, string | undefined> = IN_NODE ? process.env : {};
+  const key = options.apiKey ?? environ.LANEWISE_API_KEY ?? "";
+  if (!key && !options.ticket) {
+    throw new TypeError("expected an API key: pass apiKey or ticket, or set LANEWISE_API_KEY");
+  }
+  const url = socketUrl(options.url ?? environ.LANEWISE_URL ?? DEFAULT_URL);
+  const client = new Client(url, key, options.maxRetries ?? 5, options.ticket);
   await client.open();
   return client;
 }
@@ -62,6 +71,7 @@ export class Client {
     private readonly url: string,
     private readonly key: string,
     private readonly maxRetries: number,
+    private readonly ticket?: () => Promise<string>,
   ) {}
 
   /** Ask, and wait for the whole answer. */
@@ -121,9 +131,7 @@ export class Client {
   }
 
   async #connect(): Promise<Socket> {
-    const headers = { authorization: `Bearer ${this.key}` };
-    // Node's WebSocket takes headers, which the browsers' does not.
-    const webSocket = new WebSocket(this.url, { headers } as any);
+    const webSocket = new WebSocket(this.url, await this.#credential());
     const opened = await new Promise<boolean>((resolve) => {
       const timer = setTimeout(() => resolve(false), OPEN_TIMEOUT_MS);
       const settle = (outcome: boolean) => (clearTimeout(timer), resolve(outcome));
@@ -132,7 +140,7 @@ export class Client {
     });
     if (!opened) {
       webSocket.close();
-      throw await this.#whyNot(headers);
+      throw await this.#whyNot();
     }
     this.#socket?.retire();
     const socket = new Socket(this, webSocket);
@@ -142,20 +150,46 @@ export class Client {
     return socket;
   }
 
+  /** Node's WebSocket sends headers; a browser's only names of subprotocols: there, a ticket. */
+  async #credential(): Promise<any> {
+    if (IN_NODE && !this.ticket) return { headers: this.#headers() };
+    const ticket = this.ticket ? await this.ticket() : await this.#askForTicket();
+    return ["lanewise", `lanewise-ticket.${ticket}`];
+  }
+
+  async #askForTicket(): Promise<string> {
+    const answer = await this.#fetch("socket_tickets", "POST");
+    if (!answer) throw this.#unreachable();
+    if (!answer.ok) throw errorOf({ ...answer.body, status: answer.status });
+    return answer.body.ticket;
+  }
+
   /** A WebSocket does not tell why it was refused; the same key over HTTP does. */
-  async #whyNot(headers: Record<string, string>): Promise<LanewiseError> {
-    const address = this.url.replace(/^ws/, "http").replace(/responses$/, "models");
-    try {
-      const answer = await fetch(address, {
-        headers,
-        signal: AbortSignal.timeout(OPEN_TIMEOUT_MS),
-      });
-      if (answer.status === 401 || answer.status === 403) {
-        return errorOf({ ...((await answer.json()) as object), status: answer.status });
-      }
-    } catch {
-      // Nobody there, or nobody who speaks JSON: said below.
+  async #whyNot(): Promise<LanewiseError> {
+    const answer = this.key ? await this.#fetch("models", "GET") : null;
+    if (answer && (answer.status === 401 || answer.status === 403)) {
+      return errorOf({ ...answer.body, status: answer.status });
     }
+    return this.#unreachable();
+  }
+
+  /** Null if nobody is there, or nobody who speaks JSON. */
+  async #fetch(path: string, method: string) {
+    const address = this.url.replace(/^ws/, "http").replace(/responses$/, path);
+    const signal = AbortSignal.timeout(OPEN_TIMEOUT_MS);
+    try {
+      const answer = await fetch(address, { method, headers: this.#headers(), signal });
+      return { ok: answer.ok, status: answer.status, body: (await answer.json()) as any };
+    } catch {
+      return null;
+    }
+  }
+
+  #headers(): Record<string, string> {
+    return { authorization: `Bearer ${this.key}` };
+  }
+
+  #unreachable(): LanewiseError {
     return new LanewiseError("connection_failed", `No gateway at ${this.url}.`);
   }
 
