@@ -32,7 +32,11 @@ class MessageCutter:
         """
         if not self._cuts:
             return [], arrived
-        if self._rest:
+        if not self._rest:
+            message = _only_message(arrived)
+            if message is not None and len(message) <= self.max_bytes:
+                return [message], b""
+        else:
             self._rest += arrived
             if len(self._rest) < self._num_needed:
                 return [], b""
@@ -70,3 +74,16 @@ class MessageCutter:
             self._rest += arrived[at:]
             self._num_needed = num_needed
         return messages, others
+
+
+def _only_message(arrived: bytes) -> bytes | None:
+    """Returns the payload of a read that is exactly one plain frame under 64 KiB, as most are."""
+    size = len(arrived)
+    if size < 2 or arrived[0] not in _PLAIN:
+        return None
+    marker = arrived[1]
+    if marker < 126:
+        return arrived[2:] if marker + 2 == size else None
+    if marker == 126 and size >= 4 and (arrived[2] << 8 | arrived[3]) + 4 == size:
+        return arrived[4:]
+    return None

@@ -7,6 +7,7 @@ is sent whole, and so is one whose response the server has lost; clients do not 
 """
 
 from collections.abc import Iterable
+from itertools import groupby
 from typing import Any
 
 import msgspec
@@ -109,16 +110,12 @@ class Turn:
 
     def begin(self) -> None:
         self._num_said_tokens = 0  # as the server counts, once the response is complete
-        self._said: dict[int, tuple[Delta, list[str]]] = {}  # item -> its first delta, its text
+        self._said: list[Delta] = []
         self._response_id: str | None = None  # the server's, once the response is complete
 
     def said(self, deltas: Iterable[Delta], reader: Reader) -> None:
         """Records deltas that were read, if the server remembers them: if the turn `continues`."""
-        for delta in deltas:
-            known = self._said.get(delta.index)
-            if known is None:
-                known = self._said[delta.index] = (delta, [])
-            known[1].append(delta.text)
+        self._said += deltas
         finish = reader.finish
         if finish is None:
             return
@@ -136,14 +133,15 @@ class Turn:
             for tool in self._request.tools
             if isinstance(tool, FunctionTool)
         }
-        items = (
-            said_item(
-                first.kind, "".join(text), first.call_id, first.name, namespaces.get(first.name)
-            )
-            for first, text in self._said.values()
-        )
-        digests = self.digests + tuple(digest_of(item) for item in items if item is not None)
-        num_said_bytes = sum(len(piece) for _, text in self._said.values() for piece in text)
+        digests, num_said_bytes = self.digests, 0
+        for _, said in groupby(self._said, key=lambda delta: delta.index):
+            deltas = list(said)
+            first, text = deltas[0], "".join(delta.text for delta in deltas)
+            num_said_bytes += len(text)
+            named = namespaces.get(first.name)
+            item = said_item(first.kind, text, first.call_id, first.name, named)
+            if item is not None:
+                digests += (digest_of(item),)
         num_bytes = self._num_bytes + max(num_said_bytes, self._num_said_tokens)
         return Chain(self._response_id, self.salt, digests, num_bytes) if digests else None
 

@@ -16,7 +16,7 @@ from backends.upstream.chat_reader import decode_chunk
 from backends.upstream.errors import Failure, broken, http_failure, too_much
 from backends.upstream.options import UpstreamOptions, http_url
 from backends.upstream.reader import decoded
-from backends.upstream.responses_reader import decode_event
+from backends.upstream.responses_reader import decode_sse_event
 from backends.upstream.sse import EventParser, EventTooLongError
 
 # Receives events that came together, as the protocol has them; True once the last has come.
@@ -33,7 +33,7 @@ class HttpTransport:
         self._client = _client(options, headers)
         self.close, self.close_idle = self._client.close, self._client.close_idle
         is_chat = options.protocol == "chat"
-        self._decode: Callable[[bytes], Any] = decode_chunk if is_chat else decode_event
+        self._decode: Callable[[bytes], Any] = decode_chunk if is_chat else decode_sse_event
         self._head = self._client.head(
             "POST",
             "/chat/completions" if is_chat else "/responses",

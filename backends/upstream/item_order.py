@@ -130,14 +130,18 @@ class ItemOrder:
 
     def take(self, at_us: int) -> list[Delta]:
         """Returns the deltas that can be passed on now: one for each item with new text."""
-        deltas: list[Delta] = []
-        while self._queue:
-            item = self._queue[0]
-            if item.pending or item.index < 0 or item.closed:
-                self._take_from(item, at_us, deltas)
+        queue, deltas = self._queue, []
+        while queue:
+            item = queue[0]
+            if item.index < 0 or item.closed:
+                delta = self._first_or_last(item, at_us)
+            else:
+                delta = self._delta(item, at_us) if item.pending else None
+            if delta is not None:
+                deltas.append(delta)
             if not item.closed:
                 break
-            del self._queue[0]
+            del queue[0]
         return deltas
 
     def stop(self) -> None:
@@ -146,20 +150,25 @@ class ItemOrder:
         self._meter.stop()
         self._refresh()
 
-    def _take_from(self, item: _Item, at_us: int, deltas: list[Delta]) -> None:
+    def _first_or_last(self, item: _Item, at_us: int) -> Delta | None:
+        """Returns an item's first delta, or what a closed one has left; None if nothing is due."""
         if item.wrapped and not item.closed:
-            return  # its text is known only once complete
+            return None  # its text is known only once complete
         sealed = item.sealed if item.closed else ""
-        pending = item.pending
         if item.index < 0:
             if self._meter.is_over:
-                return
-            if not pending and item.kind < DeltaKind.FUNCTION_CALL and not sealed:
-                return
+                return None
+            if not item.pending and item.kind < DeltaKind.FUNCTION_CALL and not sealed:
+                return None
             item.index = self._num_indexes
             self._num_indexes += 1
-        elif not pending and not sealed:
-            return
+        elif not item.pending and not sealed:
+            return None
+        return self._delta(item, at_us, sealed)
+
+    def _delta(self, item: _Item, at_us: int, sealed: str = "") -> Delta:
+        """Takes an item's pieces."""
+        pending = item.pending
         # A piece counts as one token at least, however our own rule counts its words.
         if len(pending) == 1:
             text = pending[0]
@@ -176,18 +185,16 @@ class ItemOrder:
         self.num_tokens += num_tokens
         if item.kind is DeltaKind.REASONING:
             self.num_reasoning_tokens += num_tokens
-        deltas.append(
-            Delta(
-                item.index,
-                item.kind,
-                text,
-                num_tokens,
-                at_us,
-                item.call_id,
-                item.name,
-                sealed,
-                item.phase,
-            )
+        return Delta(
+            item.index,
+            item.kind,
+            text,
+            num_tokens,
+            at_us,
+            item.call_id,
+            item.name,
+            sealed,
+            item.phase,
         )
 
     def _measured(self, text: str, num_pieces: int) -> tuple[str, int]:

@@ -71,7 +71,8 @@ class Event(msgspec.Struct, frozen=True):
 
 
 DONE = Event("[DONE]")  # some servers end an SSE stream as chat completions end
-_decode = msgspec.json.Decoder(Event).decode
+# Invalid JSON is a DecodeError, UnicodeDecodeError or RecursionError.
+decode_event = msgspec.json.Decoder(Event).decode
 
 _ITEM_KINDS = {
     "message": DeltaKind.TEXT,
@@ -101,9 +102,9 @@ _TEXT_TYPES = {
 }
 
 
-def decode_event(message: bytes) -> Event:
-    """Decodes an event; invalid JSON is a DecodeError, UnicodeDecodeError or RecursionError."""
-    return DONE if message == b"[DONE]" else _decode(message)
+def decode_sse_event(message: bytes) -> Event:
+    """Decodes as `decode_event`, and knows the mark at the end of some SSE streams."""
+    return DONE if message == b"[DONE]" else decode_event(message)
 
 
 class ResponsesReader(Reader):
@@ -120,11 +121,14 @@ class ResponsesReader(Reader):
         """`model` is our id of the model, which tags its encrypted reasoning; None drops that."""
         super().__init__(backend, request, wrapped, bounds)
         self._model = model
-        self._num_events = 0
+        self._num_events = 0  # but for text that only goes on
         self._by_index: dict[int, Hashable] = {}  # output_index -> the item's key
         self._said: set[Hashable] = set()  # items with pieces received
         self._summaries: dict[Hashable, int] = {}  # item -> its latest summary's index
         self._stops: dict[Hashable, StopFinder] = {}
+        # Of the latest piece of text, if a next one of its kind and item only needs to be added.
+        self._latest_type = ""
+        self._latest_id: str | None = None
 
     def ended(self, now_us: int) -> Finish | None:
         finish, figures = super().ended(now_us), self._figures
@@ -140,6 +144,10 @@ class ResponsesReader(Reader):
     def _take_in(self, events: Sequence[Event]) -> bool:
         reason: FinishReason | None = None
         for event in events:
+            if event.type == self._latest_type and event.item_id == self._latest_id:
+                self._items.add(event.item_id, event.delta or "")
+                continue
+            self._latest_type = ""
             self._num_events += 1
             text_type = _TEXT_TYPES.get(event.type)
             if text_type is not None:
@@ -187,6 +195,9 @@ class ResponsesReader(Reader):
                     self._items.add(key, "\n\n")  # between two summaries of one item
                 self._summaries[key] = event.summary_index
             self._add(key, kind, event.delta or "")
+            is_plain = kind is not DeltaKind.REASONING and not self._stops
+            if is_plain and key is not None and key == event.item_id:
+                self._latest_type, self._latest_id = event.type, event.item_id
         elif key not in self._said:
             whole = event.text or event.refusal or event.arguments or event.input
             self._add(key, kind, whole or "")

@@ -7,7 +7,7 @@ microseconds: a third of the cost of sending an event. A server's frames are not
 the two.
 """
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 TEXT, BINARY = 0x81, 0x82  # FIN, and the opcode (5.2)
 
@@ -15,8 +15,10 @@ _SHORT = 126  # bytes; from here on the length takes two bytes more
 _LONG = 65_536  # from here on eight
 
 
-def framed(opcode: int, messages: Iterable[bytes]) -> bytes:
+def framed(opcode: int, messages: Sequence[bytes]) -> bytes:
     """Joins the messages, each as one frame of that opcode."""
+    if len(messages) == 1 and _SHORT <= (size := len(messages[0])) < _LONG:  # most writes
+        return b"%c\x7e%b%b" % (opcode, size.to_bytes(2, "big"), messages[0])
     pieces: list[bytes] = []
     medium = bytes((opcode, 126))
     for message in messages:

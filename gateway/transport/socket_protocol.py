@@ -338,14 +338,14 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         await self.writable.wait()
         self._write(messages, binary=binary)
 
-    def write_now(self, messages: Iterable[bytes], *, binary: bool = False) -> bool:
+    def write_now(self, messages: Sequence[bytes], *, binary: bool = False) -> bool:
         """Sends messages as `write_messages` if the transport has room; otherwise returns false."""
         if not self.writable.is_set():
             return False
         self._write(messages, binary=binary)
         return True
 
-    def _write(self, messages: Iterable[bytes], *, binary: bool) -> None:
+    def _write(self, messages: Sequence[bytes], *, binary: bool) -> None:
         if self.disconnected:
             raise ConnectionResetError("the peer is gone")
         if self.conn.state is not State.OPEN:

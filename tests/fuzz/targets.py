@@ -12,7 +12,7 @@ import msgspec
 from backends.contract import GenerateRequest
 from backends.upstream.chat_reader import ChatReader, decode_chunk
 from backends.upstream.reader import Reader, decoded
-from backends.upstream.responses_reader import ResponsesReader, decode_event
+from backends.upstream.responses_reader import ResponsesReader, decode_sse_event
 from backends.upstream.sse import EventParser, EventTooLongError
 from gateway.session.session import Session
 from gateway.wire import events
@@ -73,7 +73,7 @@ def _stream(data: bytes) -> None:
         return
     kinds: tuple[tuple[Callable[[bytes], Any], Callable[..., Reader]], ...] = (
         (decode_chunk, ChatReader),
-        (decode_event, ResponsesReader),
+        (decode_sse_event, ResponsesReader),
     )
     for decode, make in kinds:
         reader = make("fuzzed", _REQUEST, frozenset({"f"}))

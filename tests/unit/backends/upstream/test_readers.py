@@ -17,7 +17,7 @@ from backends.contract import (
 from backends.upstream.chat_reader import ChatReader, decode_chunk
 from backends.upstream.errors import Failure
 from backends.upstream.reader import decoded
-from backends.upstream.responses_reader import ResponsesReader, decode_event
+from backends.upstream.responses_reader import ResponsesReader, decode_event, decode_sse_event
 from backends.upstream.sealed_reasoning import unwrap
 from tests.unit.backends.upstream.upstream_requests import make_request
 
@@ -183,7 +183,7 @@ def chat_reader(**fields: Any) -> ChatReader:
 
 def read_all(reader: ResponsesReader | ChatReader, events: list[Any]) -> list[Delta]:
     """The deltas of events that come one by one."""
-    decode: Any = decode_chunk if isinstance(reader, ChatReader) else decode_event
+    decode: Any = decode_chunk if isinstance(reader, ChatReader) else decode_sse_event
     deltas: list[Delta] = []
     for now_us, event in enumerate(events):
         data = event if isinstance(event, bytes) else json.dumps(event).encode()
