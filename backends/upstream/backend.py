@@ -72,6 +72,7 @@ class UpstreamBackend:
         self.warms = True  # False once the server has rejected a warm-up
         self._generations: set[UpstreamGeneration] = set()
         self._warming: set[UpstreamGeneration] = set()
+        self._num_speaking = 0  # of the generations, those with tokens
         self._pumps: set[asyncio.Task[None]] = set()
         self._is_open = True
         self._total = Usage()
@@ -113,7 +114,12 @@ class UpstreamBackend:
         sealing = options.model if options.seals_reasoning else None
         return ResponsesReader(self.name, request, wrapped, sealing, bounds)
 
+    def speaks(self) -> None:
+        """Counts a generation that has its first tokens; `over` follows."""
+        self._num_speaking += 1
+
     def over(self, generation: "UpstreamGeneration", usage: Usage) -> None:
+        self._num_speaking -= generation.has_tokens
         self._generations.discard(generation)
         self._warming.discard(generation)
         self._total = self._total + usage
@@ -131,12 +137,11 @@ class UpstreamBackend:
     def stats(self) -> BackendStats:
         """Returns our own counts: servers do not report their load or their cache."""
         now_us = monotonic_us()
-        num_running = sum(generation.has_tokens for generation in self._generations)
         return BackendStats(
             info=self.info,
             healthy=self._is_open and self.health.healthy(now_us),
-            num_running=num_running,
-            num_waiting=len(self._generations) - num_running,
+            num_running=self._num_speaking,
+            num_waiting=len(self._generations) - self._num_speaking,
             num_warming=len(self._warming),
             max_num_seqs=max(1, self.health.room(now_us)),
             num_generated_tokens=self._total.num_output_tokens,
@@ -293,6 +298,7 @@ class UpstreamGeneration:
             return True
         if deltas and not self.has_tokens:
             self.has_tokens = True
+            self._backend.speaks()
             self._timer.cancel()
             self._check()  # from now on the idle timeout counts
         try:

@@ -10,7 +10,7 @@ This is an edge.
 """
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -62,6 +62,7 @@ class SocketTransport:
         self._options = options
         self._headers = headers
         self._sockets: list[_Socket] = []
+        self._free = FreeStreams()
         self.num_continued = self.num_chains_lost = 0
         # Where streams share sockets, only one is opened at a time.
         shared = options.max_streams_per_socket > 1
@@ -85,7 +86,7 @@ class SocketTransport:
 
         Raises `Failure` as `exchange`, or if there is no stream to spare.
         """
-        best = self._free_stream(turn)
+        best = self._free.best(turn)
         is_needed = best is None or (best.chain is not None and not turn.follows(best.chain))
         if is_needed and len(self._sockets) >= self._options.max_idle_sockets:
             raise overloaded(self._backend, "the upstream has no socket to spare for a warm-up")
@@ -104,7 +105,7 @@ class SocketTransport:
 
     async def warm(self) -> None:
         """Opens a stream without a chain for the next request, if there is none."""
-        if any(stream.chain is None for stream in self._free_streams()):
+        if self._free.fresh() is not None:
             return
         num_usable = sum(socket.usable for socket in self._sockets)
         if num_usable == 0 or num_usable < self._options.max_idle_sockets:
@@ -113,31 +114,14 @@ class SocketTransport:
 
     async def _stream(self, turn: Turn) -> "_Stream":
         """Reserves a stream for a turn, on a new socket if none is free."""
-        stream = self._free_stream(turn)
+        stream = self._free.best(turn)
         if stream is None:
             async with self._opening:
-                stream = self._free_stream(turn)
+                stream = self._free.best(turn)
                 if stream is None:  # it was opened for this turn, however short sockets live
-                    stream = next(iter((await self._open()).free))
-        del stream.socket.free[stream]
+                    stream = (await self._open()).first_stream
+        stream.socket.take(stream)
         return stream
-
-    def _free_streams(self) -> "Iterator[_Stream]":
-        # The newest first, so that the oldest expire.
-        for socket in reversed(self._sockets):
-            if socket.usable:
-                yield from socket.free
-
-    def _free_stream(self, turn: Turn) -> "_Stream | None":
-        """Finds the stream with most of the context, else one without a chain, else the idlest."""
-
-        def fitness(stream: _Stream) -> tuple[int, float]:
-            chain = stream.chain
-            if chain is None:
-                return 1, 0
-            return (2, len(chain.digests)) if turn.follows(chain) else (0, -stream.used_s)
-
-        return max(self._free_streams(), key=fitness, default=None)
 
     async def _open(self) -> "_Socket":
         options = self._options
@@ -161,13 +145,67 @@ class SocketTransport:
             message = f"no socket to the upstream: {error or type(error).__name__}"
             raise broken(self._backend, message, unused=True) from error
         assert isinstance(connection, QuickConnection)
-        socket = _Socket(self._backend, options, connection)
+        socket = _Socket(self._backend, options, connection, self._free)
         self._sockets.append(socket)
         return socket
 
 
+class FreeStreams:
+    """Holds the streams that can take a turn, and finds the best without a look at each."""
+
+    def __init__(self) -> None:
+        self._by_chain: dict[tuple[int, int, int], dict[_Stream, None]] = {}
+        # Both in the order in which they became free.
+        self._chained: dict[_Stream, None] = {}
+        self._fresh: dict[_Stream, None] = {}  # without a chain
+
+    def add(self, stream: "_Stream") -> None:
+        chain = stream.chain
+        if chain is None:
+            self._fresh[stream] = None
+        else:
+            self._chained[stream] = None
+            self._by_chain.setdefault(chain.key, {})[stream] = None
+
+    def remove(self, stream: "_Stream") -> None:
+        """Takes a stream out; harmless if it is not free."""
+        self._fresh.pop(stream, None)
+        if stream in self._chained and stream.chain is not None:
+            del self._chained[stream]
+            key = stream.chain.key
+            del self._by_chain[key][stream]
+            if not self._by_chain[key]:
+                del self._by_chain[key]
+
+    def best(self, turn: Turn) -> "_Stream | None":
+        """Finds the stream with most of the context, else one without a chain, else the idlest."""
+        return self._with_most_of(turn) or self.fresh() or _first_usable(self._chained)
+
+    def _with_most_of(self, turn: Turn) -> "_Stream | None":
+        for length in range(len(turn.digests) - 1, 0, -1) if self._by_chain else ():
+            streams = self._by_chain.get((turn.salt, length, turn.digests[length - 1]), {})
+            for stream in reversed(streams):
+                if stream.chain is not None and turn.follows(stream.chain) and stream.socket.usable:
+                    return stream
+        return None
+
+    def fresh(self) -> "_Stream | None":
+        """Finds one without a chain: the latest, so that the others may expire."""
+        return _first_usable(reversed(self._fresh))
+
+
+def _first_usable(streams: "Iterable[_Stream]") -> "_Stream | None":
+    return next((stream for stream in streams if stream.socket.usable), None)
+
+
 class _Socket:
-    def __init__(self, backend: str, options: UpstreamOptions, connection: QuickConnection) -> None:
+    def __init__(
+        self,
+        backend: str,
+        options: UpstreamOptions,
+        connection: QuickConnection,
+        free: FreeStreams,
+    ) -> None:
         self.backend = backend
         self._options = options
         self._connection = connection
@@ -179,7 +217,10 @@ class _Socket:
         # Names are reused: a server counts the distinct ones of a connection (OpenAI: 32).
         names = [f"s{number}" for number in range(num_streams)] if num_streams > 1 else [None]
         self._streams = {name: _Stream(self, name) for name in names}
-        self.free = dict.fromkeys(self._streams.values())  # in the order they became free
+        self._free = free
+        self._num_free = 0
+        for stream in reversed(self._streams.values()):
+            self._set_free(stream)
         self._fault: Failure | None = None  # of an invalid event: later ones are ignored
         self._max_event_bytes = FIRST_EVENT_BYTES
         connection.listen(self._take, FIRST_EVENT_BYTES)
@@ -195,9 +236,29 @@ class _Socket:
         """Returns the time since it was opened or a response of it ended."""
         return self._loop.time() - self._used_s
 
+    @property
+    def first_stream(self) -> "_Stream":
+        return next(iter(self._streams.values()))
+
+    def take(self, stream: "_Stream") -> None:
+        """Gives a free stream to a turn; `release` follows unless the socket is abandoned."""
+        self._num_free -= 1
+        self._free.remove(stream)
+
+    def _set_free(self, stream: "_Stream") -> None:
+        self._num_free += 1
+        if not self._retired:
+            self._free.add(stream)
+
+    def _retire(self) -> None:
+        """Takes no turn from now on."""
+        self._retired = True
+        for stream in self._streams.values():
+            self._free.remove(stream)
+
     def release(self, stream: "_Stream") -> None:
-        self._used_s = stream.used_s = self._loop.time()
-        self.free[stream] = None
+        self._used_s = self._loop.time()
+        self._set_free(stream)
 
     def is_done(self, *, is_spare: bool) -> bool:
         too_long = is_spare and self.idle_s > self._options.socket_max_idle_s
@@ -205,7 +266,7 @@ class _Socket:
 
     @property
     def _is_idle(self) -> bool:
-        return len(self.free) == len(self._streams)
+        return self._num_free == len(self._streams)
 
     def allow(self, max_event_bytes: int) -> None:
         """Takes larger events from now on, if these are larger than any before."""
@@ -232,12 +293,12 @@ class _Socket:
 
     def abandon(self) -> None:
         """Closes the connection at once, with all of its responses."""
-        self._retired = True
+        self._retire()
         self._connection.transport.abort()
 
     def retire(self) -> None:
         """Closes an unused connection with a closing handshake."""
-        self._retired = True
+        self._retire()
         self._spawn(self._connection.close())
 
     async def close(self) -> None:
@@ -296,7 +357,7 @@ class _Socket:
         events, self._fault = decoded(decode_event, messages, self.backend)
         for event in events:
             if event.error is not None and event.error.code == SOCKET_AGED:
-                self._retired = True
+                self._retire()
         if len(self._streams) > 1:
             sizes = dict(zip(map(id, events), map(len, messages), strict=False))
             for name, together in self._by_stream(events).items():
@@ -332,7 +393,6 @@ class _Stream:
         self.abandoned = False
         self.is_stale = False  # nothing came for this response yet, on a socket that was idle
         self.chain: Chain | None = None  # the response that the server remembers
-        self.used_s = 0.0  # when its last response ended
         self._continues = False  # the current response continues the chain
 
     async def run(
@@ -368,13 +428,12 @@ class _Stream:
             reading.disown()
             # The stream is free only now: its late events would be taken for the next response's.
             if self._receive is None:
+                self.chain = turn.chain()
                 self.socket.release(self)
             else:  # not ended by an event
                 self._receive = None
                 self.abandoned = True
                 self.socket.drop(self, self._response_id)
-        if not self.abandoned:
-            self.chain = turn.chain()
 
     def take_in(self, events: list[Event], num_bytes: int) -> None:
         self.is_stale = False
