@@ -65,9 +65,8 @@ def _text(request: GenerateRequest, message: LastMessage, chance: Chance, work: 
         return _plain_text(request, message, chance)
     answer, schema = dialogue_answer(message), request.text_format.schema
     if schema is not None:
-        value = instance(
-            schema, Values(message.excerpt, answer, work=work), chance, work, "text.format.schema"
-        )
+        values = Values(message.excerpt, answer, work=work, results=message.results)
+        value = instance(schema, values, chance, work, "text.format.schema")
     else:
         value = {"answer": answer or Prose(read_topic(message.excerpt), chance).sentence()}
     return msgspec.json.encode(value).decode()

@@ -23,6 +23,7 @@ from backends.script.values import Values, name_words
 from backends.script.work import Work
 
 MAX_CALLS = 16  # of one answer
+MIN_DESCRIBED = 2  # telling words shared with a description, where something must be called
 
 # Tools by which agents want the answer itself: "final_answer" (smolagents), "final_result"
 # (pydantic-ai), and the name of the answer's class (LangChain).
@@ -34,6 +35,12 @@ _CLASS_NAME = re.compile(r"(?:[A-Z][a-z0-9]+)+|response_format_\w+")
 
 _WORD = re.compile(r"[A-Za-z]+")
 _ONE_WORD = re.compile(r"[A-Z]*[^-_A-Z]*[A-Z]*")
+_USING = re.compile(r"(?i)\b(?:use|call|invoke)\b")
+# A word of a list after it, which may be a tool's name; then whether the list goes on.
+_LISTED = re.compile(
+    r"\s+(?:(?:both|first|then|the)\s+){0,3}[`\"']?([\w-]{1,128})[`\"']?(?:\s+(?:tool|function)s?\b)?"
+    r"(,?\s+(?:and|then|and then|or)\b|,)?"
+)
 _SHELL_NAMES = word_set("exec_command shell bash run_command terminal local_shell execute")
 _SHELL_PROPERTIES = frozenset(("cmd", "command", "script"))
 _NOT_TELLING = FUNCTION_WORDS | word_set(
@@ -85,9 +92,8 @@ def tool_calls(
         wanted = []
     if not wanted and must:
         wanted = [(_demanded(message, allowed, final), num_called, None)]
-    answer = dialogue_answer(message) if final is not None else None
     return [
-        _call(call_id(request.id, i), prompt, *w, chance, work, answer)
+        _call(call_id(request.id, i), message, *w, chance, work, ends=w[0] is final)
         for i, w in enumerate(wanted)
     ]
 
@@ -106,7 +112,7 @@ def _demanded(message: LastMessage, tools: list[Tool], final: Tool | None) -> To
     left = [tool for tool in tools if tool.name not in message.called and tool is not final]
     words = _folded_words(message.excerpt)
     if final is not None and message.called:
-        left = [tool for tool in left if _fit(words, tool)]
+        left = [t for t in left if _fit(words, t) or len(_described(t) & words) >= MIN_DESCRIBED]
     if not left:
         return final or tools[-1]
     closest = max(left, key=lambda tool: _fit(words, tool))
@@ -130,20 +136,29 @@ def _wanted_calls(prompt: str, tools: list[Tool], work: Work) -> list[tuple[Tool
 
 def _named_tools(text: str, tools: list[Tool]) -> list[Tool]:
     found = []
+    listed = _listed_words(text)
     for tool in tools:
         if tool.name not in text:
             continue  # true of nearly all: this avoids their patterns
         name = re.escape(tool.name)
         spelled = rf"(?<!\w){name}(?!\w)"
-        if _ONE_WORD.fullmatch(tool.name):
+        if _ONE_WORD.fullmatch(tool.name) and tool.name not in listed:
             # If the name may be an ordinary word, the text must say that it is a tool.
-            spelled = (
-                rf"(?:\b(?:use|call|invoke)\s+(?:the\s+)?[`\"']?{name}\b"
-                rf"|[`\"']{name}[`\"']|\b{name}\s+(?:tool|function)\b)"
-            )
+            spelled = rf"(?:[`\"']{name}[`\"']|\b{name}\s+(?:tool|function)\b)"
         if match := re.search(spelled, text):
             found.append((match.start(), tool))
     return [tool for _, tool in sorted(found, key=lambda pair: pair[0])]
+
+
+def _listed_words(text: str) -> set[str]:
+    """Finds the words that may name tools after "use", "call" and the like: "use a, b and c"."""
+    words = set()
+    for using in _USING.finditer(text):
+        end, goes_on = using.end(), True
+        while goes_on and (listed := _LISTED.match(text, end)):
+            words.add(listed[1])
+            end, goes_on = listed.end(), listed[2] is not None
+    return words
 
 
 def _properties(tool: Tool) -> dict[str, Any]:
@@ -190,9 +205,13 @@ def _fit(words: set[str], tool: Tool) -> int:
     name = set(name_words(tool.name)) - _NOT_TELLING
     if not name & words:
         return 0  # a description alone is too long to match by chance
+    return 2 * len(name & words) + len((_described(tool) - name) & words)
+
+
+def _described(tool: Tool) -> set[str]:
+    """Returns the telling words of a tool's description, folded."""
     described = {fold(word) for word in _WORD.findall(tool.description[:300]) if len(word) > 3}
-    described -= _NOT_TELLING | name
-    return 2 * len(name & words) + len(described & words)
+    return described - _NOT_TELLING
 
 
 def _options(tool: Tool) -> frozenset[str]:
@@ -214,15 +233,19 @@ def _num_turns(text: str, tool: Tool, work: Work) -> int:
 
 def _call(
     made_id: str,
-    prompt: str,
+    message: LastMessage,
     tool: Tool,
     turn: int,
     command: str | None,
     chance: Chance,
     work: Work,
-    answer: str | None,
+    *,
+    ends: bool,
 ) -> AnswerItem:
-    values = Values(prompt, answer, turn=turn, options=_options(tool), work=work)
+    """Makes one call; if it `ends` an agent's work, it tells what the others gave."""
+    answer = dialogue_answer(message) if ends else None
+    results = message.results if ends else ()
+    values = Values(message.excerpt, answer, turn, _options(tool), work, results)
     if isinstance(tool, CustomTool):
         text = command or _free_input(tool, values)
         return call_item(DeltaKind.CUSTOM_CALL, made_id, tool.name, text)

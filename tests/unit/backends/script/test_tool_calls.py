@@ -241,6 +241,42 @@ def test_an_agent_that_must_call_ends(final: str, parallel: bool) -> None:
     assert "18" in msgspec.json.decode(made[0].text)["answer"]
 
 
+def named(name: str, description: str = "") -> FunctionTool:
+    properties = {"city": {"type": "string"}}
+    schema = {"type": "object", "properties": properties, "required": ["city"]}
+    return FunctionTool(name, description, schema)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "expected"),
+    [
+        ("Use weather and population for Lisbon, then report.", ["weather", "population"]),
+        ("First call `population`, then the weather tool for Lisbon", ["population", "weather"]),
+        ("invoke the population tool, and then weather, for Lisbon", ["population", "weather"]),
+        ("Use the weather in your answer on population", ["weather"]),
+        ("The weather and population of Lisbon are of no use", []),
+    ],
+)
+def test_tools_are_named_in_a_list(prompt: str, expected: list[str]) -> None:
+    tools = (named("weather"), named("population"))
+    assert [item.name for item in calls(prompt, tools=tools)] == expected
+
+
+def test_a_call_that_is_demanded_may_fit_a_description() -> None:
+    tools = (
+        named("weather", "Temperature in a city."),
+        named("population", "How many people live in a city."),
+        named("final_answer"),
+    )
+    items: list[Item | str] = [
+        "How warm is Lisbon, and how many people live there?",
+        FunctionCall("c1", "weather", '{"city":"Lisbon"}'),
+        FunctionCallOutput("c1", (TextPart("21 degrees"),)),
+    ]
+    (made,) = calls(*items, tools=tools, tool_choice=ToolChoice("required"))
+    assert made.name == "population"
+
+
 def test_calls_that_an_agent_writes_as_messages_are_seen() -> None:
     """Smolagents' form of calls and outputs, for servers without roles for them."""
     written = (
