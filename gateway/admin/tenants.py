@@ -142,6 +142,7 @@ async def erase_tenant(request: AnyRequest, tenant_id: str) -> dict[str, Any]:
     services = services_of(request)
     await services.background.erase(tenant_id)
     num_keys = await services.gw.store.erase(tenant_id)
+    num_keys += await services.kept_answers.erase(tenant_id)
     await services.learned.erase(tenant_id)
     services.gw.experience.erase(tenant_id)
     if services.gw.recorder is not None:

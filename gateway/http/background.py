@@ -20,6 +20,7 @@ import msgspec
 from litestar.response.base import ASGIResponse
 
 from gateway.core.gateway import Gateway
+from gateway.core.job import Ended
 from gateway.http.streams import EventStream, Exchange, json_response, sse_event
 from gateway.task.own_input import parse_request
 from gateway.transport.byte_budgets import Memory
@@ -295,10 +296,12 @@ def _is_running(body: bytes) -> bool:
     return msgspec.json.decode(body, type=_Stored).status in _RUNNING
 
 
-async def _until(run: _Run, outbox: Outbox) -> None:
+async def _until(run: _Run, outbox: Outbox) -> Ended | None:
     """Feed a reader until the run ends; cancelling takes the reader away, not the run."""
+    pump = run.exchange.pump
     try:
-        await asyncio.wait((run.exchange.pump,))
+        await asyncio.wait((pump,))
+        return None if pump.cancelled() else pump.result()
     finally:
         run.readers.discard(outbox)
 

@@ -7,7 +7,7 @@ Litestar, whose routes stand for the schema and call the same functions. A test 
 same answers. This is an edge.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from litestar.enums import ScopeType
@@ -16,17 +16,15 @@ from litestar.types import ASGIApp, Receive, Scope, Send
 
 from gateway.http.chat import answer_chat
 from gateway.http.faults import fault_of, fault_response
+from gateway.http.idempotency import answered_once
 from gateway.http.messages import answer_messages
-from gateway.http.services import Services
+from gateway.http.services import Headers, Post, Services
 from gateway.http.streams import create_response
 from gateway.transport.byte_budgets import ByteBudgets
 from gateway.transport.socket_protocol import VISIT
 from gateway.wire.errors import too_many_bytes
 from gateway.wire.events import CreateBody, decode
 from router.classify.task import Tenant
-
-Headers = Mapping[str, str]
-Post = Callable[[Services, Tenant, bytes, Receive, Headers], Awaitable[ASGIResponse]]
 
 
 async def answer_response(
@@ -120,9 +118,10 @@ class FastRoutes:
         try:
             tenant = services.caller(scope, headers)
             content = await _body(receive)
-            return (
-                None if content is None else await post(services, tenant, content, receive, headers)
-            )
+            if content is None:
+                return None
+            path = scope["path"]
+            return await answered_once(post, path, services, tenant, content, receive, headers)
         except Exception as error:
             fault = fault_of("POST", scope["path"], error)
             return fault_response(fault, scope["path"], headers, services.gw.wall_s())

@@ -19,7 +19,8 @@ _EXPOSED = (
     "x-request-id, request-id, retry-after, retry-after-ms, x-lanewise-route, x-lanewise-policy, "
     "x-lanewise-ratelimit-mode, ratelimit, ratelimit-policy, x-ratelimit-limit-requests, "
     "x-ratelimit-limit-tokens, x-ratelimit-remaining-requests, x-ratelimit-remaining-tokens, "
-    "x-ratelimit-reset-requests, x-ratelimit-reset-tokens, openai-processing-ms"
+    "x-ratelimit-reset-requests, x-ratelimit-reset-tokens, openai-processing-ms, "
+    "idempotent-replayed"
 )
 _MAX_AGE_S = 7_200  # Chromium's most, read 2026-11
 

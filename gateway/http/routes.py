@@ -14,13 +14,14 @@ from gateway.http.batch_route import NDJSON
 from gateway.http.chat import answer_chat
 from gateway.http.fast_routes import answer_response
 from gateway.http.faults import fault_of, speaks_messages, told
+from gateway.http.idempotency import answered_once
 from gateway.http.messages import (
     answer_messages,
     count_messages,
     list_models,
     one_model,
 )
-from gateway.http.services import Services
+from gateway.http.services import Post, Services
 from gateway.http.streams import (
     JSON,
     AnyRequest,
@@ -52,6 +53,14 @@ def _caller(request: AnyRequest) -> tuple[Services, Tenant]:
     return services, services.caller(request.scope, request.headers)
 
 
+async def _answered(post: Post, request: AnyRequest) -> ASGIResponse:
+    services, tenant = _caller(request)
+    content, path = await request.body(), request.scope["path"]
+    return await answered_once(
+        post, path, services, tenant, content, request.receive, request.headers
+    )
+
+
 @get("/v1/responses")
 async def responses_without_upgrade() -> ASGIResponse:
     """Codex takes 426, and only that, as "use HTTP instead" at once."""
@@ -63,9 +72,7 @@ async def responses_without_upgrade() -> ASGIResponse:
 @post("/v1/responses")
 async def post_response(request: AnyRequest) -> ASGIResponse:
     """One response: JSON, SSE, or in the background."""
-    services, tenant = _caller(request)
-    content = await request.body()
-    return await answer_response(services, tenant, content, request.receive, request.headers)
+    return await _answered(answer_response, request)
 
 
 @get("/v1/responses/{response_id:str}")
@@ -176,17 +183,13 @@ def _not_found(response_id: str) -> ProtocolError:
 @post("/v1/chat/completions", status_code=200)
 async def post_chat_completion(request: AnyRequest) -> ASGIResponse:
     """The older protocol, over the same pipeline."""
-    services, tenant = _caller(request)
-    content = await request.body()
-    return await answer_chat(services, tenant, content, request.receive, request.headers)
+    return await _answered(answer_chat, request)
 
 
 @post("/v1/messages", status_code=200)
 async def post_message(request: AnyRequest) -> ASGIResponse:
     """Anthropic's protocol, over the same pipeline."""
-    services, tenant = _caller(request)
-    content = await request.body()
-    return await answer_messages(services, tenant, content, request.receive, request.headers)
+    return await _answered(answer_messages, request)
 
 
 @post("/v1/messages/count_tokens", status_code=200)

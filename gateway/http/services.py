@@ -2,9 +2,12 @@
 
 import asyncio
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeAlias, TypeVar
+
+from litestar.response.base import ASGIResponse
+from litestar.types import Receive
 
 from gateway.access.access import Access
 from gateway.access.admin_keys import AdminKeys
@@ -16,6 +19,7 @@ from gateway.core.gateway import Gateway
 from gateway.fleet.fleet import Fleet
 from gateway.http.background import BackgroundRuns
 from gateway.http.batch_route import RouteBatches
+from gateway.store.kept_answers import KeptAnswers
 from gateway.store.ledger import Ledger
 from gateway.store.policy_watch import PolicyWatch
 from gateway.transport.socket_protocol import VISIT
@@ -28,6 +32,10 @@ from router.pools.ceiling_leases import CeilingLeases
 
 _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")
+
+# Answers a request of a tenant, from its body and its headers; may watch whether its client leaves.
+Headers = Mapping[str, str]
+Post: TypeAlias = "Callable[[Services, Tenant, bytes, Receive, Headers], Awaitable[ASGIResponse]]"
 
 
 @dataclass(slots=True)
@@ -46,6 +54,7 @@ class Services:
     policies: PolicyWatch
     route_batches: RouteBatches
     socket_tickets: SocketTickets
+    kept_answers: KeptAnswers
     fleet: Fleet | None  # the workers on this machine, where this is one of several
     ceiling_leases: CeilingLeases | None  # if any group has a ceiling
     tls: ssl.SSLContext | None  # of new connections, where TLS is served

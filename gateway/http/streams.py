@@ -71,7 +71,16 @@ def error_response(error: ProtocolError) -> ASGIResponse:
 class HttpAnswer(ASGIResponse):
     """An answer that costs a fifth of the framework's own, of which it is one in name only."""
 
-    def __init__(self, media_type: bytes, headers: dict[str, str], body: bytes = b"") -> None:
+    def __init__(
+        self,
+        media_type: bytes,
+        headers: dict[str, str],
+        body: bytes = b"",
+        *,
+        is_final: bool = True,
+    ) -> None:
+        """Takes as `is_final` whether the job came to its own end, as far as that is known."""
+        self.is_final = is_final
         self.body = body
         self._headers = [
             (b"content-type", media_type),
@@ -196,11 +205,15 @@ class EventStream(HttpAnswer):
     """Server-sent events from an outbox until the job behind it ends, or its client leaves."""
 
     def __init__(
-        self, gw: Gateway, outbox: Outbox, pump: "asyncio.Task[Any]", headers: dict[str, str]
+        self,
+        gw: Gateway,
+        outbox: Outbox,
+        pump: "asyncio.Task[Ended | None]",
+        headers: dict[str, str],
     ) -> None:
         """`pump` fills the outbox and is cancelled with the stream."""
         unbuffered = {"cache-control": "no-cache", "x-accel-buffering": "no"}
-        super().__init__(SSE, headers | unbuffered)
+        super().__init__(SSE, headers | unbuffered, is_final=False)
         self._gw = gw
         self._outbox = outbox
         self._pump = pump
@@ -214,7 +227,8 @@ class EventStream(HttpAnswer):
             await self._send_events(send, receive)
         finally:
             self._pump.cancel()
-            await asyncio.gather(self._pump, return_exceptions=True)
+            [ended] = await asyncio.gather(self._pump, return_exceptions=True)
+            self.is_final = isinstance(ended, Ended) and ended.ending.is_final
 
     async def _send_events(self, send: Send, receive: Receive) -> None:
         """Write what the outbox gets, while watching whether anyone is there."""
@@ -292,10 +306,11 @@ async def answer_written(
         return EventStream(gw, outbox, exchange.pump, headers_of(exchange))
     writer = make_writer()
     exchange = Exchange(gw, tenant, parsed, writer)
-    await exchange.whole(receive)
+    ended = await exchange.whole(receive)
     if writer.fault is not None:
         raise writer.fault
-    return HttpAnswer(JSON.encode(), headers_of(exchange), writer.body)
+    is_final = ended.ending.is_final
+    return HttpAnswer(JSON.encode(), headers_of(exchange), writer.body, is_final=is_final)
 
 
 async def create_response(
@@ -321,8 +336,9 @@ async def create_response(
         return EventStream(gw, outbox, exchange.pump, exchange.headers())
     whole = unheard(parsed)
     exchange = Exchange(gw, tenant, parsed, whole, is_codex=codex)
-    await exchange.whole(receive)
-    return HttpAnswer(JSON.encode(), exchange.headers(), whole.body)
+    ended = await exchange.whole(receive)
+    is_final = ended.ending.is_final
+    return HttpAnswer(JSON.encode(), exchange.headers(), whole.body, is_final=is_final)
 
 
 async def create_compaction(

@@ -45,10 +45,11 @@ from gateway.metrics.metrics import Metrics
 from gateway.process.embedded_redis import start_embedded_redis
 from gateway.process.maintenance import every, maintenance
 from gateway.store.decision_log import LogInUse, Recorder
-from gateway.store.ledger import open_ledger
+from gateway.store.kept_answers import TTL_S, KeptAnswers
+from gateway.store.ledger import Ledger, open_ledger
 from gateway.store.policy_watch import InForce, PolicyWatch
 from gateway.store.response_store import ResponseStore
-from gateway.store.stored_bytes import StoredBytes
+from gateway.store.stored_bytes import ANSWERS, StoredBytes
 from gateway.transport.byte_budgets import Budgets, ByteBudgets, MemoryBudgets
 from gateway.transport.flush_timer import FlushTimer
 from router.learn.experience import Experience
@@ -71,6 +72,7 @@ logger = logging.getLogger("lanewise")
 STORE_BUDGETS = 5  # tasks wait for it, to load and to store responses
 ADMIN_BUDGETS = 20  # no response waits for these
 SHARE_INTERVAL_S = 2.0  # between two writes of what was learned
+KEPT_INTERVAL_S = 1.0  # between two looks at what all tenants' kept answers come to
 REFRESH_INTERVAL_S = 20.0  # between two reads of what other gateways learned
 
 
@@ -93,12 +95,7 @@ async def services(config: Config, fleet: Fleet | None = None) -> AsyncIterator[
         backends = Backends(config.backends)
         stack.push_async_callback(backends.close)
         experience, key_sessions, detached = Experience(), KeySessions(), DetachedCalls()
-        metrics = Metrics(
-            version=VERSION,
-            backends=backends.stats,
-            experience=experience,
-            ledger_report=lambda: ledger.report,
-        )
+        metrics = _metrics(backends, experience, ledger)
         recorder = await enter(_recording(config, metrics))
         state = GatewayState(load_policy(config))
         waiting = _waiting_room(config, state, detached, metrics)
@@ -146,6 +143,7 @@ async def services(config: Config, fleet: Fleet | None = None) -> AsyncIterator[
             policies=policies,
             route_batches=RouteBatches(partial(live_desk, gw)),
             socket_tickets=SocketTickets(store_redis),
+            kept_answers=_kept_answers(stack, store_redis, failover),
             fleet=fleet,
             ceiling_leases=ceiling_leases,
             tls=tls_context(config.server),
@@ -156,6 +154,15 @@ def _run(stack: AsyncExitStack, coroutines: list[Coroutine[Any, Any, None]]) -> 
     """Runs coroutines until the stack closes."""
     for coroutine in coroutines:
         stack.push_async_callback(cancelled, asyncio.create_task(coroutine))
+
+
+def _metrics(backends: Backends, experience: Experience, ledger: Ledger) -> Metrics:
+    return Metrics(
+        version=VERSION,
+        backends=backends.stats,
+        experience=experience,
+        ledger_report=lambda: ledger.report,
+    )
 
 
 def _background_runs(stack: AsyncExitStack, config: Config, gw: Gateway) -> BackgroundRuns:
@@ -192,6 +199,13 @@ def _response_store(
         dropped.inc,
     )
     return ResponseStore(redis, ttl_s, lambda: failover.mode == "redis", stored_bytes)
+
+
+def _kept_answers(stack: AsyncExitStack, redis: Redis, failover: FailoverPools) -> KeptAnswers:
+    stored_bytes = StoredBytes(redis, TTL_S, records=ANSWERS)
+    answers = KeptAnswers(redis, lambda: failover.mode == "redis", stored_bytes)
+    _run(stack, [every(KEPT_INTERVAL_S, answers.share)])
+    return answers
 
 
 def _waiting_room(

@@ -67,7 +67,7 @@ class ResponseStore:
     ) -> None:
         """Stores a response and renews its ancestors; `only_new` keeps an existing record."""
         record = self._encoder.encode(stored)
-        with _UNAVAILABLE:
+        with UNAVAILABLE:
             self._check_reachable()
             await self._bytes.save(
                 tenant_id, response_id, record, stored.ancestors, only_new=only_new
@@ -85,7 +85,7 @@ class ResponseStore:
         """Returns the record, or None if there is none."""
         if not _is_id(response_id):
             return None
-        with _UNAVAILABLE:
+        with UNAVAILABLE:
             found: Any = await self._redis.get(_key(tenant_id, response_id))
         return None if found is None else self._decoder.decode(found)
 
@@ -94,7 +94,7 @@ class ResponseStore:
     ) -> tuple[bool, bytes]:
         """Keeps the first feedback on a response; returns whether this is it, and what is kept."""
         key = f"{_key(tenant_id, response_id)}:feedback"
-        with _UNAVAILABLE:
+        with UNAVAILABLE:
             pipe = self._redis.pipeline(transaction=False)
             pipe.set(key, feedback, ex=self._ttl_s, nx=True)
             pipe.get(key)
@@ -104,7 +104,7 @@ class ResponseStore:
     async def beat(self, tenant_id: str, response_ids: list[str]) -> list[str]:
         """Renews the keys of responses that run here; returns those to be cancelled."""
         keys = [_key(tenant_id, response_id) for response_id in response_ids]
-        with _UNAVAILABLE:
+        with UNAVAILABLE:
             pipe = self._redis.pipeline(transaction=False)
             for key in keys:
                 pipe.set(f"{key}:runs", b"1", ex=RUNS_TTL_S)
@@ -115,12 +115,12 @@ class ResponseStore:
 
     async def runs(self, tenant_id: str, response_id: str) -> bool:
         """Says whether this response runs in some process."""
-        with _UNAVAILABLE:
+        with UNAVAILABLE:
             return bool(await self._redis.exists(f"{_key(tenant_id, response_id)}:runs"))
 
     async def ask_cancel(self, tenant_id: str, response_id: str) -> None:
         """Asks the process that runs this response to stop it."""
-        with _UNAVAILABLE:
+        with UNAVAILABLE:
             key = f"{_key(tenant_id, response_id)}:cancel"
             await self._redis.set(key, b"1", ex=RUNS_TTL_S)
 
@@ -128,7 +128,7 @@ class ResponseStore:
         """Deletes a response and returns whether it existed; its successors can still be read."""
         if not _is_id(response_id):
             return False
-        with _UNAVAILABLE:
+        with UNAVAILABLE:
             self._check_reachable()
             return await self._bytes.delete(tenant_id, response_id)
 
@@ -138,7 +138,7 @@ class ResponseStore:
         If cancelled, or if Redis fails midway, some are left: erase again.
         """
         num_keys = 0
-        with _UNAVAILABLE:
+        with UNAVAILABLE:
             self._check_reachable()
             async for key in self._client.scan_iter(match=f"{_key(tenant_id, '*')}", count=1_000):
                 num_keys += await self._client.unlink(key)
@@ -172,7 +172,7 @@ class ResponseStore:
         if not last.ancestors:
             return []
         keys = [_key(tenant_id, ancestor) for ancestor in last.ancestors]
-        with _UNAVAILABLE:
+        with UNAVAILABLE:
             found: list[Any] = await self._redis.mget(keys)
         if any(record is None for record in found):
             return None
@@ -198,4 +198,4 @@ class _AsProtocolError:
             ) from error
 
 
-_UNAVAILABLE = _AsProtocolError()
+UNAVAILABLE = _AsProtocolError()

@@ -1,7 +1,7 @@
--- Stored responses of one tenant, bounded in bytes: its own oldest go first, whoever it is.
+-- Records of one kind of one tenant, bounded in bytes: its own oldest go first, whoever it is.
 --
--- KEYS[1]  a sorted set: response id by the time of its last use in microseconds
--- KEYS[2]  a hash: response id to its record's bytes; under "" their sum
+-- KEYS[1]  a sorted set: record's id by the time of its last use in microseconds
+-- KEYS[2]  a hash: record's id to its record's bytes; under "" their sum
 -- KEYS[3]  the record (save, delete); KEYS[4..] its ancestors' records (save)
 -- ARGV[1]  "save", "delete" or "trim"
 -- ARGV[2]  what stands before an id in a record's key

@@ -1,4 +1,4 @@
-"""Bounds the bytes of stored responses: by tenant, and of all of them together.
+"""Bounds the bytes of one kind of stored record: by tenant, and of all of them together.
 
 Redis drops what it likes once it is full, so that one tenant's records could push out another's.
 So each tenant has a bound, and its own oldest records go first. Where all together come to more
@@ -12,12 +12,25 @@ from typing import Any, Literal, NamedTuple
 from redis.asyncio import Redis
 
 SCRIPT = resources.files(__package__).joinpath("responses.lua").read_text()
-TENANTS = "lw1:stored"  # a sorted set: tenants by their bytes
 # Without a `maxmemory` of Redis, which the defaults are parts of.
 DEFAULT_BYTES = 4 << 30
-TENANT_PART, WHOLE_PART = 1 / 4, 3 / 4
 SOON_BYTES = 4 << 20  # saved since the last look at all tenants; then the next one is due
 MAX_TRIMMED = 64  # tenants in one look; the next one goes on
+
+
+class Records(NamedTuple):
+    """A kind of record: what it is called in Redis, and which parts of Redis it may fill."""
+
+    tenants: str  # a sorted set: tenants by their bytes
+    order: str  # a tenant's sorted set: records by the time of their last use
+    sizes: str  # a tenant's hash: records' bytes
+    prefix: str  # of a tenant's records
+    tenant_part: float
+    whole_part: float
+
+
+RESPONSES = Records("lw1:stored", "stored", "bytes", "r:", 1 / 4, 3 / 4)
+ANSWERS = Records("lw1:kept", "kept", "kept_bytes", "i:", 1 / 32, 1 / 8)
 
 
 class Kept(NamedTuple):
@@ -38,13 +51,15 @@ class StoredBytes:
         max_tenant_bytes: int | None = None,
         max_bytes: int | None = None,
         on_dropped: Callable[[int], None] = lambda num: None,
+        records: Records = RESPONSES,
     ) -> None:
-        """Without bounds: a quarter of Redis's `maxmemory` for a tenant, three for all."""
+        """Without bounds: the kind's parts of Redis's `maxmemory`."""
         self._redis = redis
         self._ttl_s = ttl_s
         self._given = (max_tenant_bytes, max_bytes)
         self._bounds: tuple[int, int] | None = None  # once Redis was asked
         self._on_dropped = on_dropped
+        self._records = records
         self._script: Any = redis.register_script(SCRIPT)
         self._totals: dict[str, int] = {}  # changed since the last `share`
         self._saved_bytes = 0  # since then
@@ -78,8 +93,8 @@ class StoredBytes:
     async def forget(self, tenant_id: str) -> None:
         """Drops what is known of a tenant whose records were deleted."""
         tag = f"lw1:{{{tenant_id}}}:"
-        await self._redis.delete(f"{tag}stored", f"{tag}bytes")
-        await self._redis.zrem(TENANTS, tenant_id)
+        await self._redis.delete(f"{tag}{self._records.order}", f"{tag}{self._records.sizes}")
+        await self._redis.zrem(self._records.tenants, tenant_id)
         self._totals.pop(tenant_id, None)
 
     async def share(self) -> None:
@@ -87,9 +102,10 @@ class StoredBytes:
         if not self._totals:
             return
         totals, self._totals, self._saved_bytes = self._totals, {}, 0
-        await self._redis.zadd(TENANTS, totals)
+        tenants = self._records.tenants
+        await self._redis.zadd(tenants, totals)
         max_bytes = (await self._read_bounds())[1]
-        found: Any = await self._redis.zrange(TENANTS, 0, -1, desc=True, withscores=True)
+        found: Any = await self._redis.zrange(tenants, 0, -1, desc=True, withscores=True)
         excess = sum(int(num_bytes) for _, num_bytes in found) - max_bytes
         for name, num_bytes in found[:MAX_TRIMMED]:
             if excess <= 0:
@@ -98,9 +114,9 @@ class StoredBytes:
             kept = await self._call("trim", name.decode(), (), max(0, int(num_bytes) - excess))
             excess -= int(num_bytes) - kept.num_bytes
         if self._totals:
-            await self._redis.zadd(TENANTS, self._totals)
+            await self._redis.zadd(tenants, self._totals)
             self._totals = {}
-        await self._redis.zremrangebyscore(TENANTS, "-inf", 0)
+        await self._redis.zremrangebyscore(tenants, "-inf", 0)
 
     async def _call(
         self,
@@ -110,9 +126,10 @@ class StoredBytes:
         max_bytes: int,
         *more: bytes | str,
     ) -> Kept:
-        tag = f"lw1:{{{tenant_id}}}:"
-        keys = [f"{tag}stored", f"{tag}bytes", *(f"{tag}r:{each}" for each in response_ids)]
-        reply = await self._script(keys, [operation, f"{tag}r:", max_bytes, self._ttl_s, *more])
+        tag, records = f"lw1:{{{tenant_id}}}:", self._records
+        prefix = tag + records.prefix
+        keys = [tag + records.order, tag + records.sizes, *(prefix + each for each in response_ids)]
+        reply = await self._script(keys, [operation, prefix, max_bytes, self._ttl_s, *more])
         kept = Kept(int(reply[0]), int(reply[1]), bool(reply[2]))
         self._totals[tenant_id] = kept.num_bytes
         if kept.num_dropped:
@@ -126,7 +143,7 @@ class StoredBytes:
             whole = sum(int(node["maxmemory"]) for node in nodes) or DEFAULT_BYTES
             tenant, every = self._given
             self._bounds = (
-                tenant if tenant is not None else int(whole * TENANT_PART),
-                every if every is not None else int(whole * WHOLE_PART),
+                tenant if tenant is not None else int(whole * self._records.tenant_part),
+                every if every is not None else int(whole * self._records.whole_part),
             )
         return self._bounds

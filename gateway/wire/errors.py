@@ -42,6 +42,8 @@ ERRORS: dict[str, ErrorKind] = {
     "not_found": ErrorKind(404, 404, _INVALID),
     "method_not_allowed": ErrorKind(405, 405, _INVALID),
     "conflict": ErrorKind(409, 409, _INVALID),
+    "idempotency_key_in_use": ErrorKind(409, 409, _INVALID),
+    "idempotency_key_reused": ErrorKind(422, 422, _INVALID),
     "unsupported_encoding": ErrorKind(415, 415, _INVALID),
     "upgrade_required": ErrorKind(426, 426, _INVALID),
     # Pools: always with retry-after, since clients give up at once without it.

@@ -57,6 +57,11 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True):
     retry_after_us: int | None = None  # where that is known of the error
     stop_sequence: str | None = None  # that ended it, where that is known
 
+    @property
+    def is_final(self) -> bool:
+        """Says whether it came to its own end: nothing failed, and nobody stopped it."""
+        return self.status == "completed" or self.reason in ("max_output_tokens", "content_filter")
+
     def fault(self) -> ProtocolError | None:
         """Returns the error, for clients whose HTTP status is not sent yet."""
         error, after_us = self.error, self.retry_after_us

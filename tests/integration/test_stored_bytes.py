@@ -6,7 +6,7 @@ import pytest
 from redis.asyncio import Redis
 
 from gateway.store.response_store import ResponseStore
-from gateway.store.stored_bytes import TENANTS, StoredBytes
+from gateway.store.stored_bytes import RESPONSES, StoredBytes
 from gateway.wire.stored_response import StoredResponse
 from router.redis.client import redis_client
 
@@ -89,7 +89,7 @@ async def test_of_all_tenants_the_largest_loses_first(redis: Redis) -> None:
 
     assert await left(store, "small", 5) == [0, 1, 2, 3, 4]
     assert await left(store, "large", 12) == list(range(1, 12))
-    totals = await redis.zrange(TENANTS, 0, -1, withscores=True)
+    totals = await redis.zrange(RESPONSES.tenants, 0, -1, withscores=True)
     assert sum(int(num_bytes) for _, num_bytes in totals) <= 220 * KIB
 
 
