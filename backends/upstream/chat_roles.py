@@ -8,36 +8,52 @@ from typing import Any, Literal
 
 Messages = list[dict[str, Any]]
 SystemMessages = Literal["anywhere", "first"]
+PAD = "..."  # it says nothing, and a template refuses an empty message
 
 
-def in_turns(messages: Messages, system_messages: SystemMessages) -> Messages:
-    """Merges neighbours of one role; no system message behind others comes last.
+def in_turns(
+    messages: Messages, system_messages: SystemMessages, *, pads_tool_turns: bool = False
+) -> Messages:
+    """Merges neighbours of one role; no system message comes last.
 
     Args:
         messages: In the order of the conversation.
         system_messages: "first": all behind the first other message become the user's.
+        pads_tool_turns: Whether an assistant's `PAD` stands between a tool's output and the user.
     """
     turns: Messages = []
     for number, message in enumerate(messages, start=1):
-        is_system = message["role"] in ("system", "developer")
-        is_first = not turns or (turns[-1]["role"] == message["role"] and len(turns) == 1)
-        if is_system and not is_first and (system_messages == "first" or number == len(messages)):
-            message = message | {"role": "user"}
-        if turns and _merge(turns[-1], message):
-            turns[-1] = turns[-1] | {"content": _joined(turns[-1]["content"], message["content"])}
+        if message["role"] in ("system", "developer"):
+            is_first = not turns or (turns[-1]["role"] == message["role"] and len(turns) == 1)
+            if number == len(messages) or (system_messages == "first" and not is_first):
+                message = message | {"role": "user"}
+        before = turns[-1] if turns else {"role": ""}
+        if pads_tool_turns and (before["role"], message["role"]) == ("tool", "user"):
+            turns.append({"role": "assistant", "content": PAD})
+        if _merge(before, message):
+            turns[-1] = _merged(before, message)
         else:
             turns.append(message)
     return turns
 
 
 def _merge(before: dict[str, Any], message: dict[str, Any]) -> bool:
-    """Returns whether two messages are one: of the same role, and only words."""
+    """Returns whether two messages are one: of the same role, and an assistant's or only words."""
     words = before.keys() | message.keys() == {"role", "content"}
-    return words and before["role"] == message["role"]
+    return before["role"] == message["role"] and (words or message["role"] == "assistant")
+
+
+def _merged(before: dict[str, Any], message: dict[str, Any]) -> dict[str, Any]:
+    """Returns one message with the words, and the calls, of both."""
+    contents = [content for each in (before, message) if (content := each["content"])]
+    content = _joined(*contents) if len(contents) == 2 else (contents or [message["content"]])[0]
+    merged = before | {"content": content}
+    calls = [call for each in (before, message) for call in each.get("tool_calls", ())]
+    return merged | {"tool_calls": calls} if calls else merged
 
 
 def _joined(before: Any, content: Any) -> Any:
     if isinstance(before, str) and isinstance(content, str):
-        return "\n\n".join(filter(None, (before, content)))
+        return f"{before}\n\n{content}"
     parts = [[{"type": "text", "text": c}] if isinstance(c, str) else c for c in (before, content)]
     return parts[0] + parts[1]

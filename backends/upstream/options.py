@@ -54,6 +54,7 @@ class UpstreamOptions(BackendOptions, frozen=True, kw_only=True, forbid_unknown_
     prefill: Literal["none", "last_message", "continue_final_message", "prefix"] = "none"
     echoes_prefill: bool = False  # its answer begins with these words once more, as Mistral's
     system_messages: SystemMessages = "anywhere"  # first: its chat template takes no later ones
+    pads_tool_turns: bool = False  # it refuses a user's message behind a tool's, as Mistral's
     cache_salt: bool = False  # it takes this field, as vLLM: tenants share no cached prefixes there
     omit: tuple[str, ...] = ()  # fields of the body that the server refuses
     extra_body: dict[str, Any] = field(default_factory=dict)  # further fields that it needs

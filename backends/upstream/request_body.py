@@ -168,6 +168,7 @@ def _chat_body(request: GenerateRequest, options: UpstreamOptions) -> dict[str, 
         "messages": in_turns(
             _chat_messages(request.instructions, request.items, options.developer_role),
             options.system_messages,
+            pads_tool_turns=options.pads_tool_turns,
         ),
         "stream": True,
         "stream_options": {"include_usage": True},
@@ -208,6 +209,8 @@ def _prefilled(
     A format is not asked for: servers would hold the rest alone to it, which is half of a value.
     """
     begun: dict[str, Any] = {"role": "assistant", "content": prefill}
+    if messages and messages[-1].keys() == begun.keys() and messages[-1]["role"] == "assistant":
+        begun["content"] = messages.pop()["content"] + prefill  # the client has begun it
     messages.append(begun | {"prefix": True} if options.prefill == "prefix" else begun)
     if options.prefill == "continue_final_message":
         return {"continue_final_message": True, "add_generation_prompt": False}

@@ -18,12 +18,13 @@ ROWS: list[tuple[str, SystemMessages, str]] = [
     ("s:a u:b a:c u:d", "anywhere", "s:a u:b a:c u:d"),
     ("u:a u:b a:c a:d u:e", "anywhere", "u:a+b a:c+d u:e"),
     ("s:a s:b u:c", "anywhere", "s:a+b u:c"),
+    ("s:a s:b", "anywhere", "s:a u:b"),
     ("s:a s:b u:c", "first", "s:a+b u:c"),
     ("s:a u:b s:c a:d", "anywhere", "s:a u:b s:c a:d"),
     ("s:a u:b s:c a:d", "first", "s:a u:b+c a:d"),
     ("s:a u:b s:c", "anywhere", "s:a u:b+c"),
     ("u:a d:b", "anywhere", "u:a+b"),
-    ("s:a", "anywhere", "s:a"),
+    ("s:a", "anywhere", "u:a"),
 ]
 
 
@@ -37,6 +38,25 @@ def test_calls_and_their_outputs_stay_as_they_are() -> None:
     outputs = [{"role": "tool", "tool_call_id": each, "content": "c"} for each in ("1", "2")]
     sent = [*said("u:a"), called, *outputs, *said("a:d")]
     assert in_turns(sent, "first") == sent
+
+
+def test_words_and_calls_of_an_assistant_are_one_message() -> None:
+    """Words, then words with calls, as a fast engine's that hands a task on and talks on."""
+    called = {"role": "assistant", "content": "c", "tool_calls": [{"id": "1"}]}
+    output = {"role": "tool", "tool_call_id": "1", "content": "d"}
+    sent = [*said("u:a a:b"), called, output]
+    assert in_turns(sent, "first") == [*said("u:a"), called | {"content": "b\n\nc"}, output]
+    silent = called | {"content": None}
+    behind = [*said("u:a"), silent, *said("a:b"), output]
+    assert in_turns(behind, "first") == [*said("u:a"), called | {"content": "b"}, output]
+
+
+def test_a_template_that_wants_an_assistant_behind_a_tool_gets_one() -> None:
+    called = {"role": "assistant", "content": None, "tool_calls": [{"id": "1"}]}
+    sent = [*said("u:a"), called, *said("t:b u:c")]
+    assert in_turns(sent, "first") == sent
+    padded = [*said("u:a"), called, *said("t:b a:... u:c")]
+    assert in_turns(sent, "first", pads_tool_turns=True) == padded
 
 
 def test_parts_are_kept_in_order() -> None:

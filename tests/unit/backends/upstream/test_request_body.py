@@ -47,7 +47,7 @@ ITEMS: list[tuple[Item, dict[str, Any] | None, list[dict[str, Any]]]] = [
     (
         Message("developer", (TextPart("Be brief."),)),
         {"type": "message", "role": "developer", "content": "Be brief."},
-        [{"role": "system", "content": "Be brief."}],
+        [{"role": "user", "content": "Be brief."}],
     ),
     (
         Message("assistant", (TextPart("Well."),), phase="commentary"),
@@ -155,7 +155,7 @@ ITEMS: list[tuple[Item, dict[str, Any] | None, list[dict[str, Any]]]] = [
     (
         Compaction("sealed", summary="Much.", number=1),  # ours, opened
         {"type": "message", "role": "developer", "content": EARLIER},
-        [{"role": "system", "content": EARLIER}],
+        [{"role": "user", "content": EARLIER}],
     ),
 ]
 
@@ -350,10 +350,10 @@ def test_a_server_gets_the_dialect_it_speaks() -> None:
         extra_body={"keep_alive": "5m"},
         developer_role="developer",
     )
-    body = request_body(make_request(Message("developer", (TextPart("x"),))), options)
+    body = request_body(make_request(Message("developer", (TextPart("x"),)), USER), options)
     assert body == {
         "model": "theirs",
-        "messages": [{"role": "developer", "content": "x"}],
+        "messages": [{"role": "developer", "content": "x"}, {"role": "user", "content": "Hi."}],
         "stream": True,
         "max_tokens": 100,
         "keep_alive": "5m",

@@ -1,0 +1,186 @@
+"""Every strategy before engines with a strict chat template, and the turns behind it.
+
+One text for an answer, once, whichever way it is asked for; nothing of what was said beside it in
+the next turn's context; usage within its limits.
+"""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from anthropic import Anthropic
+from openai import OpenAI
+
+from router.strategies.table import STRATEGIES
+from tests.e2e.gateway_process import CONFIG, DEVELOPMENT_KEY, GatewayProcess, wait_until_at_rest
+from tests.e2e.socket_client import TERMINALS, SocketClient, text_of
+from tests.e2e.strict_upstream import NUM_REJECTED, TEXT, TOKENS, StrictUpstream
+
+LIMIT = 16
+LOOK: Any = {
+    "type": "function",
+    "name": "look",
+    "description": "Looks.",
+    "parameters": {"type": "object", "properties": {}},
+}
+# Name -> metadata, what the ask says besides, and how many answers there are.
+RUNS: dict[str, tuple[dict[str, str], str, int]] = {
+    **{name: ({"strategy": name}, "", 1) for name in STRATEGIES},
+    "advise with advice": ({"strategy": "advise"}, " please advise", 1),
+    "delegate with a sub-task": ({"strategy": "delegate"}, " please delegate", 1),
+    "verify rejects": ({"strategy": "verify", "accept": "x"}, "", 1),
+    "verify by a verdict": ({"strategy": "verify", "n": "1"}, " verdict=no", 1),
+    "hedge at once": ({"strategy": "hedge", "hedge_after_ms": "0"}, "", 1),
+    "breadth unjudged": ({"strategy": "breadth", "judge": "false", "n": "3"}, "", 3),
+    "auto": ({}, "", 1),
+}
+
+
+@pytest.fixture(scope="module")
+def upstream() -> Iterator[StrictUpstream]:
+    with StrictUpstream.running() as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def strict(
+    tmp_path_factory: pytest.TempPathFactory, redis_url: str, upstream: StrictUpstream
+) -> Iterator[GatewayProcess]:
+    folder = tmp_path_factory.mktemp("strict")
+    config = folder / "lanewise.toml"
+    config.write_text(CONFIG + upstream.config())
+    process = GatewayProcess(folder, "--config", str(config), "--redis", redis_url)
+    process.wait_until_ready()
+    yield process
+    wait_until_at_rest(process)
+    assert process.stop() == 0, process.log
+    assert "Traceback" not in process.log, process.log
+
+
+@pytest.fixture
+def openai(strict: GatewayProcess, upstream: StrictUpstream) -> Iterator[OpenAI]:
+    upstream.refusals.clear()
+    with OpenAI(base_url=strict.base_url, api_key=DEVELOPMENT_KEY, max_retries=0) as client:
+        yield client
+    assert upstream.refusals == []
+
+
+def check(response: Any, num_answers: int = 1) -> None:
+    assert response.status == "completed"
+    assert response.output_text == TEXT * num_answers
+    assert not response.routing.get("errors")
+
+
+@pytest.mark.parametrize("run", RUNS)
+def test_one_answer_and_turns_that_hold_nothing_else(
+    openai: OpenAI, upstream: StrictUpstream, run: str
+) -> None:
+    metadata, more, num_answers = RUNS[run]
+    asked: Any = {"model": "auto", "metadata": metadata, "instructions": "Be brief."}
+    first = openai.responses.create(input=f"Tell me.{more}", **asked)
+    check(first, num_answers)
+    chained = openai.responses.create(input="And?", previous_response_id=first.id, **asked)
+    check(chained, num_answers)
+    assert chained.usage is not None
+    assert first.usage is not None
+    assert chained.usage.input_tokens > first.usage.input_tokens
+    begun: Any = {"role": "user", "content": f"Tell me.{more}"}
+    rain: Any = {"role": "developer", "content": "It rains."}
+    output: Any = [item.model_dump(exclude_none=True) for item in first.output]
+    upstream.asked.clear()
+    check(openai.responses.create(input=[begun, *output, rain], **asked), num_answers)
+    for one in upstream.asked:
+        said = [each for each in one.body["messages"][1:] if each["role"] == "assistant"]
+        assert said[0]["content"].split() == TOKENS_SAID * num_answers, "the answer alone"
+
+
+TOKENS_SAID = [token.strip() for token in TOKENS]
+
+
+@pytest.mark.parametrize("run", RUNS)
+def test_an_agents_turn_behind_its_tool_calls(openai: OpenAI, run: str) -> None:
+    metadata, more, _ = RUNS[run]
+    call: Any = {"type": "function_call", "name": "look", "arguments": "{}"}
+    output: Any = {"type": "function_call_output", "output": "Nothing."}
+    called = [[call | {"call_id": each}, output | {"call_id": each}] for each in ("c1", "c2")]
+    talk: Any = [
+        {"role": "user", "content": "Look."},
+        *called[0],
+        {"role": "user", "content": f"Go on.{more}"},
+        *called[1],
+    ]
+    check(openai.responses.create(model="auto", input=talk, tools=[LOOK], metadata=metadata))
+
+
+@pytest.mark.parametrize("streams", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize("run", RUNS)
+def test_output_is_never_more_than_was_asked_for(openai: OpenAI, run: str, streams: bool) -> None:
+    metadata, more, _ = RUNS[run]
+    asked: Any = {"model": "auto", "metadata": metadata}
+    text = f"Tell me.{more}"
+    response: Any = openai.responses.create(
+        input=text, max_output_tokens=LIMIT, stream=streams, **asked
+    )
+    if streams:
+        response = next(event.response for event in response if event.type in TERMINALS)
+    assert response.status == "incomplete"
+    assert 0 < response.usage.output_tokens <= LIMIT
+    assert len(response.output_text.split()) <= LIMIT
+    messages: Any = [{"role": "user", "content": text}]
+    asked |= {"messages": messages, "max_completion_tokens": LIMIT}
+    if streams:
+        options: Any = {"include_usage": True}
+        chunks = openai.chat.completions.create(stream=True, stream_options=options, **asked)
+        usage = [chunk.usage for chunk in chunks][-1]
+    else:
+        usage = openai.chat.completions.create(**asked).usage
+    assert usage is not None
+    assert 0 < usage.completion_tokens <= LIMIT
+
+
+@pytest.mark.parametrize("run", RUNS)
+async def test_the_same_over_a_socket(
+    strict: GatewayProcess, upstream: StrictUpstream, run: str
+) -> None:
+    metadata, more, num_answers = RUNS[run]
+    upstream.refusals.clear()
+    async with SocketClient.open(strict) as connection:
+        asked: Any = {"model": "auto", "metadata": metadata}
+        first = await connection.turn(f"Tell me.{more}", **asked)
+        second = await connection.turn("And?", previous_response_id=first["id"], **asked)
+        for response in (first, second):
+            assert text_of(response) == TEXT * num_answers
+        assert second["usage"]["input_tokens"] > first["usage"]["input_tokens"]
+        short = await connection.turn(f"Tell me.{more}", max_output_tokens=LIMIT, **asked)
+        assert 0 < short["usage"]["output_tokens"] <= LIMIT
+    assert upstream.refusals == []
+
+
+def test_the_same_over_the_messages_api(strict: GatewayProcess, upstream: StrictUpstream) -> None:
+    upstream.refusals.clear()
+    root = strict.base_url.removesuffix("/v1")
+    ask: Any = {"role": "user", "content": "Tell me."}
+    with Anthropic(base_url=root, api_key=DEVELOPMENT_KEY, max_retries=0) as client:
+        for name in (each for each, (_, _, num) in RUNS.items() if num == 1):
+            metadata, more, _ = RUNS[name]
+            asked: Any = {"model": "auto", "extra_body": {"metadata": metadata}, "max_tokens": 500}
+            first = client.messages.create(messages=[ask | {"content": f"Tell me.{more}"}], **asked)
+            said = "".join(each.text for each in first.content if each.type == "text")
+            assert said == TEXT, name
+            answer: Any = {"role": "assistant", "content": first.content}
+            second = client.messages.create(messages=[ask, answer, ask], **asked)
+            assert "".join(e.text for e in second.content if e.type == "text") == TEXT, name
+    assert upstream.refusals == []
+
+
+def test_rejected_predictions_are_on_the_bill_alone(openai: OpenAI) -> None:
+    metadata: Any = {"strategy": "draft"}
+    response: Any = openai.responses.create(model="auto", input="Tell me.", metadata=metadata)
+    assert response.usage.output_tokens == len(TOKENS)
+    details = response.usage.output_tokens_details.model_dump()
+    assert details["accepted_prediction_tokens"] == len(TOKENS) // 2
+    assert details["rejected_prediction_tokens"] == NUM_REJECTED
+    bill = response.routing["usage"]["slow"]
+    assert bill["output_tokens"] == len(TOKENS) + NUM_REJECTED
+    assert json.dumps(bill).count("rejected_prediction_tokens") == 1
