@@ -192,6 +192,7 @@ class Branches(dict[int, Branch]):
         """Returns the conversation's usage: the context once, and what its answer generated.
 
         `context_tokens` is the size of the task's prompt, which a strategy's parts add to.
+        Predicted tokens that were rejected are no words of the answer: only the bill has them.
         """
         answering = [branch for branch in self.all() if branch.answers or len(self) == 1]
         if not answering:  # nothing of the answer has come
@@ -200,7 +201,10 @@ class Branches(dict[int, Branch]):
         num_input_tokens = max([each.context_read_tokens(context_tokens) for each in answering])
         num_cached_tokens = min(usage.num_cached_tokens, num_input_tokens)
         return msgspec.structs.replace(
-            usage, num_input_tokens=num_input_tokens, num_cached_tokens=num_cached_tokens
+            usage,
+            num_input_tokens=num_input_tokens,
+            num_cached_tokens=num_cached_tokens,
+            num_output_tokens=usage.num_output_tokens - usage.num_rejected_tokens,
         )
 
     def timings(self) -> Iterator[tuple[str, int, float]]:

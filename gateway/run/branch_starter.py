@@ -13,6 +13,7 @@ from backends.contract import (
     Sink,
     Usage,
 )
+from backends.delegation import GATEWAY_TOOLS
 from gateway.run.branch import Branch
 from gateway.run.continuation import Joint, Said, continuing, names_after
 from gateway.run.side_reservations import Settle, SideReservations
@@ -106,6 +107,15 @@ class BranchStarter:
     def max_output_tokens(self, branch: Branch) -> int:
         """Returns the limit of a branch's whole answer."""
         return self._request_of(branch).max_output_tokens
+
+    def may_call(self, branch: Branch) -> bool:
+        """Returns whether a branch may call the client's tools.
+
+        Many servers are silent while their engine writes a call's arguments.
+        """
+        request = self._request_of(branch)
+        tools = {tool.name for tool in request.tools} - GATEWAY_TOOLS
+        return bool(tools) and request.tool_choice.mode != "none"
 
     def start_again(self, branch: Branch, backend: str) -> None:
         """Restarts a branch on another backend; the failed one's usage is not charged."""

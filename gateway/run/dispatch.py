@@ -38,6 +38,7 @@ from router.strategies.single import Single
 from router.strategies.subtasks import Delegation
 
 MAX_EXPECTED_TOKENS = 1 << 30  # for no expectation
+WAKES_US = 900_000  # beyond its limit, for a stalled stream that nobody could go on with
 
 
 class RunOutcome(msgspec.Struct, frozen=True):
@@ -301,8 +302,8 @@ class Run:
         if self._is_paused and successor.generation is not None:
             successor.generation.pause()
 
-    def _on_stall(self, branch: Branch, silent_us: int) -> bool:
-        """Goes on with a stalled stream elsewhere; false if nobody can, so that it may wake."""
+    def _on_stall(self, branch: Branch, silent_us: int, overdue_us: int) -> bool:
+        """Goes on with a stalled stream elsewhere, or fails it; false: it may still wake."""
         try:
             message = f"silent amid its words for {silent_us / 1e6:.1f} s"
             error = BackendError(branch.backend, "server_error", message, retryable=True)
@@ -311,7 +312,12 @@ class Run:
                 return True
             actions = self._machine.on_stall(branch.number)
             self._act(actions)
-            return bool(actions)
+            if actions or overdue_us < WAKES_US or self._starter.may_call(branch):
+                return bool(actions)
+            assert branch.generation is not None
+            usage = branch.generation.cancel()
+            self.on_finish(branch, Finish(FinishReason.ERROR, usage, self._clock_us(), error))
+            return True
         except Exception as fault:
             self.break_off(fault)
             return True

@@ -1,7 +1,7 @@
 """Notices streams that have fallen silent amid their words.
 
 The limit is the stream's own (`router.decide.failover.stall_us`). It holds between words of a
-message: an engine that reasons, or that collects a call's arguments, has its own time limits.
+message: an engine that reasons, or that writes a call's arguments, has its own time limits.
 This is an edge.
 """
 
@@ -23,12 +23,12 @@ class StallWatch:
         self,
         branches: Branches,
         clock_us: Callable[[], int],
-        on_stall: Callable[[Branch, int], bool],
+        on_stall: Callable[[Branch, int, int], bool],
     ) -> None:
-        """`on_stall` takes a branch and its silence in us; false: it stays as it is."""
+        """`on_stall` takes a branch, its silence and the time since its limit; false: it stays."""
         self._branches = branches
         self._clock_us = clock_us
-        self._on_stall: Callable[[Branch, int], bool] | None = on_stall
+        self._on_stall: Callable[[Branch, int, int], bool] | None = on_stall
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
         self._heard_us = 0  # nothing before counts as silence
@@ -72,7 +72,7 @@ class StallWatch:
             duration_us = branch.times.last.at_us - branch.times.first_at_us
             due_us = heard_us + stall_us(branch.num_streamed_tokens, duration_us)
             if due_us <= now_us and self._on_stall is not None:
-                stays = not self._on_stall(branch, now_us - heard_us)
+                stays = not self._on_stall(branch, now_us - heard_us, now_us - due_us)
                 due_us = now_us + (AGAIN_US if stays else MIN_STALL_US)
             next_us = min(next_us, due_us)
         self._timer = None

@@ -30,15 +30,14 @@ from backends.contract import (
 from backends.delegation import ADVISE, ADVISE_TOOL
 from router.strategies.actions import DEEP, FAST, Action, StartBranch
 from router.strategies.items import joined, text_of
-from router.strategies.machine import NOBODY, Machine
+from router.strategies.machine import NOBODY, PATIENCE_US, Machine
 from router.strategies.part_requests import TaskPart, WholeAnswer, behind, in_words
 from router.strategies.prelude import Prelude
 from router.strategies.record import StrategyOptions, StrategyRecord, reading
 from router.strategies.subtasks import Converse
 
 MAX_QUESTION_CHARS = 4_096
-# Ours: it may think before its first word, which not every engine shows.
-ADVICE_PATIENCE_US = 30_000_000
+THINKS_US = 30_000_000  # ours: before its first word, which not every engine shows
 TOOL_TOKENS = 160  # at most, of the tool
 NO_ADVICE = "There is no advice: answer by yourself."
 ADVICE_PROMPT = (
@@ -146,7 +145,7 @@ class Advise(Machine):
         return [self._cancel(self._advice, is_silent=True), *self._advised(False)]
 
     def _patience_us(self) -> int:
-        return ADVICE_PATIENCE_US
+        return PATIENCE_US if self._said else THINKS_US
 
     def may_start(self, backend_index: int) -> bool:
         return backend_index == FAST and self._advice is not None and not self._ended

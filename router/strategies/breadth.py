@@ -50,13 +50,18 @@ class BreadthOptions(StrategyOptions, frozen=True, kw_only=True):
 
 
 class Vary(TaskPart, frozen=True):
-    """Requests one of several independent answers without tools; `number` counts from 0."""
+    """Requests one of several independent answers without tools; `number` counts from 0.
+
+    `num_answers` of them share the request's limit of output: all that are final.
+    """
 
     name = "vary"
     number: int
+    num_answers: int = 1
 
     def request(self, request: GenerateRequest) -> GenerateRequest:
-        varied = in_words(request, VARIATION_MAX_OUTPUT_TOKENS, request.instructions)
+        share = max(1, request.max_output_tokens // self.num_answers)
+        varied = in_words(request, min(VARIATION_MAX_OUTPUT_TOKENS, share), request.instructions)
         return msgspec.structs.replace(varied, seed=(request.seed or 0) + self.number)
 
 
@@ -88,8 +93,9 @@ class Breadth(Machine):
         self._concluded = False  # nothing but the judge may come
 
     def start(self, now_us: int) -> list[Action]:
+        num_answers = 1 if self._judged else self._judge
         variations = [
-            StartBranch(number, FAST, Vary(number), own_reservation=number > 0)
+            StartBranch(number, FAST, Vary(number, num_answers), own_reservation=number > 0)
             for number in range(self._judge)
         ]
         self._hear(now_us)
@@ -178,8 +184,10 @@ class Breadth(Machine):
             return [StartBranch(self._judge, DEEP, own_reservation=not self._judged)]
         if self._judged:
             return [StartBranch(self._judge, DEEP, Judge(answers))]
-        whole = next(f for f in self._finishes.values() if f.reason is not FinishReason.ERROR)
-        return self._end(whole, replaceable=True)
+        # Where one of them was cut, so is the response.
+        whole = [f for f in self._finishes.values() if f.reason is not FinishReason.ERROR]
+        cut = (finish for finish in whole if finish.reason is FinishReason.LENGTH)
+        return self._end(next(cut, whole[0]), replaceable=True)
 
     def _stand_in(self) -> list[Action]:
         """Gives the first whole variation as the answer."""

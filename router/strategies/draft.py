@@ -20,13 +20,11 @@ from msgspec import Meta
 from backends.contract import Delta, DeltaKind, Finish, FinishReason, GenerateRequest
 from router.strategies.actions import DEEP, FAST, Action, StartBranch, WakeAt
 from router.strategies.items import text_of
-from router.strategies.machine import NOBODY, Machine
+from router.strategies.machine import NOBODY, WAITED_FOR_US, Machine
 from router.strategies.part_requests import TaskPart, WholeAnswer
 from router.strategies.record import StrategyOptions, StrategyRecord
 
 STAND_IN = 2  # the branch of the fast engine's own whole answer
-# Ours: how long a helper may be silent at first. The fast engine's first token takes a tenth.
-SILENCE_US = 1_000_000
 MAX_DRAFT_MS = 60_000
 
 
@@ -76,13 +74,14 @@ class Drafting(Machine):
         if self._is_predicted:
             return self._begin()
         self._due_us = now_us + self._draft_us
-        look_us = now_us + min(self._draft_us, SILENCE_US)
-        return [StartBranch(FAST, FAST, Draft()), WakeAt(look_us)]
+        self._hear(now_us)
+        return [StartBranch(FAST, FAST, Draft()), self._next_look()]
 
     def _take_delta(self, branch: int, delta: Delta) -> list[Action]:
         if branch != FAST:
             return [self._items.forward(branch, delta, "final_answer")]
         self._was_heard = True
+        self._hear(delta.at_us)
         if delta.kind >= DeltaKind.FUNCTION_CALL:
             return [self._cancel(FAST), *self._begin()]
         if delta.kind is DeltaKind.TEXT:
@@ -103,11 +102,17 @@ class Drafting(Machine):
     def on_time(self, now_us: int, waiting: frozenset[int] = NOBODY) -> list[Action]:
         if self._has_deep or self._ended:
             return []
-        if not self._was_heard:
+        if self._is_silent(now_us):
             return [self._cancel(FAST, is_silent=True), *self._begin()]
         if now_us < self._due_us:
-            return [WakeAt(self._due_us)]
+            return [self._next_look()]
         return [self._cancel(FAST), *self._begin()]
+
+    def _patience_us(self) -> int:
+        return WAITED_FOR_US
+
+    def _next_look(self) -> WakeAt:
+        return WakeAt(min(self._due_us, super()._next_look().at_us))
 
     def may_start(self, backend_index: int) -> bool:
         return backend_index == DEEP and not self._has_deep

@@ -33,7 +33,7 @@ from backends.contract import (
 from router.strategies.acceptance import Acceptance
 from router.strategies.actions import DEEP, FAST, Action, StartBranch, WakeAt
 from router.strategies.checks import FastAnswer, agreeing, answer_of, fault
-from router.strategies.machine import NOBODY, Machine
+from router.strategies.machine import NOBODY, PATIENCE_US, WAITED_FOR_US, Machine
 from router.strategies.part_requests import TaskPart, behind, in_words
 from router.strategies.record import StrategyOptions, StrategyRecord
 
@@ -144,6 +144,9 @@ class Verify(Machine):
             late = [self._cancel(n, is_silent=n not in waiting) for n in self._running()]
             return [*late, *self._weigh(now_us)]
         return [self._next_look()]
+
+    def _patience_us(self) -> int:
+        return WAITED_FOR_US if self._stage == "answers" else PATIENCE_US
 
     def _take_delta(self, branch: int, delta: Delta) -> list[Action]:
         if branch == self._deep:

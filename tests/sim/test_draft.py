@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from router.strategies.draft import SILENCE_US
+from router.strategies.machine import WAITED_FOR_US
 from tests.sim.timed import Answered, BreakingBackend, HangingBackend, timed_task
 
 ASK = "Write a Python program of 300 lines that simulates a library."
@@ -69,7 +69,7 @@ def test_a_draft_that_is_late_predicts_as_far_as_it_came(deep: Answered) -> None
 def test_a_silent_fast_engine_holds_nothing_up(deep: Answered) -> None:
     drafted = answered(fast=HangingBackend)
     assert drafted.text == deep.text
-    assert drafted.first_us <= SILENCE_US + deep.first_us + 20_000
+    assert drafted.first_us <= WAITED_FOR_US + deep.first_us + 20_000
     assert "backend wafer: silent for 1 s" in drafted.response["routing"]["errors"][0]
 
 

@@ -213,6 +213,39 @@ async def test_an_engine_without_a_prefill_is_not_asked() -> None:
     assert site.deep.generations == []
 
 
+@pytest.mark.parametrize(("route", "hints"), RUNS, ids=lambda value: str(value))
+async def test_a_stall_that_nobody_goes_on_with_ends_in_time(
+    route: str, hints: dict[str, str]
+) -> None:
+    """Not after the engine's own time limit, which is for those that reason or write a call."""
+    at = len(TOKENS) // 2
+    stalls: Any = {"fault": "stalls", "prefills": False}
+    site = Site(backend("fast", at, at, at, **stalls), backend("deep", at, at, **stalls))
+    response = await site.run(route, hints)
+    routing = response["routing"]
+    if response["status"] == "failed":
+        assert response["error"]["code"] == "server_error"
+        assert "silent amid its words" in response["error"]["message"]
+    else:
+        assert any("silent" in error for error in routing["errors"])
+        assert TEXT in [text for text, _ in said(response)], "another answer, and whole"
+
+
+async def test_a_stall_that_may_be_a_calls_arguments_is_waited_for() -> None:
+    site = Site(backend("fast", 5, fault="stalls"), backend("deep", prefills=False))
+    tools = [{"type": "function", "name": "look", "parameters": {"type": "object"}}]
+    job = site.world.job(metadata={"route": "fast"}, tools=tools)
+    task = asyncio.create_task(handle_task(site.world.gw, job))
+    await until(lambda: site.fast.num_stalled > 0)
+    for _ in range(100):
+        site.now_us += FULL_US
+        await asyncio.sleep(0)
+    assert not task.done(), "its backend's own time limit decides"
+    job.stop("cancelled")
+    await task
+    await site.world.check()
+
+
 async def test_it_goes_on_twice_and_no_more() -> None:
     site = Site(backend("fast", 3, 2), backend("deep", 4))
     response = await site.run("fast", {})

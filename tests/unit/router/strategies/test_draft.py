@@ -5,7 +5,8 @@ import pytest
 
 from backends.contract import FinishReason, GenerateRequest
 from router.strategies.actions import DEEP, FAST, CancelBranch, StartBranch, WakeAt
-from router.strategies.draft import SILENCE_US, STAND_IN, Draft, Drafting, Predicted
+from router.strategies.draft import STAND_IN, Draft, Drafting, Predicted
+from router.strategies.machine import WAITED_FOR_US
 from router.strategies.part_requests import WholeAnswer
 from router.strategies.table import STRATEGIES
 from tests.unit.router.strategies.plays import (
@@ -105,12 +106,14 @@ def test_draft(row: Row) -> None:
     assert in_short(play(machine, events)) == expected
 
 
-def test_it_looks_after_a_second_and_when_the_time_is_up() -> None:
+def test_it_looks_for_silence_and_when_the_time_is_up() -> None:
     machine = Drafting(DRAFT_US, is_predicted=False)
-    assert machine.start(7) == [StartBranch(FAST, FAST, Draft()), WakeAt(7 + SILENCE_US)]
-    machine.on_delta(FAST, delta("a"))
-    assert machine.on_time(7 + SILENCE_US) == [WakeAt(7 + DRAFT_US)]
-    began = [CancelBranch(FAST), StartBranch(DEEP, DEEP, Predicted("a"))]
+    assert machine.start(7) == [StartBranch(FAST, FAST, Draft()), WakeAt(7 + WAITED_FOR_US)]
+    machine.on_delta(FAST, delta("a", at_us=9))
+    assert machine.on_time(7 + WAITED_FOR_US) == [WakeAt(9 + WAITED_FOR_US)]
+    machine.on_delta(FAST, delta("b", at_us=DRAFT_US))
+    assert machine.on_time(9 + WAITED_FOR_US) == [WakeAt(7 + DRAFT_US)]
+    began = [CancelBranch(FAST), StartBranch(DEEP, DEEP, Predicted("ab"))]
     assert machine.on_time(7 + DRAFT_US) == began
     short = Drafting(1_000, is_predicted=False)
     assert short.start(7)[1] == WakeAt(1_007), "never longer than it may take"
@@ -119,7 +122,12 @@ def test_it_looks_after_a_second_and_when_the_time_is_up() -> None:
 def test_silence_is_a_failure_and_lateness_is_none() -> None:
     silent = Drafting(DRAFT_US, is_predicted=False)
     silent.start(0)
-    assert silent.on_time(SILENCE_US)[0] == CancelBranch(FAST, is_silent=True)
+    assert silent.on_time(WAITED_FOR_US)[0] == CancelBranch(FAST, is_silent=True)
+    stalled = Drafting(DRAFT_US, is_predicted=False)
+    stalled.start(0)
+    stalled.on_delta(FAST, delta("a", at_us=5))
+    begun = [CancelBranch(FAST, is_silent=True), StartBranch(DEEP, DEEP, Predicted("a"))]
+    assert stalled.on_time(5 + WAITED_FOR_US) == begun
 
 
 def test_a_clients_own_prediction_needs_no_draft() -> None:

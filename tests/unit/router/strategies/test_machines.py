@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from backends.contract import GenerateRequest
+from backends.contract import FinishReason, GenerateRequest
 from router.strategies.actions import (
     DEEP,
     FAST,
@@ -279,6 +279,17 @@ UNJUDGED_ROWS: list[Row] = [
         [(0, "a", A), (1, "b", A), (STOP, 3, 1)],
     ),
     (
+        "where one is cut the response is",
+        [
+            (0, delta("a")),
+            (0, done(1)),
+            (1, delta("b")),
+            (1, done(1, FinishReason.LENGTH)),
+            (2, failed("fast")),
+        ],
+        [(0, "a", A), (1, "b", A), (FinishReason.LENGTH, 3, 1)],
+    ),
+    (
         "all fail: deep answers after all",
         [(0, failed("fast")), (1, failed("fast")), (2, failed("fast")), (JUDGE, failed())],
         [("begin", JUDGE, WholeAnswer()), (ERROR, 4, 4)],
@@ -286,13 +297,14 @@ UNJUDGED_ROWS: list[Row] = [
 ]
 
 VARIATIONS: list[object] = [("begin", number, Vary(number)) for number in range(3)]
+SHARING: list[object] = [("begin", number, Vary(number, 3)) for number in range(3)]
 
 # how a strategy is made, what it begins with, its rows
 STRATEGIES: dict[str, tuple[Callable[[], Machine], list[object], list[Row]]] = {
     "hedge": (lambda: Hedge(1_000), [("begin", DEEP, WholeAnswer())], HEDGE_ROWS),
     "breadth": (lambda: Breadth(3, judged=True), VARIATIONS, BREADTH_ROWS),
     "delegate": (lambda: Delegate(2), [("begin", 0, Converse("opening"))], []),
-    "unjudged": (lambda: Breadth(3, judged=False), VARIATIONS, UNJUDGED_ROWS),
+    "unjudged": (lambda: Breadth(3, judged=False), SHARING, UNJUDGED_ROWS),
 }
 ROWS = [(name, row[0]) for name, (_, _, rows) in STRATEGIES.items() for row in rows]
 

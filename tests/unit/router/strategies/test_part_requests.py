@@ -89,6 +89,7 @@ def test_variations_differ_in_their_seed_alone() -> None:
     assert asked(Vary(2), seed=40).seed == 42
     assert (first.items, first.prefix) == (second.items, second.prefix), "a clean context each"
     assert first.max_output_tokens == VARIATION_MAX_OUTPUT_TOKENS
+    assert asked(Vary(0, 5), max_output_tokens=1_000).max_output_tokens == 200
 
 
 def check_behind(made: GenerateRequest, *texts: str) -> None:
