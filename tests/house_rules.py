@@ -122,7 +122,7 @@ def imports_follow_the_table(house: House) -> Iterator[str]:
             if house[imported].is_start:
                 yield f"{module.name}:{line} imports {imported}, which only starts things"
             elif other == CLIENT:
-                if here.name != "gateway.cli":
+                if CLIENT not in here.others:
                     yield f"{module.name}:{line} imports the client"
             elif floor == CLIENT or FLOORS.index(floor) > FLOORS.index(other):
                 yield f"{module.name}:{line} imports {imported}, a floor to its left"

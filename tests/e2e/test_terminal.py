@@ -1,10 +1,14 @@
 """`lanewise chat` as a person and as a pipe meets it."""
 
+import fcntl
 import os
 import pty
 import re
 import select
+import signal
+import struct
 import subprocess
+import termios
 import time
 from collections.abc import Iterator
 
@@ -36,42 +40,95 @@ def test_one_prompt_gives_one_answer_and_a_summary(gateway: GatewayProcess) -> N
     )
     assert told.returncode == 0, told.stderr
     assert "lynx-2" in told.stdout
-    assert re.search(r"\[fast · wafer · \d+ tokens · first after [\d,]+ ms", told.stderr)
+    assert "Fast engine (wafer): you asked for model lanewise-fast." in told.stderr
+    assert re.search(r"\[\d+ tokens · first words after [\d,]+ ms", told.stderr)
+    assert "\x1b" not in told.stdout + told.stderr, "no colour where there is no terminal"
 
 
-@pytest.mark.parametrize("arguments", [(), ("-",)])
-def test_a_pipe_is_a_prompt(gateway: GatewayProcess, arguments: tuple[str, ...]) -> None:
-    told = chat(gateway, *arguments, text="The code word is lynx-3. What is the code word?\n")
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ((), "The code word is lynx-3. What is the code word?"),
+        (("-",), "The code word is lynx-3. What is the code word?"),
+        (("What is the code word?",), "The code word is lynx-3."),
+    ],
+)
+def test_what_is_piped_in_is_asked_too(
+    gateway: GatewayProcess, arguments: tuple[str, ...], text: str
+) -> None:
+    told = chat(gateway, *arguments, text=f"{text}\n")
     assert told.returncode == 0, told.stderr
     assert "lynx-3" in told.stdout
 
 
-def test_failures_are_told_in_words(gateway: GatewayProcess) -> None:
-    for arguments, complaint in (
-        (("--key", "sk-wrong", "Hi."), "401"),
-        (("--url", "http://127.0.0.1:9", "Hi."), "make run"),
-        (("--model", "gpt-0", "Hi."), "gpt-0"),
-    ):
-        told = chat(gateway, *arguments)
-        assert told.returncode == 1
-        assert complaint in told.stderr
-        assert "Traceback" not in told.stderr
+def test_each_engine_by_itself(gateway: GatewayProcess) -> None:
+    told = chat(gateway, "--route", "both", "Reply with exactly lynx-5.")
+    assert told.returncode == 0, told.stderr
+    assert told.stdout == "## fast\n\nlynx-5\n## deep\n\nlynx-5\n"
+
+
+def test_an_address_needs_no_scheme(gateway: GatewayProcess) -> None:
+    told = chat(gateway, "--url", f"127.0.0.1:{gateway.port}", "Reply with exactly lynx-6.")
+    assert told.returncode == 0, told.stderr
+    assert told.stdout == "lynx-6\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint", "status"),
+    [
+        (("--key", "sk-wrong", "Hi."), "Incorrect API key", 1),
+        (("--url", "http://127.0.0.1:9", "Hi."), "No gateway at .*lanewise serve", 1),
+        (("--model", "gpt-0", "Hi."), "gpt-0", 1),
+        (("--url", "ftp://x", "Hi."), "--url 'ftp://x': expected HOST:PORT", 2),
+        ((), "a dialogue needs a terminal", 2),
+        ((" ",), "expected a prompt", 2),
+    ],
+)
+def test_failures_are_told_in_words(
+    gateway: GatewayProcess, arguments: tuple[str, ...], complaint: str, status: int
+) -> None:
+    told = chat(gateway, *arguments)
+    assert told.returncode == status
+    assert re.search(complaint, told.stderr), told.stderr
+    assert "Traceback" not in told.stderr
+
+
+def test_an_interrupt_keeps_what_there_is(gateway: GatewayProcess) -> None:
+    asked = [str(LANEWISE), "chat", "--url", gateway.url, "--route", "deep"]
+    process = subprocess.Popen(
+        [*asked, "Write a guide of 40,000 tokens."],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    try:
+        assert process.stdout is not None
+        first = os.read(process.stdout.fileno(), 1)
+        process.send_signal(signal.SIGINT)
+        told, summary = process.communicate(timeout=TIMEOUT_S)
+    finally:
+        process.kill()
+    assert process.returncode == 130
+    assert first + told
+    assert b"cancelled]" in summary
+    assert b"Traceback" not in summary
 
 
 class Screen:
     """A terminal with `lanewise chat` on it: type, and wait for what it shows."""
 
-    def __init__(self, gateway: GatewayProcess, *arguments: str) -> None:
-        self._screen = pyte.Screen(COLUMNS, LINES)
+    def __init__(self, gateway: GatewayProcess, *arguments: str, columns: int = COLUMNS) -> None:
+        self._screen = pyte.Screen(columns, LINES)
         self._stream = pyte.ByteStream(self._screen)
         self._screen.write_process_input = self.type
         self._master, slave = pty.openpty()
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", LINES, columns, 0, 0))
         self.process = subprocess.Popen(
             [str(LANEWISE), "chat", "--url", gateway.url, *arguments],
             stdin=slave,
             stdout=slave,
             stderr=slave,
-            env={**os.environ, "TERM": "xterm", "COLUMNS": str(COLUMNS), "LINES": str(LINES)},
+            env={**os.environ, "TERM": "xterm"},
             start_new_session=True,
         )
         os.close(slave)
@@ -107,22 +164,37 @@ def screen(gateway: GatewayProcess) -> Iterator[Screen]:
 
 
 def test_a_dialogue(screen: Screen) -> None:
-    screen.wait_for(r"> *\n(.*\n)* auto +/fast")  # the prompt, and the toolbar below it
+    screen.wait_for(r"> *\n(.*\n)* auto +/fast")  # the prompt, and the status below it
     screen.type("/fast\r")
     screen.wait_for("auto /fast")
     screen.type("The code word is lynx-4. What is the code word?\r")
     screen.wait_for(r"> The code word is lynx-4\. What is the code word\?\n.*lynx-4")
-    screen.wait_for(r"\[fast · wafer · \d+ tokens")
+    screen.wait_for(
+        r"\[\d+ tokens · first words .* Fast engine \(wafer\): you asked for route fast"
+    )
     screen.type("/deep\r")
     screen.wait_for("auto /deep")
     screen.type("Write a guide of 4,000 tokens.\r")
-    screen.wait_for(r"deep +[\d,]+ tokens +[\d,]+ tokens/s")
+    screen.wait_for(r"[\d,]+ tokens · [\d,]+ tokens/s · Deep engine")
     screen.type("What is the code word?\r")  # while it streams
-    screen.wait_for(r"\(redirected: What is the code word\?\)\n.*lynx-4")
-    screen.wait_for(r"\[deep · gpu · \d+ tokens")
+    screen.wait_for(r"\(redirected: What is the code word\?\)\n\n.*lynx-4")
+    screen.wait_for(r"\[\d+ tokens .*Deep engine \(gpu\)")
     screen.type("Write a guide of 4,000 tokens.\r")
-    screen.wait_for(r"deep +[\d,]+ tokens +[\d,]+ tokens/s")
+    screen.wait_for(r"[\d,]+ tokens · [\d,]+ tokens/s · Deep engine")
     screen.type("\x03")
-    screen.wait_for("incomplete: cancelled")
-    screen.type("/quit\r")
+    screen.wait_for(r"cancelled · Deep engine")
+    screen.type("\x03")
     assert screen.process.wait(TIMEOUT_S) == 0
+
+
+def test_both_engines_beside_each_other(gateway: GatewayProcess) -> None:
+    screen = Screen(gateway, "--route", "both", columns=140)
+    try:
+        screen.wait_for(r"auto /both")
+        screen.type("Reply with exactly lynx-7.\r")
+        screen.wait_for(r"fast +│ deep\n *lynx-7 +│ lynx-7\n")
+        screen.wait_for(r"\[deep · .*\]\n")
+        screen.type("/quit\r")
+        assert screen.process.wait(TIMEOUT_S) == 0
+    finally:
+        screen.close()
