@@ -7,6 +7,7 @@ ARGS ?=
 DATA ?= ../shared/data/routing
 NODE_DIR := tests/e2e/node
 SDK_DIR := sdk/typescript
+CLIENTS := tests/clients/agents tests/clients/libraries
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
 # The first interpreter that is new enough; PYTHON=... names another.
@@ -30,7 +31,8 @@ accept: setup ## Ask what takes minutes, or a machine of its own (ARGS="--only d
 conformance: $(VENV)/.dev ## Run Autobahn's WebSocket cases where there is a Python 2.7 (ARGS='--cases "7.*"').
 	@exec $(BIN)/python -m tests.conformance.autobahn $(ARGS)
 
-clients: setup ## Run the clients that are large to install (Claude Code among them) against the gateway.
+clients: setup ## Run the clients that are large to install (agents, Claude Code) against the gateway.
+	@$(BIN)/python -m tests.clients.environments
 	@exec $(BIN)/python -m pytest tests/clients $(ARGS)
 
 fuzz: $(VENV)/.dev ## Fuzz the decoders, ten minutes each (ARGS="--seconds 60 --only frames"; --list names them).
@@ -64,14 +66,16 @@ setup: $(VENV)/.dev $(VENV)/.node $(VENV)/.prometheus ## Set up everything the t
 
 lock: $(BIN)/python ## Resolve the lock files anew from pyproject.toml.
 	$(PIP) install -q uv
-	$(BIN)/uv $(COMPILE) --extra embedded --extra dev pyproject.toml -o requirements-dev.lock
-	$(BIN)/uv $(COMPILE) --extra embedded -c requirements-dev.lock pyproject.toml -o requirements.lock
+	$(BIN)/uv $(COMPILE) --group build --extra embedded --extra dev pyproject.toml -o requirements-dev.lock
+	$(BIN)/uv $(COMPILE) --group build --extra embedded -c requirements-dev.lock pyproject.toml -o requirements.lock
+	for folder in $(CLIENTS); do \
+	  $(BIN)/uv $(COMPILE) $$folder/requirements.in -o $$folder/requirements.lock || exit 1; done
 
-COMPILE := pip compile -q -U --universal --python-version 3.11 --generate-hashes --group build \
+COMPILE := pip compile -q -U --universal --python-version 3.11 --generate-hashes \
   --no-annotate --custom-compile-command "make lock"
 
 clean: ## Remove everything that make made.
-	rm -rf $(VENV) $(NODE_DIR)/node_modules $(SDK_DIR)/node_modules $(SDK_DIR)/dist build *.egg-info .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) $(VENV)-* $(NODE_DIR)/node_modules $(SDK_DIR)/node_modules $(SDK_DIR)/dist tests/clients/node/node_modules build *.egg-info .mypy_cache .ruff_cache .pytest_cache
 
 # The lock files are complete, so nothing is resolved; bytecode is made for what is imported, when it is.
 # Stamps: each is newer than the files it was made from, so a second call does nothing.

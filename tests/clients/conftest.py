@@ -1,17 +1,13 @@
-"""A gateway on both simulated engines, and the clients of npm; `make test` does not come here."""
+"""A gateway on both simulated engines, and the clients' environments."""
 
-import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.clients import environments
 from tests.e2e.gateway_process import CONFIG, GatewayProcess, redis_server
-from tests.e2e.node_bin import node_bin
-
-NODE = Path(__file__).parent / "node"
-INSTALL_TIMEOUT_S = 900.0  # bounds a hang; Claude Code alone is 200 MB
 
 
 @pytest.fixture(scope="session")
@@ -30,16 +26,17 @@ def gateway() -> Iterator[GatewayProcess]:
 
 @pytest.fixture(scope="session")
 def node_modules() -> Path:
-    """The folder of the packages, which are installed where they are not."""
-    modules = NODE / "node_modules"
-    if not modules.exists():
-        binaries = node_bin()
-        npm = binaries.parent / "lib/node_modules/npm/bin/npm-cli.js"
-        install = ("ci", "--no-audit", "--no-fund", "--loglevel=error")
-        subprocess.run(
-            [str(binaries / "node"), str(npm), *install],
-            cwd=NODE,
-            timeout=INSTALL_TIMEOUT_S,
-            check=True,
-        )
-    return modules
+    """The folder of npm's packages."""
+    return environments.node_modules()
+
+
+@pytest.fixture(scope="session")
+def agents() -> Path:
+    """The Python that has the agent frameworks."""
+    return environments.python_of("agents")
+
+
+@pytest.fixture(scope="session")
+def libraries() -> Path:
+    """The Python that has the libraries which hold the OpenAI SDK at an earlier version."""
+    return environments.python_of("libraries")

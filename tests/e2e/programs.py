@@ -1,0 +1,45 @@
+"""Runs programs of clients against a gateway, each in a process of its own."""
+
+import json
+import os
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tests.e2e.gateway_process import DEVELOPMENT_KEY, GatewayProcess
+
+TIMEOUT_S = 120.0  # bounds a hang
+
+
+def run_program(
+    *command: str | Path,
+    gateway: GatewayProcess,
+    cwd: Path | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> str:
+    """What a program prints; it is told address and key as official SDKs are, and must end well."""
+    told = subprocess.run(
+        [*map(str, command)],
+        cwd=cwd,
+        env={
+            **os.environ,
+            "OPENAI_BASE_URL": gateway.base_url,
+            "OPENAI_API_KEY": DEVELOPMENT_KEY,
+            "ANTHROPIC_BASE_URL": gateway.url,
+            "ANTHROPIC_API_KEY": DEVELOPMENT_KEY,
+            **(environ or {}),
+        },
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+    )
+    assert told.returncode == 0, told.stdout[-2000:] + told.stderr[-4000:]
+    return told.stdout
+
+
+def last_line(printed: str) -> Any:
+    """The JSON document on the last line."""
+    return json.loads(printed.splitlines()[-1])
