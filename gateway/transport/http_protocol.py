@@ -44,10 +44,15 @@ class HttpProtocol(HttpToolsProtocol):
         self._visit = visit or uncounted()
         self._in_head = self._in_body = False
         self._num_bytes = 0  # that arrived of the request
+        self._earlier: list[RequestResponseCycle] = []  # not yet answered, as a later one comes
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._visit.leave()
         super().connection_lost(exc)
+        for cycle in self._earlier:  # uvicorn tells the latest alone
+            cycle.disconnected = True
+            cycle.message_event.set()
+        self._earlier.clear()
 
     def data_received(self, data: bytes) -> None:
         """Reads more of a request, and ends what grows too large."""
@@ -80,6 +85,8 @@ class HttpProtocol(HttpToolsProtocol):
             self.app = self._refusal() or self.app
         super().on_headers_complete()
         if self.cycle is not before:  # otherwise it is an upgrade
+            if before is not None and not before.response_complete:
+                self._earlier.append(before)
             # Weakly: the cycle holds the state, and the collector may have frozen both.
             self.scope["state"][WRITE_NOW] = partial(_write_body_now, weakref.ref(self.cycle))
             self.scope["state"][VISIT] = visit
@@ -103,6 +110,8 @@ class HttpProtocol(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         self._visit.is_answering = bool(self.pipeline)
+        if self._earlier:
+            self._earlier = [each for each in self._earlier if not each.response_complete]
         super().on_response_complete()
 
     def _refuse(self, refusal: HttpRefusal) -> None:

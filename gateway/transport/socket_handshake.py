@@ -57,7 +57,11 @@ def plain_key(method: bytes, url: bytes, headers: Headers) -> bytes | None:
 
 def can_be_parsed(headers: Headers) -> bool:
     """Says whether `websockets` reads the headers of its own: it fails at letters beyond ASCII."""
-    return all(value.isascii() for name, value in headers if name.startswith(b"sec-websocket-"))
+    return all(
+        value.isascii()
+        for name, value in headers
+        if name.startswith(b"sec-websocket-") or name in (b"connection", b"upgrade")
+    )
 
 
 def answer(key: bytes, headers: Headers) -> bytes:

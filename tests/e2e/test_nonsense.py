@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from tests.e2e.admin_api import ask
-from tests.e2e.gateway_process import DEVELOPMENT_KEY, GatewayProcess
+from tests.e2e.gateway_process import DEVELOPMENT_KEY, GatewayProcess, wait_until_at_rest
 
 BEARER = {"authorization": f"Bearer {DEVELOPMENT_KEY}"}
 
@@ -104,3 +104,29 @@ def test_a_policys_version_may_have_any_letters(tmp_path: Path) -> None:
         assert answer.json()["routing"]["policy_version"] == "v✓ 50%"
     finally:
         process.stop()
+
+
+def test_a_client_that_leaves_its_pipeline_is_not_written_to(gateway: GatewayProcess) -> None:
+    body = b'{"model":"lanewise-fast","input":"x","max_output_tokens":64}'
+    posted = (
+        b"POST /v1/responses HTTP/1.1\r\nhost: x\r\nauthorization: Bearer "
+        + DEVELOPMENT_KEY.encode()
+        + b"\r\ncontent-length: %d\r\n\r\n" % len(body)
+        + body
+    )
+    for _ in range(5):
+        with socket.create_connection(("127.0.0.1", gateway.port), 60) as left:
+            left.sendall(posted * 3)
+    wait_until_at_rest(gateway)
+    assert "Traceback" not in gateway.log
+
+
+def test_an_upgrade_to_letters_beyond_ascii_is_refused(gateway: GatewayProcess) -> None:
+    head = (
+        b"GET /v1/responses HTTP/1.1\r\nhost: x\r\nconnection: upgrade\r\nupgrade: w\xc3bsocket\r\n"
+        b"sec-websocket-version: 13\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+    )
+    with socket.create_connection(("127.0.0.1", gateway.port), 60) as client:
+        client.sendall(head)
+        assert client.recv(65_536).startswith(b"HTTP/1.1 4")
+    assert "Traceback" not in gateway.log
