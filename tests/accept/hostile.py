@@ -2,9 +2,14 @@
 
 None may end in a 5xx, a traceback, silence, or words of the gateway's insides; the gateway's memory
 stays bounded; and the other tenant's p99 at most doubles.
+
+The attacker uses the gateway's machine, as other programs may. What that does to a tenant is no
+harm of the gateway's, so it is measured: a second gateway, which nobody attacks, serves the same
+tenant at the same time, and the p99 there counts where it is above that before the attack.
 """
 
 import asyncio
+import contextlib
 import itertools
 import os
 import random
@@ -58,6 +63,13 @@ class OtherTenant:
         async for line in self._process.stdout:
             self._taken_s.append(float(line))
 
+    async def warm(self) -> None:
+        """Returns once it is at work, and forgets what that took."""
+        while not self._taken_s and self._process.returncode is None:  # noqa: ASYNC110 - a pipe's
+            await asyncio.sleep(0.1)
+        await asyncio.sleep(WARM_S)
+        self._taken_s = []
+
     def p99_ms(self) -> float:
         """Of what was done since this was asked last."""
         taken_s, self._taken_s = self._taken_s, []
@@ -83,34 +95,41 @@ async def attack(target: Target, seed: int) -> AsyncIterator[str]:
     print(f"{len(known)} kinds, and a minute of mutations of seed {seed}")
 
 
-async def held(gateway: GatewayProcess, target: Target, seed: int) -> bool:
-    """Measures the other tenant alone, then beside the attack."""
-    other = await OtherTenant.start(gateway.port)
+async def held(gateway: GatewayProcess, target: Target, spared: GatewayProcess, seed: int) -> bool:
+    """Measures the other tenant alone, then beside the attack, here and on the spared gateway."""
+    other, elsewhere = [await OtherTenant.start(each.port) for each in (gateway, spared)]
     os.nice(NICE)
     try:
-        await asyncio.sleep(WARM_S)
-        other.p99_ms()
+        await other.warm()
+        await elsewhere.warm()
         await asyncio.sleep(QUIET_S)
         quiet_ms, before_bytes = other.p99_ms(), rss_bytes(gateway.process.pid)
+        elsewhere.p99_ms()
         faults = [fault async for fault in attack(target, seed)]
-        beside_ms = other.p99_ms()
+        beside_ms, spared_ms = other.p99_ms(), elsewhere.p99_ms()
     finally:
         await other.stop()
+        await elsewhere.stop()
     grown_bytes = rss_bytes(gateway.process.pid) - before_bytes
     wait_until_at_rest(gateway)
     num_tracebacks = gateway.log.count("Traceback")
     print(*faults, sep="\n")
     print(
         f"{len(faults)} faults, {num_tracebacks} tracebacks; memory grew by "
-        f"{grown_bytes >> 20} MiB; the other tenant's p99 was {quiet_ms:.0f} ms alone and "
-        f"{beside_ms:.0f} ms beside the attack"
+        f"{grown_bytes >> 20} MiB; the other tenant's p99 was {quiet_ms:.1f} ms alone, "
+        f"{beside_ms:.1f} ms beside the attack, and {spared_ms:.1f} ms meanwhile on the gateway "
+        "that was spared"
     )
     is_small = grown_bytes <= MAX_GROWTH_BYTES
-    return not faults and not num_tracebacks and is_small and beside_ms <= 2 * quiet_ms
+    is_spared = beside_ms <= 2 * max(quiet_ms, spared_ms)
+    return not faults and not num_tracebacks and is_small and is_spared
 
 
 def main() -> bool:
     """Serves, attacks, and says whether all held."""
     seed = int(os.environ.get("SEED", random.SystemRandom().randrange(1 << 32)))
-    with tempfile.TemporaryDirectory(prefix="lw-h-") as name, serving(Path(name)) as both:
-        return asyncio.run(held(*both, seed))
+    with contextlib.ExitStack() as stack:
+        folders = [stack.enter_context(tempfile.TemporaryDirectory(prefix="lw-h-")) for _ in "ab"]
+        served = [stack.enter_context(serving(Path(folder))) for folder in folders]
+        (gateway, target), (spared, _) = served
+        return asyncio.run(held(gateway, target, spared, seed))
