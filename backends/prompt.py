@@ -14,7 +14,7 @@ has the tokens that its bytes would have as text.
 """
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 
 import msgspec
@@ -55,6 +55,7 @@ FILE_TOKENS = 1024
 SEALED_CHARS_PER_TOKEN = 16 / 3
 
 MAX_KEPT_HEAD_BYTES = 256 << 10
+PIECE_ITEMS = 512  # hashed in a millisecond
 
 Prefix = tuple[tuple[int, int], ...]  # (hash of the prompt so far, its tokens), at item ends
 
@@ -121,10 +122,17 @@ def prompt_size(
     That is the hash and tokens of the prompt so far at the end of the head and of each item that
     has tokens. The last entry, if any, is the whole prompt's.
     """
-    num_tokens, chained = _head_size(_render_head(instructions, tools, text_format))
-    prefix = [(chained ^ salt, num_tokens)] if num_tokens else []
+    prefix = begun_prefix(instructions, tools, text_format, salt)
     extend_prefix(prefix, items, salt)
     return (prefix[-1][1] if prefix else 0), tuple(prefix)
+
+
+def begun_prefix(
+    instructions: str | None, tools: Sequence[Tool], text_format: TextFormat, salt: int = 0
+) -> list[tuple[int, int]]:
+    """Returns the prefix of a prompt's head, to be extended by its items."""
+    num_tokens, chained = _head_size(_render_head(instructions, tools, text_format))
+    return [(chained ^ salt, num_tokens)] if num_tokens else []
 
 
 def end_prefix(prefix: Prefix, items: Iterable[Item], salt: int = 0) -> tuple[int, int]:
@@ -141,9 +149,19 @@ def extend_prefix(
 
     The salt is applied to each entry and not to the chain, so that `unsalted_hash` can be had.
     """
+    for _ in extending(prefix, items, salt):
+        pass
+
+
+def extending(
+    prefix: list[tuple[int, int]], items: Iterable[ContextItem], salt: int
+) -> Iterator[None]:
+    """Does what `extend_prefix` does, and pauses after every `PIECE_ITEMS`."""
     salted, num_tokens = prefix[-1] if prefix else (salt, 0)
     chained = salted ^ salt
-    for item in items:
+    for number, item in enumerate(items, start=1):
+        if number % PIECE_ITEMS == 0:
+            yield
         if isinstance(item.item, Reasoning):
             num_tokens += item.num_tokens
             if prefix and item.num_tokens:

@@ -20,6 +20,7 @@ from gateway.http.idempotency import answered_once
 from gateway.http.messages import answer_messages
 from gateway.http.services import Headers, Post, Services
 from gateway.http.streams import create_response
+from gateway.task.own_input import check_values
 from gateway.transport.byte_budgets import ByteBudgets
 from gateway.transport.socket_protocol import VISIT
 from gateway.wire.errors import too_many_bytes
@@ -120,6 +121,7 @@ class FastRoutes:
             content = await _body(receive)
             if content is None:
                 return None
+            await check_values(content)
             path = scope["path"]
             return await answered_once(post, path, services, tenant, content, receive, headers)
         except Exception as error:

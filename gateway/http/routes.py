@@ -55,7 +55,7 @@ def _caller(request: AnyRequest) -> tuple[Services, Tenant]:
 
 async def _answered(post: Post, request: AnyRequest) -> ASGIResponse:
     services, tenant = _caller(request)
-    content, path = await request.body(), request.scope["path"]
+    content, path = await request.document(), request.scope["path"]
     return await answered_once(
         post, path, services, tenant, content, request.receive, request.headers
     )
@@ -120,7 +120,7 @@ async def cancel_response(request: AnyRequest, response_id: str) -> ASGIResponse
 async def post_feedback(request: AnyRequest, response_id: str) -> ASGIResponse:
     """Whether an answer did what was asked: the router learns from it."""
     services, tenant = _caller(request)
-    feedback = await take_feedback(services.gw, tenant, response_id, await request.body())
+    feedback = await take_feedback(services.gw, tenant, response_id, await request.document())
     kind = {"id": response_id, "object": "response.feedback"}
     return json_response(kind | msgspec.to_builtins(feedback))
 
@@ -162,7 +162,7 @@ async def get_input_items(
 async def count_input_tokens(request: AnyRequest) -> ASGIResponse:
     """How many tokens a request would bring, by the gateway's own rule."""
     services, tenant = _caller(request)
-    task = await request_context(services.gw, tenant, decode(await request.body(), CreateBody))
+    task = await request_context(services.gw, tenant, decode(await request.document(), CreateBody))
     tokens = task.request.num_prompt_tokens
     return json_response({"object": "response.input_tokens", "input_tokens": tokens})
 
@@ -171,7 +171,7 @@ async def count_input_tokens(request: AnyRequest) -> ASGIResponse:
 async def compact_context(request: AnyRequest) -> ASGIResponse:
     """A shorter context that stands for a longer one."""
     services, tenant = _caller(request)
-    body = decode(await request.body(), CreateBody)
+    body = decode(await request.document(), CreateBody)
     return await create_compaction(services.gw, tenant, body, request.receive)
 
 
@@ -196,7 +196,7 @@ async def post_message(request: AnyRequest) -> ASGIResponse:
 async def count_message_tokens(request: AnyRequest) -> ASGIResponse:
     """How many tokens the request would bring, by the gateway's own rule."""
     services, tenant = _caller(request)
-    return await count_messages(services, tenant, request.headers, await request.body())
+    return await count_messages(services, tenant, request.headers, await request.document())
 
 
 # Where a client's base address ends in "/v1" already. Their operations' ids would come twice in the

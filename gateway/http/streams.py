@@ -18,7 +18,7 @@ from backends.contract import BackendGroup
 from gateway.core.gateway import Gateway
 from gateway.core.job import Ended, Job
 from gateway.task.context import give_back_opened, load_task
-from gateway.task.own_input import parse_request
+from gateway.task.own_input import check_values, parse_request
 from gateway.task.pipeline import handle_task
 from gateway.transport.ids import new_id
 from gateway.transport.outbox import Outbox, WriteNow
@@ -33,19 +33,26 @@ from gateway.wire.response import ResponseStream, ResponseWriter, emitting, unhe
 from router.classify.task import Task, Tenant
 from router.waiting.fair_queue import QueuePosition
 
-AnyRequest = Request[Any, Any, Any]
-
 
 class JsonRequest(Request[Any, Any, Any]):
     """A request whose body may be no UTF-8, for which the framework has no error."""
 
+    async def document(self) -> bytes:
+        """Returns the body; raises `ProtocolError` if it has too many values to be decoded."""
+        content = await self.body()
+        await check_values(content)
+        return content
+
     async def json(self) -> Any:
         """Returns the body's document, or raises `ProtocolError`."""
+        await self.document()
         try:
             return await super().json()
         except UnicodeDecodeError as error:
             raise not_json(error) from None
 
+
+AnyRequest = JsonRequest
 
 # Questions about a context may be about one that no engine takes; the counting is bounded.
 MAX_COUNTED_TOKENS = 1 << 20

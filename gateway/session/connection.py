@@ -13,7 +13,7 @@ from gateway.config.sections import ServerConfig
 from gateway.core.gateway import Gateway
 from gateway.core.job import Ended, Job
 from gateway.session.session import Action, Session, StartJob, StopJob
-from gateway.task.own_input import read_input
+from gateway.task.own_input import check_values, read_input
 from gateway.task.pipeline import handle_task
 from gateway.transport.asgi_socket import AsgiSocket
 from gateway.transport.byte_budgets import text_bytes
@@ -160,6 +160,11 @@ class Connection:
             error = too_large(self._config.max_message_bytes, num_bytes)
             self._outbox.send(error.event(None))
             return False
+        try:
+            await check_values(text)
+        except ProtocolError as error:
+            self._outbox.send(error.event(None))
+            return True
         event = self._decoded(text, num_bytes)
         if event is not None:
             own_input = None

@@ -3,8 +3,10 @@
 import msgspec
 
 from backends.contract import Compaction, ContextItem
+from backends.prompt import PIECE_ITEMS
 from gateway.core.gateway import Gateway
 from gateway.core.job import Job
+from gateway.task.own_input import make_prefix
 from gateway.task.stages import LoadedTask
 from gateway.task.truncation import newest_items, room_tokens
 from gateway.wire.compaction import Plan, Skipped, plan_compaction, plan_whole, unfolded
@@ -59,9 +61,9 @@ async def load_task(gw: Gateway, job: Job) -> Task:
     by_id = {known.item.id: known for known in reversed(parent)} if has_references else {}
     own = [await _resolve(gw, job, by_id, entry) for entry in job.parsed.input.items]
     num_own_tokens = sum(entry.num_tokens for entry in own if isinstance(entry, ContextItem))
-    task = _task_of(gw, job, _joined(gw, job, parent, own))
+    task = await _task_of(gw, job, _joined(gw, job, parent, own))
     if job.parsed.body.truncation == "auto":
-        task = _truncated(gw, job, task)
+        task = await _truncated(gw, job, task)
     run = gw.experience.runs.run_of(task.tenant.id, task.request)
     began_turn = _began_turn(gw, task)
     holder, held_tokens = task.last_backend, 0
@@ -84,7 +86,10 @@ async def load_task(gw: Gateway, job: Job) -> Task:
     return task
 
 
-def _task_of(gw: Gateway, job: Job, items: tuple[ContextItem, ...]) -> Task:
+async def _task_of(gw: Gateway, job: Job, items: tuple[ContextItem, ...]) -> Task:
+    prefix = None
+    if len(items) > PIECE_ITEMS:
+        prefix = await make_prefix(job.parsed, items, job.tenant.id)
     return make_task(
         job.parsed,
         items,
@@ -92,16 +97,17 @@ def _task_of(gw: Gateway, job: Job, items: tuple[ContextItem, ...]) -> Task:
         last_backend=job.last_backend,
         arrived_us=job.arrived_us,
         arrived_unix_s=gw.unix_s(),
+        prefix=prefix,
     )
 
 
-def _truncated(gw: Gateway, job: Job, task: Task) -> Task:
+async def _truncated(gw: Gateway, job: Job, task: Task) -> Task:
     """Drops the oldest items of a context that fits no engine."""
     excess_tokens = task.request.num_prompt_tokens - room_tokens(task, gw.infos.values())
     if excess_tokens <= 0:
         return task
     job.lineage = Lineage()  # the stored context is no longer its beginning
-    return _task_of(gw, job, newest_items(task.request.items, excess_tokens))
+    return await _task_of(gw, job, newest_items(task.request.items, excess_tokens))
 
 
 def _began_turn(gw: Gateway, task: Task) -> str | None:

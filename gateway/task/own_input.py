@@ -1,11 +1,14 @@
-"""Reads a request of many items in pieces, between which others have a turn. This is an edge."""
+"""Reads a long request in pieces, between which others have a turn. This is an edge."""
 
 import asyncio
 import contextlib
 
+from backends.contract import ContextItem
+from backends.prompt import Prefix, begun_prefix, cache_salt, extending
 from gateway.wire.errors import ProtocolError
 from gateway.wire.events import CreateBody
 from gateway.wire.items import MAX_INPUT_ITEMS, PIECE_ITEMS, InputReader
+from gateway.wire.json_marks import MAX_MARKS, MarkCount
 from gateway.wire.requests import ParsedCreate, countable_tokens, parse_create
 from router.classify.task import StorePolicy
 
@@ -20,6 +23,28 @@ async def read_input(body: CreateBody, max_tokens: int) -> InputReader | None:
         while reader.read_piece():  # noqa: ASYNC110 - one turn for everyone else, no wait
             await asyncio.sleep(0)
     return reader
+
+
+async def check_values(document: str | bytes) -> None:
+    """Raises `ProtocolError` if a JSON document has more values than may be decoded at once."""
+    if len(document) <= MAX_MARKS:
+        return
+    # The marks are ASCII, so that any encoding which extends it will do.
+    text = document if isinstance(document, str) else document.decode("latin-1")
+    counted = MarkCount(text)
+    while counted.read_piece():  # noqa: ASYNC110 - one turn for everyone else, no wait
+        await asyncio.sleep(0)
+
+
+async def make_prefix(
+    parsed: ParsedCreate, items: tuple[ContextItem, ...], tenant_id: str
+) -> Prefix:
+    """Makes the prefix of a request's prompt."""
+    salt = cache_salt(tenant_id)
+    prefix = begun_prefix(parsed.body.instructions, parsed.tools, parsed.text_format, salt)
+    for _ in extending(prefix, items, salt):
+        await asyncio.sleep(0)
+    return tuple(prefix)
 
 
 async def parse_request(

@@ -18,7 +18,7 @@ from backends.contract import (
     Tool,
     ToolChoice,
 )
-from backends.prompt import cache_salt, is_user, prompt_size
+from backends.prompt import Prefix, begun_prefix, cache_salt, extend_prefix, is_user
 from backends.tokenizer import count
 from gateway.wire.agents import agent_of, with_headers
 from gateway.wire.errors import ProtocolError, missing_parameter
@@ -256,20 +256,25 @@ def make_task(
     last_backend: str | None,
     arrived_us: int,
     arrived_unix_s: float,
+    prefix: Prefix | None = None,
 ) -> Task:
-    """Makes the task of a request whose whole context, own input included, is `items`."""
+    """Makes the task of a request whose whole context, own input included, is `items`.
+
+    `prefix` is that of its prompt, where it was made before.
+    """
     body = parsed.body
     salt = cache_salt(tenant.id)
-    num_prompt_tokens, prefix = prompt_size(
-        body.instructions, parsed.tools, parsed.text_format, items, salt
-    )
+    if prefix is None:
+        made = begun_prefix(body.instructions, parsed.tools, parsed.text_format, salt)
+        extend_prefix(made, items, salt)
+        prefix = tuple(made)
     reasoning = body.reasoning
     request = GenerateRequest(
         id=parsed.id,
         model=body.model,
         items=items,
         instructions=body.instructions,
-        num_prompt_tokens=num_prompt_tokens,
+        num_prompt_tokens=prefix[-1][1] if prefix else 0,
         prefix=prefix,
         cache_salt=salt,
         may_store=tenant.store != "never",

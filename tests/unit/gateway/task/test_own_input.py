@@ -5,10 +5,13 @@ import asyncio
 import msgspec
 import pytest
 
-from gateway.task.own_input import parse_request, read_input
+from backends.contract import ContextItem
+from backends.prompt import cache_salt, prompt_size
+from gateway.task.own_input import check_values, make_prefix, parse_request, read_input
 from gateway.wire.errors import ProtocolError
 from gateway.wire.events import CreateBody
 from gateway.wire.items import MAX_INPUT_ITEMS, PIECE_ITEMS
+from gateway.wire.json_marks import MAX_MARKS
 from router.redis.cancelling import cancelled
 
 ITEM = msgspec.Raw(b'{"role":"user","content":"hi"}')
@@ -52,3 +55,18 @@ async def test_what_is_not_valid_is_named_as_ever(items: list[msgspec.Raw], para
     with pytest.raises(ProtocolError) as refused:
         await parse_request(body(*items), "resp_1", max_tokens=WINDOW)
     assert refused.value.param == param
+
+
+async def test_a_long_prefix_is_that_of_a_short_way() -> None:
+    parsed = await parse_request(body(*[ITEM] * 2_000), "resp_1", max_tokens=WINDOW)
+    items = tuple(item for item in parsed.input.items if isinstance(item, ContextItem))
+    size = prompt_size(None, parsed.tools, parsed.text_format, items, cache_salt("acme"))
+    assert await make_prefix(parsed, items, "acme") == size[1]
+
+
+async def test_a_document_of_too_many_values_is_not_decoded() -> None:
+    text = "[" + "[]," * MAX_MARKS + "1]"
+    for document in (text, text.encode()):
+        with pytest.raises(ProtocolError, match="message_too_large"):
+            await check_values(document)
+    await check_values(("é" * MAX_MARKS).encode())
