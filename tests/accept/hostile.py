@@ -113,6 +113,8 @@ async def held(gateway: GatewayProcess, target: Target, spared: GatewayProcess, 
     grown_bytes = rss_bytes(gateway.process.pid) - before_bytes
     wait_until_at_rest(gateway)
     num_tracebacks = gateway.log.count("Traceback")
+    if num_tracebacks:
+        print("Traceback" + gateway.log.split("Traceback", 1)[1][:4_000])
     print(*faults, sep="\n")
     print(
         f"{len(faults)} faults, {num_tracebacks} tracebacks; memory grew by "
