@@ -14,7 +14,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 PYTHON ?= $(shell for p in python3 python3.12 python3.11 python3.13 python3.14; do \
   $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 
-.PHONY: help run test clients accept conformance fuzz check fmt bench train strategies dashboards sdk setup lock clean
+.PHONY: help run test clients accept conformance fuzz check fmt bench train strategies dashboards sdk console setup lock clean
 
 help: ## Show this list.
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1	\2/p' Makefile | expand -t 14
@@ -62,7 +62,10 @@ dashboards: $(VENV)/.run ## Write the dashboard and the docs' table of metrics f
 sdk: $(VENV)/.dev ## Write the SDKs' types and the tables of fields in docs/protocol.md anew.
 	@exec $(BIN)/python sdk/generate.py
 
-setup: $(VENV)/.dev $(VENV)/.node $(VENV)/.prometheus ## Set up everything the tests need.
+console: $(VENV)/.node ## Build the libraries of the console's pages anew, byte for byte, from npm's packages.
+	@$$($(BIN)/python $(NODE_DIR)/../node_bin.py)/node console/build.mjs
+
+setup: $(VENV)/.dev $(VENV)/.node $(VENV)/.prometheus $(VENV)/.chromium ## Set up everything the tests need.
 
 lock: $(BIN)/python ## Resolve the lock files anew from pyproject.toml.
 	$(PIP) install -q uv
@@ -75,7 +78,7 @@ COMPILE := pip compile -q -U --universal --python-version 3.11 --generate-hashes
   --no-annotate --custom-compile-command "make lock"
 
 clean: ## Remove everything that make made.
-	rm -rf $(VENV) $(VENV)-* $(NODE_DIR)/node_modules $(SDK_DIR)/node_modules $(SDK_DIR)/dist tests/clients/node/node_modules build *.egg-info .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) $(VENV)-* $(NODE_DIR)/node_modules $(SDK_DIR)/node_modules $(SDK_DIR)/dist console/node_modules tests/clients/node/node_modules build *.egg-info .mypy_cache .ruff_cache .pytest_cache
 
 # The lock files are complete, so nothing is resolved; bytecode is made for what is imported, when it is.
 # Stamps: each is newer than the files it was made from, so a second call does nothing.
@@ -100,10 +103,10 @@ $(VENV)/.dev: requirements-dev.lock $(VENV)/.run
 	@touch $@
 
 # Node comes inside a wheel, so that every machine runs the same one.
-$(VENV)/.node: $(NODE_DIR)/package-lock.json $(SDK_DIR)/package-lock.json $(VENV)/.dev
+$(VENV)/.node: $(NODE_DIR)/package-lock.json $(SDK_DIR)/package-lock.json console/package-lock.json $(VENV)/.dev
 	@echo "Installing the Node clients that the tests use ..."
 	@node=$$($(BIN)/python $(NODE_DIR)/../node_bin.py) && PATH="$$node:$$PATH" && \
-	  for folder in $(NODE_DIR) $(SDK_DIR); do \
+	  for folder in $(NODE_DIR) $(SDK_DIR) console; do \
 	    (cd $$folder && node $$node/../lib/node_modules/npm/bin/npm-cli.js \
 	      ci --no-audit --no-fund --loglevel=error) || exit 1; done
 	@touch $@
@@ -112,4 +115,10 @@ $(VENV)/.node: $(NODE_DIR)/package-lock.json $(SDK_DIR)/package-lock.json $(VENV
 $(VENV)/.prometheus:
 	@sh deploy/prometheus.sh $(VENV)/prometheus || \
 	  echo "No Prometheus here: the tests that need one will be skipped."
+	@touch $@
+
+# The browser that the console is tested in; Debian's, as Playwright's own is not on PyPI.
+$(VENV)/.chromium: | $(BIN)/python
+	@command -v chromium >/dev/null || sh deploy/packages.sh chromium "" "Chromium" || \
+	  echo "No Chromium here: the tests that need one will be skipped."
 	@touch $@

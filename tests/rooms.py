@@ -67,6 +67,7 @@ ROOMS = (
     _room("gateway.task"),
     _room("gateway.session"),
     _room("gateway.http", "litestar", "redis"),
+    _room("gateway.console", "brotli", "litestar"),
     _room("gateway.admin", "litestar", "redis"),
     _room("gateway.process", "litestar", "redis", "uvicorn", "uvloop"),
     _room("gateway.dialogue", "lanewise", "prompt_toolkit", "rich"),

@@ -57,12 +57,12 @@ class AdminKeys:
     def _find(self, digest: bytes, host: str) -> Admin | None:
         found: Admin | None = None
         for known, admin, is_public in self._admins:
-            if hmac.compare_digest(known, digest) and not (is_public and not _is_local(host)):
+            if hmac.compare_digest(known, digest) and not (is_public and not is_local(host)):
                 found = admin
         return found
 
 
-def _is_local(host: str) -> bool:
+def is_local(host: str) -> bool:
     """Says whether a Host header names this machine, which a DNS-rebinding page's does not."""
     try:
         return is_loopback(urlsplit(f"//{host}").hostname or "")

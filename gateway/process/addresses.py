@@ -13,6 +13,7 @@ from litestar.utils.path import normalize_path
 
 from gateway.config.config import Config
 from gateway.config.sections import Address, ConfigError, admin_address
+from gateway.console.routes import API_AT_ADMIN_ADDRESS, AT_ADMIN_ADDRESS
 from gateway.http.streams import error_response
 from gateway.transport.asgi_socket import AsgiSocket
 from gateway.transport.ids import request_id_header
@@ -83,7 +84,11 @@ class SplitAddresses:
         first = normalize_path(scope["path"]).split("/", 2)[1]
         server = scope["server"]
         is_admin = server is not None and self._is_admin((server[0], server[1] or 0))
-        if first in (PUBLIC_PATHS if is_admin else ADMIN_PATHS):
+        if first == "console":
+            scope["state"][AT_ADMIN_ADDRESS] = is_admin
+            if is_admin and scope["path"].startswith(f"{API_AT_ADMIN_ADDRESS}/"):
+                scope["path"] = scope["path"].removeprefix("/console")
+        elif first in (PUBLIC_PATHS if is_admin else ADMIN_PATHS):
             return _refuse(scope, receive, send, first, is_admin)
         return self._app(scope, receive, send)
 

@@ -30,6 +30,7 @@ from gateway.config.config import Config, admin_keys
 from gateway.config.policy_file import load_policy
 from gateway.config.sections import ConfigError, MemoryConfig, masked_url
 from gateway.config.version import VERSION
+from gateway.console.routes import HANDLERS as CONSOLE
 from gateway.core.adaptation import Adaptation
 from gateway.core.backends import Backends
 from gateway.core.gateway import DetachedCalls, Gateway, GatewayState
@@ -339,7 +340,7 @@ async def _recording(config: Config, metrics: Metrics) -> AsyncIterator[Recorder
 def make_app(made: Services) -> Litestar:
     """Makes the application; its routes find everything in `app.state.services`."""
     return Litestar(
-        route_handlers=[*HANDLERS, ADMIN],
+        route_handlers=[*HANDLERS, *CONSOLE, ADMIN],
         state=State({"services": made}),
         openapi_config=OpenApiConfig(
             title="Lanewise",

@@ -258,7 +258,7 @@ Lanewise listens on {url}   (key: {key})
   # in this terminal
   {sys.argv[0]} chat --url {url}
 
-Metrics: {admin_url}/metrics   Stop: Ctrl-C"""
+Console: {admin_url}/console/   Metrics: {admin_url}/metrics   Stop: Ctrl-C"""
 
 
 def serve(config: Config, load: Load) -> int:

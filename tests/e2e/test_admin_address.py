@@ -62,7 +62,10 @@ async def test_each_address_serves_its_own(tmp_path: Path, redis_url: str, worke
             assert gateway.metrics().total("lanewise_workers") == workers
     finally:
         assert gateway.stop() == 0, gateway.log
-    assert f"Metrics: {gateway.admin_url}/metrics" in gateway.log
+    assert (
+        f"Console: {gateway.admin_url}/console/   Metrics: {gateway.admin_url}/metrics"
+        in gateway.log
+    )
 
 
 def port_before_a_free_one() -> int:

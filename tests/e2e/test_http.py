@@ -34,7 +34,7 @@ def create(**body: Any) -> bytes:
         ("GET", "/v1/responses", b"", 426, "upgrade_required"),
         ("PUT", "/v1/responses", b"", 405, "method_not_allowed"),
         ("GET", "/v1/nothing", b"", 404, "not_found"),
-        ("GET", "/", b"", 404, "not_found"),
+        ("GET", "/nothing", b"", 404, "not_found"),
         ("POST", "/v1/responses", b"", 400, "invalid_json"),
         ("POST", "/v1/responses", b"{", 400, "invalid_json"),
         ("POST", "/v1/responses", b"\xff\xfe", 400, "invalid_json"),

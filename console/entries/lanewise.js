@@ -1,0 +1,1 @@
+export { connect, LanewiseError } from "../../sdk/typescript/src/index.ts";

@@ -1,0 +1,58 @@
+// Asks the gateway over HTTP; what goes wrong is an ApiError with words for people.
+import { adminKey, site, tenantKey } from "./site.js";
+import { wantsKey } from "./key_dialog.js";
+
+const TIMEOUT_MS = 15_000;
+
+export class ApiError extends Error {
+  constructor(message, status, param, code) {
+    super(message);
+    this.status = status; // 0: nobody answered
+    this.param = param;
+    this.code = code;
+  }
+}
+
+async function ask(method, path, key, body, type) {
+  let answer;
+  try {
+    answer = await fetch(path, {
+      method,
+      body,
+      headers: { authorization: `Bearer ${key}`, ...(body === undefined ? {} : { "content-type": type }) },
+      signal: AbortSignal.timeout(TIMEOUT_MS),
+    });
+  } catch {
+    throw new ApiError("The gateway does not answer. It may be restarting; try again.", 0);
+  }
+  const text = await answer.text();
+  if (answer.ok) return text;
+  let error = {};
+  try {
+    error = JSON.parse(text).error ?? {};
+  } catch {
+    // Not one of ours: a proxy's page, perhaps. The status has to do.
+  }
+  throw new ApiError(error.message ?? `The answer was ${answer.status}.`, answer.status, error.param, error.code);
+}
+
+/** JSON in and out of `/admin/...`, with the admin key. */
+export async function admin(method, path, body) {
+  try {
+    const sent = body === undefined ? undefined : JSON.stringify(body);
+    return JSON.parse((await ask(method, `/admin/${path}`, adminKey.value, sent, "application/json")) || "null");
+  } catch (error) {
+    if (error.status === 401) wantsKey.value = "admin";
+    throw error;
+  }
+}
+
+/** Text in and out of `/v1/...`, with the tenant's key. */
+export async function tenant(method, path, body, type = "application/json") {
+  try {
+    return await ask(method, `${site.value.api}/${path}`, tenantKey.value, body, type);
+  } catch (error) {
+    if (error.status === 401) wantsKey.value = "tenant";
+    throw error;
+  }
+}

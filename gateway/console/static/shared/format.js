@@ -1,0 +1,27 @@
+// Numbers and times as people read them.
+const COUNT = new Intl.NumberFormat("en", { maximumFractionDigits: 1 });
+const SHORT = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
+
+export const count = (value) => COUNT.format(value);
+export const short = (value) => SHORT.format(value);
+
+/** Milliseconds, in the unit that suits them. */
+export function duration(ms) {
+  if (ms == null) return "–";
+  if (ms < 1) return `${ms.toFixed(2)} ms`;
+  if (ms < 1000) return `${Math.round(ms)} ms`;
+  if (ms < 60_000) return `${(ms / 1000).toFixed(ms < 10_000 ? 2 : 1)} s`;
+  return `${Math.floor(ms / 60_000)} min ${Math.round((ms % 60_000) / 1000)} s`;
+}
+
+/** How long ago a Unix time was. */
+export function ago(unixS, nowS = Date.now() / 1000) {
+  const s = Math.max(0, Math.round(nowS - unixS));
+  if (s < 60) return `${s} s`;
+  if (s < 3600) return `${Math.floor(s / 60)} min`;
+  if (s < 172_800) return `${Math.floor(s / 3600)} h`;
+  return `${Math.floor(s / 86_400)} days`;
+}
+
+export const clock = (unixS) => new Date(unixS * 1000).toLocaleTimeString("en-GB");
+export const date = (unixS) => new Date(unixS * 1000).toISOString().slice(0, 16).replace("T", " ");

@@ -1,0 +1,66 @@
+"""The console's files: all in the package, small, and with no script or style of others."""
+
+import gzip
+import re
+
+import brotli
+import pytest
+
+from gateway.console.assets import ROOT, asset, paths
+
+OWN = sorted(path for path in paths() if not path.startswith("vendor/"))
+# What *Play* loads before anything else, and all pages but *Policies*, packed.
+MAX_PACKED_BYTES = 60 * 1024
+MAX_LINES = 300
+
+
+def text_of(path: str) -> str:
+    return ROOT.joinpath(*path.split("/")).read_text()
+
+
+@pytest.mark.parametrize("path", sorted(paths()))
+def test_every_coding_holds_the_file(path: str) -> None:
+    found = asset(path)
+    content = found.bodies[""]
+    if "br" in found.bodies:
+        assert brotli.decompress(found.bodies["br"]) == content
+        assert gzip.decompress(found.bodies["gzip"]) == content
+
+
+def test_the_best_coding_that_is_accepted() -> None:
+    page = asset("app.js")
+    assert page.best("gzip, deflate, br, zstd") == "br"
+    assert page.best("gzip;q=1.0, identity") == "gzip"
+    assert page.best("identity") == ""
+    assert asset("icon.svg").best("br") == ""  # too small to gain by it
+
+
+def test_all_but_policies_is_small() -> None:
+    light = [p for p in paths() if p not in ("vendor/codemirror.js", "vendor/LICENSES.txt")]
+    light = [path for path in light if not path.startswith("policies/")]
+    sizes = {path: min(len(body) for body in asset(path).bodies.values()) for path in light}
+    first = {path for path in light if not path.startswith(("live/", "tenants/", "vendor/uplot"))}
+    assert sum(sizes[path] for path in first) <= MAX_PACKED_BYTES
+
+
+@pytest.mark.parametrize("path", OWN)
+def test_own_files_are_short_and_inline_nothing(path: str) -> None:
+    text = text_of(path)
+    assert len(text.splitlines()) <= MAX_LINES
+    assert not re.search(r"innerHTML|dangerouslySet|localStorage|document\.cookie|eval\(", text)
+    assert not re.search(r"(src|href|from|import)[=( ]*[\"'](https?:)?//", text)
+    if path.endswith(".html"):
+        assert not re.search(r"<style|style=|<script>|\son\w+=", text)
+
+
+@pytest.mark.parametrize("path", [path for path in OWN if path.endswith(".js")])
+def test_every_import_is_a_file_of_the_package(path: str) -> None:
+    folder = path.rpartition("/")[0]
+    for imported in re.findall(r"(?:from|import)\(?\s*\"(\.[^\"]+)\"", text_of(path)):
+        parts = folder.split("/") if folder else []
+        for step in imported.split("/"):
+            if step == "..":
+                parts.pop()
+            elif step != ".":
+                parts.append(step)
+        assert "/".join(parts) in paths(), imported
