@@ -253,10 +253,10 @@ class Connection:
         """Cancels all responses; after the age limit, gives them time to end first."""
         if self._pumps and self._age_error is not None and self._key_error is None:
             await asyncio.wait(self._pumps, timeout=AGE_GRACE_S)
-        pumps = list(self._pumps)
-        for pump in pumps:
-            pump.cancel()
-        await asyncio.gather(*pumps, return_exceptions=True)
+        while pumps := list(self._pumps):  # one that ends just now may have begun the next
+            for pump in pumps:
+                pump.cancel()
+            await asyncio.gather(*pumps, return_exceptions=True)
         self._outbox.flush()  # no text may follow the error event
         for error in (self._age_error, self._key_error):
             if error is not None:

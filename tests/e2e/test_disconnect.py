@@ -219,3 +219,22 @@ def text_frame(event: dict[str, object]) -> bytes:
     """A whole message, masked with zeros: RFC 6455 5.2 and 5.3."""
     payload = json.dumps(event).encode()
     return b"\x81\xff" + struct.pack(">Q", len(payload)) + b"\0\0\0\0" + payload
+
+
+async def test_clients_that_vanish_as_their_tasks_end_leave_nothing_behind(
+    gateway: GatewayProcess,
+) -> None:
+    """A task that ends while its socket is taken down may have begun the next one of its stream."""
+
+    async def vanish(pause_s: float) -> None:
+        async with SocketClient.open(gateway) as client:
+            for number in range(100):
+                stream_id = f"s{number % 30}"
+                await client.create("Hi.", max_output_tokens=1, stream_id=stream_id)
+            await asyncio.sleep(pause_s)
+            client.socket.transport.abort()
+
+    for _ in range(2):
+        await asyncio.gather(*(vanish(0.03 * number) for number in range(6)))
+    await asyncio.to_thread(wait_until_at_rest, gateway)
+    assert "Traceback" not in gateway.log, gateway.log
