@@ -7,20 +7,27 @@ ARGS ?=
 DATA ?= ../shared/data/routing
 NODE_DIR := tests/e2e/node
 SDK_DIR := sdk/typescript
-CLIENTS := tests/clients/agents tests/clients/libraries
+EXAMPLE = $(wildcard examples/$(NAME).py examples/$(NAME).mjs examples/$(NAME).html)
+NEEDS..py = $(VENV)-examples/.made
+NEEDS..mjs = examples/node_modules/.made
+NEEDS..html = $(BIN)/python
+CLIENTS := examples tests/clients/agents tests/clients/libraries
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
 # The first interpreter that is new enough; PYTHON=... names another.
 PYTHON ?= $(shell for p in python3 python3.12 python3.11 python3.13 python3.14; do \
   $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 
-.PHONY: help run test clients accept conformance fuzz check fmt bench train strategies dashboards sdk console setup lock clean
+.PHONY: help run example test clients accept conformance fuzz check fmt bench train strategies dashboards sdk console setup lock clean
 
 help: ## Show this list.
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1	\2/p' Makefile | expand -t 14
 
 run: $(VENV)/.run ## Set up and serve on http://127.0.0.1:8080 (PORT=9000 for another port).
 	@exec $(BIN)/lanewise serve --port $(PORT) $(ARGS)
+
+example: $(NEEDS.$(suffix $(EXAMPLE))) ## Run an example while `make run` serves (NAME=hello; examples/README.md).
+	@exec sh examples/run.sh "$(NAME)"
 
 test: setup ## Set up and run every test (ARGS="-k name" for some).
 	@exec $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile $(ARGS)
@@ -78,7 +85,7 @@ COMPILE := pip compile -q -U --universal --python-version 3.11 --generate-hashes
   --no-annotate --custom-compile-command "make lock"
 
 clean: ## Remove everything that make made.
-	rm -rf $(VENV) $(VENV)-* $(NODE_DIR)/node_modules $(SDK_DIR)/node_modules $(SDK_DIR)/dist console/node_modules tests/clients/node/node_modules build *.egg-info .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) $(VENV)-* $(NODE_DIR)/node_modules $(SDK_DIR)/node_modules $(SDK_DIR)/dist console/node_modules tests/clients/node/node_modules examples/node_modules build *.egg-info .mypy_cache .ruff_cache .pytest_cache
 
 # The lock files are complete, so nothing is resolved; bytecode is made for what is imported, when it is.
 # Stamps: each is newer than the files it was made from, so a second call does nothing.
@@ -109,6 +116,16 @@ $(VENV)/.node: $(NODE_DIR)/package-lock.json $(SDK_DIR)/package-lock.json consol
 	  for folder in $(NODE_DIR) $(SDK_DIR) console; do \
 	    (cd $$folder && node $$node/../lib/node_modules/npm/bin/npm-cli.js \
 	      ci --no-audit --no-fund --loglevel=error) || exit 1; done
+	@touch $@
+
+$(VENV)-examples/.made: examples/requirements.lock | $(BIN)/python
+	@echo "Setting up $(@D) (first call, or the lock file changed) ..."
+	@$(BIN)/python -m venv --clear $(@D)
+	@$(@D)/bin/python -m pip --disable-pip-version-check install -q --no-deps --no-compile --require-hashes -r $<
+	@touch $@
+
+examples/node_modules/.made: examples/package-lock.json
+	@npm ci --prefix examples --no-audit --no-fund --loglevel=error
 	@touch $@
 
 # Prometheus is unpacked, not installed: no service starts, and no root is needed.

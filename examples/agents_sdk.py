@@ -2,9 +2,13 @@
 
 import asyncio
 import os
+import sys
 
-from agents import Agent, OpenAIResponsesWSModel, Runner, function_tool, set_tracing_disabled
-from openai import AsyncOpenAI
+try:
+    from agents import Agent, OpenAIResponsesWSModel, Runner, function_tool, set_tracing_disabled
+    from openai import AsyncOpenAI
+except ModuleNotFoundError as missing:
+    sys.exit(f"{missing}: `make example NAME=agents_sdk` brings it.")
 
 set_tracing_disabled(True)
 

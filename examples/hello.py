@@ -1,8 +1,12 @@
 """One answer, and what the router thought: the OpenAI SDK, unchanged but for its address."""
 
 import os
+import sys
 
-from openai import OpenAI
+try:
+    from openai import OpenAI
+except ModuleNotFoundError as missing:
+    sys.exit(f"{missing}: `make example NAME=hello` brings it.")
 
 client = OpenAI(
     base_url=os.environ.get("OPENAI_BASE_URL", "http://127.0.0.1:8080/v1"),

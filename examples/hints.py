@@ -1,8 +1,12 @@
 """Say what you know about a task, by standard fields, and leave the rest to the router."""
 
 import os
+import sys
 
-from openai import OpenAI
+try:
+    from openai import OpenAI
+except ModuleNotFoundError as missing:
+    sys.exit(f"{missing}: `make example NAME=hints` brings it.")
 
 client = OpenAI(
     base_url=os.environ.get("OPENAI_BASE_URL", "http://127.0.0.1:8080/v1"),

@@ -1,8 +1,12 @@
 """LangChain's OpenAI chat model over the Responses API (pip install langchain-openai)."""
 
 import os
+import sys
 
-from langchain_openai import ChatOpenAI
+try:
+    from langchain_openai import ChatOpenAI
+except ModuleNotFoundError as missing:
+    sys.exit(f"{missing}: `make example NAME=langchain_chat` brings it.")
 
 model = ChatOpenAI(
     model="auto",

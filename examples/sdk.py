@@ -2,8 +2,12 @@
 
 import asyncio
 import os
+import sys
 
-from lanewise import TextDelta, connect
+try:
+    from lanewise import TextDelta, connect
+except ModuleNotFoundError as missing:
+    sys.exit(f"{missing}: `make example NAME=sdk` brings it.")
 
 URL = os.environ.get("OPENAI_BASE_URL", "http://127.0.0.1:8080")
 KEY = os.environ.get("OPENAI_API_KEY", "sk-lanewise-dev")

@@ -1,8 +1,17 @@
 """The fast engine hands the hard part to the deep one, and the client cuts that part short."""
 
 import os
+import sys
 
-from openai import OpenAI
+try:
+    import websockets  # noqa: F401 (the SDK's socket needs it)
+    from openai import VERSION, OpenAI
+except ModuleNotFoundError as missing:
+    sys.exit(f"{missing}: `make example NAME=subtask` brings it.")
+if [*map(int, VERSION.split(".")[:2])] < [3, 52]:
+    sys.exit(
+        f"openai {VERSION} is older than 3.52: `make example NAME=subtask` brings a newer one."
+    )
 
 client = OpenAI(
     base_url=os.environ.get("OPENAI_BASE_URL", "http://127.0.0.1:8080/v1"),

@@ -2,8 +2,12 @@
 
 import json
 import os
+import sys
 
-from openai import OpenAI
+try:
+    from openai import OpenAI
+except ModuleNotFoundError as missing:
+    sys.exit(f"{missing}: `make example NAME=tools` brings it.")
 
 TOOL = {
     "type": "function",

@@ -40,3 +40,9 @@ def agents() -> Path:
 def libraries() -> Path:
     """The Python that has the libraries which hold the OpenAI SDK at an earlier version."""
     return environments.python_of("libraries")
+
+
+@pytest.fixture(scope="session")
+def examples() -> None:
+    """What `make example` installs."""
+    environments.examples()

@@ -58,6 +58,11 @@ def node_modules() -> Path:
     return modules
 
 
+def examples() -> None:
+    """Installs what the Python examples need, as `make example` does."""
+    _run("make", "-s", ".venv-examples/.made", cwd=ROOT)
+
+
 def _made_from(lock: Path, interpreter: str) -> str:
     return hashlib.sha256(lock.read_bytes() + interpreter.encode()).hexdigest()
 
@@ -73,4 +78,5 @@ def _run(*command: str | Path, cwd: Path | None = None) -> None:
 if __name__ == "__main__":
     for each in PYTHON:
         python_of(each)
+    examples()
     node_modules()
