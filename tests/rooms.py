@@ -60,6 +60,7 @@ ROOMS = (
     _room("gateway.transport", "litestar", "uvicorn", "websockets"),
     _room("gateway.access", "redis"),
     _room("gateway.store", "redis"),
+    _room("gateway.logs"),
     _room("gateway.metrics", "prometheus_client"),
     _room("gateway.fleet"),
     _room("gateway.core"),

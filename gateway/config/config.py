@@ -25,6 +25,7 @@ from gateway.config.sections import (
     ConnectionsConfig,
     ContextConfig,
     LedgerConfig,
+    LogsConfig,
     MemoryConfig,
     RecordingConfig,
     RedisConfig,
@@ -70,6 +71,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ceilings: dict[BackendGroup, Ceiling] = {}  # tasks at once, of all tenants on all gateways
     policy_path: str | None = None  # TOML; without it the default policy rules
     recording: RecordingConfig = RecordingConfig()
+    logs: LogsConfig = LogsConfig()
     policy_cache: str | None = None  # a file: the last good policy, for a start without Redis
     admin: AdminConfig = AdminConfig()
 

@@ -3,7 +3,7 @@
 import ipaddress
 import re
 from collections.abc import Mapping
-from typing import Annotated, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import msgspec
 from msgspec import Meta
@@ -128,6 +128,13 @@ class RecordingConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     path: str | None = None  # a file of this process's own; None: no log
     max_bytes: Annotated[int, Meta(ge=1 << 16)] = 100 << 20  # then the next file is begun
     keep: Annotated[int, Meta(ge=0, le=1000)] = 9  # files besides the newest
+
+
+class LogsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The log on standard error (docs/logs.md)."""
+
+    format: Literal["auto", "json", "text"] = "auto"  # text on a terminal, else JSON
+    tasks: bool = True  # a line per task that ends
 
 
 class AdminKeyConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

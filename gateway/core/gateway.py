@@ -13,6 +13,7 @@ from gateway.config.keys import Peppers
 from gateway.core.adaptation import Adaptation
 from gateway.core.job import Job
 from gateway.core.waiting_room import WaitingRoom
+from gateway.logs.task_line import TaskLog
 from gateway.metrics.metrics import Metrics
 from gateway.store.decision_log import Recorder
 from gateway.store.ledger_entry import LedgerEntry
@@ -88,6 +89,7 @@ class Gateway:
     socket_ages: SocketAges = field(default_factory=SocketAges)
     adaptation: Adaptation | None = None  # if any group's capacity adapts
     recorder: Recorder | None = None  # the decision log
+    task_log: TaskLog | None = None  # takes a line of every task for the process's log
     warm_up_timeout_s: float = 10.0  # of each warm-up; 0: warm-ups do nothing
     detached: DetachedCalls = field(default_factory=DetachedCalls)
 

@@ -42,6 +42,7 @@ from gateway.http.openapi import RENDERINGS, OpenApiConfig, schema_routes
 from gateway.http.routes import EXCEPTION_HANDLERS, HANDLERS
 from gateway.http.services import Services, seals_of
 from gateway.http.streams import JsonRequest
+from gateway.logs.task_line import TaskLog
 from gateway.metrics.metrics import Metrics
 from gateway.process.embedded_redis import start_embedded_redis
 from gateway.process.maintenance import every, maintenance
@@ -83,10 +84,12 @@ def wall_s() -> int:
 
 
 @asynccontextmanager
-async def services(config: Config, fleet: Fleet | None = None) -> AsyncIterator[Services]:
+async def services(
+    config: Config, fleet: Fleet | None = None, task_log: TaskLog | None = None
+) -> AsyncIterator[Services]:
     """Starts everything, and stops it in reverse order when the context ends.
 
-    `fleet` is given to a worker, and queries all workers of this machine.
+    `fleet` is a worker's, and queries all workers; `task_log` takes a line of every task.
     """
     async with AsyncExitStack() as stack:
         url = config.redis.url or await start_embedded_redis(stack)
@@ -127,6 +130,7 @@ async def services(config: Config, fleet: Fleet | None = None) -> AsyncIterator[
             flush_timer=FlushTimer(config.server.flush_interval_ms / 1e3),
             adaptation=_adaptation(config, waiting, backends.stats, metrics),
             recorder=recorder,
+            task_log=task_log,
             warm_up_timeout_s=config.server.warm_up_timeout_s,
             detached=detached,
         )
@@ -313,6 +317,15 @@ async def _follow_policies(
         yield policies
     finally:
         await cancelled(following)
+
+
+def _metrics(backends: Backends, experience: Experience, ledger: Ledger) -> Metrics:
+    return Metrics(
+        version=VERSION,
+        backends=backends.stats,
+        experience=experience,
+        ledger_report=lambda: ledger.report,
+    )
 
 
 @asynccontextmanager

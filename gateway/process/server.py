@@ -34,6 +34,8 @@ from gateway.http.faults import fault_of, fault_response
 from gateway.http.manners import HttpManners
 from gateway.http.routes import served_methods
 from gateway.http.services import Services
+from gateway.logs.set_up import set_up_logging
+from gateway.logs.task_line import TaskLog
 from gateway.process.addresses import SplitAddresses, addresses, listen, told_apart, with_ports
 from gateway.process.app import make_app, services
 from gateway.process.reload import Hangups, Load, apply, changed
@@ -267,27 +269,12 @@ def serve(config: Config, load: Load) -> int:
     Upon SIGHUP the configuration is read again with `load`. Raises `ConfigError` or
     `EmbeddedRedisError` if it cannot start; the message says why.
     """
-    set_up_logging()
+    task_log = set_up_logging(config.logs)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until it can be handled
-    return uvloop.run(_serve(config, load))
+    return uvloop.run(_serve(config, load, task_log))
 
 
-def set_up_logging() -> None:
-    """Sends logs to standard error."""
-    logging.basicConfig(
-        level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr
-    )
-    logging.getLogger("uvicorn.error").addFilter(_escaped)
-
-
-def _escaped(record: logging.LogRecord) -> bool:
-    """Lets pass what escaped; malformed frames and clients that left are counted, not logged."""
-    error = record.exc_info[1] if record.exc_info else None
-    is_fault = isinstance(error, Exception) and not isinstance(error, OSError)
-    return is_fault and record.getMessage().startswith("Exception in ASGI")
-
-
-async def _serve(config: Config, load: Load) -> int:
+async def _serve(config: Config, load: Load, task_log: TaskLog | None) -> int:
     check(config, "process")
     loop = asyncio.get_running_loop()
     with ExitStack() as stack:
@@ -295,7 +282,7 @@ async def _serve(config: Config, load: Load) -> int:
             stack.enter_context(listen(address, setting)) for address, setting in addresses(config)
         ]
         ports = [listener.getsockname()[1] for listener in listeners]
-        async with services(with_ports(config, ports)) as made:
+        async with services(with_ports(config, ports), task_log=task_log) as made:
 
             async def reload() -> None:
                 nonlocal config

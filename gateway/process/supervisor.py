@@ -28,12 +28,13 @@ from gateway.config.sections import ConfigError
 from gateway.fleet.channel import Answers
 from gateway.fleet.fleet import METRICS, OF_ALL
 from gateway.fleet.wire import Begin
+from gateway.logs.set_up import set_up_logging
 from gateway.metrics.metric_sums import Snapshot, lasting, merged, rendered, supervised
 from gateway.process.addresses import addresses, with_ports
 from gateway.process.embedded_redis import start_embedded_redis
 from gateway.process.fleet_member import Member, SharedPort
 from gateway.process.reload import Hangups, Load, changed
-from gateway.process.server import check, greeting, set_up_logging
+from gateway.process.server import check, greeting
 from gateway.process.shared_engines import linked, simulated
 from gateway.process.worker import EXIT_CONFIG
 from router.redis.cancelling import cancelled
@@ -54,7 +55,7 @@ def supervise(config: Config, load: Load) -> int:
     Upon SIGHUP the configuration is read again with `load`. Raises `ConfigError` or
     `EmbeddedRedisError` if it cannot start; the message says why.
     """
-    set_up_logging()
+    set_up_logging(config.logs)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until it can be handled
     return uvloop.run(_supervise(config, load))
 

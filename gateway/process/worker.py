@@ -19,12 +19,14 @@ import uvloop
 from gateway.admin.routes import health_of
 from gateway.config.command_error import CommandError
 from gateway.config.config import Config
-from gateway.config.sections import ConfigError
+from gateway.config.sections import ConfigError, LogsConfig
 from gateway.core.backends import Backends
 from gateway.fleet.channel import Answers, Channel, ChannelClosed, begun
 from gateway.fleet.fleet import Fleet
 from gateway.fleet.wire import Begin, Reload, Serving
 from gateway.http.services import Services
+from gateway.logs.set_up import set_up_logging
+from gateway.logs.task_line import TaskLog
 from gateway.process.addresses import addresses, listen
 from gateway.process.app import services
 from gateway.process.reload import apply
@@ -33,7 +35,6 @@ from gateway.process.server import (
     StoppedBySignals,
     connection_limits,
     serve_on,
-    set_up_logging,
     uvicorn_config,
 )
 from gateway.process.shared_engines import SharedEngines
@@ -47,7 +48,7 @@ EXIT_CONFIG = 2  # a start that would fail again
 
 def main() -> int:
     """Runs until the supervisor stops it or is gone; returns the exit status."""
-    set_up_logging()
+    set_up_logging(LogsConfig())
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # the supervisor handles it
     try:
         return uvloop.run(_run(socket.socket(fileno=int(sys.argv[1]))))
@@ -63,9 +64,10 @@ async def _run(end: socket.socket) -> int:
     listening = asyncio.create_task(channel.run())
     try:
         config = msgspec.json.decode(begin.config, type=Config)
+        task_log = set_up_logging(config.logs)
         if begin.number == 0:
             return await _serve_engines(config, begin, channel, listening)
-        return await _serve_gateway(config, begin, channel, listening)
+        return await _serve_gateway(config, begin, channel, listening, task_log)
     finally:
         await cancelled(listening)
 
@@ -82,10 +84,14 @@ def _listeners(begin: Begin, config: Config) -> Iterator[list[socket.socket]]:
 
 
 async def _serve_gateway(
-    config: Config, begin: Begin, channel: Channel, listening: "asyncio.Task[None]"
+    config: Config,
+    begin: Begin,
+    channel: Channel,
+    listening: "asyncio.Task[None]",
+    task_log: TaskLog | None,
 ) -> int:
     fleet = Fleet(channel, begin.number, begin.engines)
-    async with services(config, fleet) as made:
+    async with services(config, fleet, task_log) as made:
         channel.answers = _answers(made)
         channel.reload = partial(_reload, made, fleet)
         with _listeners(begin, config) as listeners:

@@ -5,10 +5,11 @@ from collections.abc import Mapping, Sequence
 from backends.contract import NO_USAGE, BackendGroup, Usage
 from gateway.core.gateway import Gateway
 from gateway.core.job import Job
+from gateway.logs.task_line import TaskLine
 from gateway.store.ledger_entry import entry_of
 from gateway.task.stages import EndedTask, RunningTask, WarmingTask
 from router.pools.cost import cost_by_group
-from router.record.recording import TaskOutcome, record_of
+from router.record.recording import MAX_NAME_CHARS, TaskOutcome, record_of
 
 
 def leave_record(gw: Gateway, job: Job, ended: EndedTask) -> None:
@@ -42,6 +43,8 @@ def leave_record(gw: Gateway, job: Job, ended: EndedTask) -> None:
         ttft_us=outcome.ttft_us,
         tpot_us=outcome.tpot_us,
     )
+    if gw.task_log is not None:
+        gw.task_log(line_of(job, outcome, gw.unix_s()))
     if running is not None:
         _note_run(gw, running, ended)
     if admitted is not None:  # then it was settled, so it has a ledger entry
@@ -63,6 +66,41 @@ def leave_record(gw: Gateway, job: Job, ended: EndedTask) -> None:
             loaded.task, job.decided, outcome, gw.infos, with_text=with_text, with_shape=with_shape
         )
         gw.recorder.record(line)
+
+
+def line_of(job: Job, ended: TaskOutcome, at: float) -> TaskLine:
+    """Returns what the log says of a task that ended at that Unix time."""
+    decision = job.decided
+    chosen = decision.chosen if decision is not None else None
+    first = chosen or (decision.ranked[0] if decision is not None and decision.ranked else None)
+    usages = ended.usages.values()
+    return TaskLine(
+        at=round(at, 3),
+        id=job.parsed.id,
+        tenant=job.tenant.id,
+        key=job.tenant.key_id,
+        model=job.parsed.hints.model[:MAX_NAME_CHARS],
+        route=chosen.route.value if chosen is not None else None,
+        strategy=chosen.strategy if chosen is not None else None,
+        rule=first.rule if first is not None else None,
+        reason=first.reason.value if first is not None else None,
+        policy=decision.policy_version if decision is not None else None,
+        answered_by=ended.answered_by,
+        outcome=ended.outcome,
+        error=ended.error,
+        queued_ms=_ms(ended.queued_us),
+        ttft_ms=_ms(ended.ttft_us),
+        tpot_ms=_ms(ended.tpot_us),
+        duration_ms=ended.duration_us / 1e3,
+        input_tokens=sum(usage.num_input_tokens for usage in usages),
+        cached_tokens=sum(usage.num_cached_tokens for usage in usages),
+        output_tokens=sum(usage.num_output_tokens for usage in usages),
+        cost_units=ended.cost,
+    )
+
+
+def _ms(time_us: float | None) -> float | None:
+    return None if time_us is None else round(time_us / 1e3, 3)
 
 
 def _note_run(gw: Gateway, running: RunningTask, ended: EndedTask) -> None:

@@ -1,5 +1,6 @@
 """SIGHUP: a changed file is in force, in one process and in workers, and no task fails for it."""
 
+import json
 import signal
 import ssl
 import time
@@ -143,7 +144,7 @@ def test_what_needs_a_restart_is_named_and_the_rest_applied(running: Reloading) 
     fixed = "[server]\nheartbeat_s = 3\n[store]\nttl_s = 3600\n"
     running.reload(fixed + BETA + WAFER + GPU)
     (named,) = (line for line in running.gateway.log.splitlines() if "keep their value" in line)
-    assert named.endswith("server.heartbeat_s, store")
+    assert json.loads(named)["message"].endswith("server.heartbeat_s, store")
     assert running.ask("sk-of-beta-1")
 
 

@@ -1,0 +1,113 @@
+"""Sends the records of Python's `logging`, and tasks' lines, to standard error. This is an edge."""
+
+import logging
+import sys
+import time
+from datetime import UTC, datetime
+from functools import partial
+
+import msgspec
+
+from gateway.config.sections import LogsConfig
+from gateway.logs.repeats import Repeats
+from gateway.logs.task_line import TaskLine, TaskLog, as_json, as_text
+from gateway.logs.writer import LogWriter
+
+
+class _Line(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A record of `logging`."""
+
+    level: str
+    event: str
+    at: float  # Unix time
+    message: str
+    exception: str | None = None
+
+
+def set_up_logging(config: LogsConfig) -> TaskLog | None:
+    """Sends logs to standard error; returns what takes tasks' lines, or None if they are off.
+
+    A second call, with the configuration, replaces the first.
+    """
+    is_json = config.format == "json" or (config.format == "auto" and not sys.stderr.isatty())
+    handler = _StandardError(is_json=is_json)
+    root = logging.getLogger()
+    for earlier in [each for each in root.handlers if isinstance(each, _StandardError)]:
+        root.removeHandler(earlier)
+        earlier.close()
+    root.addHandler(handler)
+    root.setLevel(logging.INFO)
+    uvicorn = logging.getLogger("uvicorn.error")
+    if _escaped not in uvicorn.filters:
+        uvicorn.addFilter(_escaped)
+    return handler.take if config.tasks else None
+
+
+class _StandardError(logging.Handler):
+    """Formats records in the thread that writes them."""
+
+    def __init__(self, *, is_json: bool) -> None:
+        super().__init__()
+        self._of_record = _json_of if is_json else _text_of
+        self._of_task = as_json if is_json else _task_text_of
+        self._repeats = Repeats()
+        self._writer = LogWriter(sys.stderr.fileno(), self._told)
+
+    def take(self, line: TaskLine) -> None:
+        self._writer.write(partial(self._of_task, line))
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            message = record.getMessage()  # now: its arguments may change
+        except Exception:
+            self.handleError(record)
+            return
+        if record.levelno == logging.WARNING:
+            num_left_out = self._repeats.passes(message, time.monotonic_ns() // 1_000)
+            if num_left_out is None:
+                return
+            if num_left_out:
+                message = f"{message} ({num_left_out:,} equal lines were left out)"
+        if record.exc_info is not None:
+            record.exc_text = _FORMATTER.formatException(record.exc_info)
+        self._writer.write(partial(self._of_record, record, message))
+
+    def close(self) -> None:
+        self._writer.close()
+        super().close()
+
+    def _told(self, num_dropped: int) -> bytes:
+        message = f"{num_dropped:,} lines are missing: the log was not read fast enough"
+        record = logging.LogRecord("lanewise", logging.WARNING, "", 0, message, None, None)
+        return self._of_record(record, message)
+
+
+_FORMATTER = logging.Formatter()
+
+
+def _json_of(record: logging.LogRecord, message: str) -> bytes:
+    level = record.levelname.lower()
+    line = _Line(level, "log", round(record.created, 6), message, record.exc_text)
+    return msgspec.json.encode(line)
+
+
+def _text_of(record: logging.LogRecord, message: str) -> bytes:
+    text = f"{_time_of(record.created)} {record.levelname} {message}"
+    if record.exc_text:
+        text += f"\n{record.exc_text}"
+    return text.encode(errors="replace")
+
+
+def _task_text_of(line: TaskLine) -> bytes:
+    return f"{_time_of(line.at)} INFO {as_text(line)}".encode(errors="replace")
+
+
+def _time_of(unix_s: float) -> str:
+    return datetime.fromtimestamp(unix_s, UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+
+
+def _escaped(record: logging.LogRecord) -> bool:
+    """Lets pass what escaped; malformed frames and clients that left are counted, not logged."""
+    error = record.exc_info[1] if record.exc_info else None
+    is_fault = isinstance(error, Exception) and not isinstance(error, OSError)
+    return is_fault and record.getMessage().startswith("Exception in ASGI")

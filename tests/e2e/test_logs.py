@@ -1,0 +1,54 @@
+"""What a gateway's log says of a task, and of what happens to it."""
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from openai import APIStatusError, OpenAI
+
+from tests.e2e.gateway_process import DEVELOPMENT_KEY, GatewayProcess
+
+SECRET = "xylophone-marmalade"
+
+
+def lines_of(gateway: GatewayProcess, event: str) -> list[dict[str, Any]]:
+    lines = [json.loads(line) for line in gateway.log.splitlines() if line.startswith("{")]
+    return [line for line in lines if line["event"] == event]
+
+
+def test_every_task_has_a_line_and_no_word_of_its_prompt(gateway: GatewayProcess) -> None:
+    client = OpenAI(base_url=gateway.base_url, api_key=DEVELOPMENT_KEY)
+    response = client.responses.create(model="auto", input=f"Say {SECRET}.", max_output_tokens=16)
+    for model in ("auto", "no-such-model"):
+        with pytest.raises(APIStatusError):
+            client.responses.create(model=model, input=SECRET, previous_response_id="resp_missing")
+    while len(lines_of(gateway, "task")) < 2:  # the test's own limit bounds it
+        time.sleep(0.02)
+    line = next(line for line in lines_of(gateway, "task") if line["id"] == response.id)
+    assert line["outcome"] == "ok"
+    assert line["tenant"] == "dev"
+    assert line["route"] in ("fast", "deep", "parallel")
+    assert line["reason"]
+    assert line["output_tokens"] >= 1
+    assert line["duration_ms"] > 0
+    assert SECRET not in gateway.log
+    ended = [each for each in lines_of(gateway, "task") if each["outcome"] == "invalid"]
+    assert ended
+    assert all(each["error"] for each in ended)
+
+
+def test_text_where_it_is_asked_for(tmp_path: Path, redis_url: str) -> None:
+    config = tmp_path / "lanewise.toml"
+    config.write_text('[logs]\nformat = "text"\ntasks = false\n')
+    gateway = GatewayProcess(tmp_path, "--config", str(config), "--redis", redis_url)
+    try:
+        gateway.wait_until_ready()
+        OpenAI(base_url=gateway.base_url, api_key=DEVELOPMENT_KEY).responses.create(
+            model="lanewise-fast", input="Hi", max_output_tokens=16
+        )
+    finally:
+        gateway.stop()
+    assert not [line for line in gateway.log.splitlines() if line.startswith("{")]
+    assert "task resp_" not in gateway.log
