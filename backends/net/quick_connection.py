@@ -1,16 +1,21 @@
 """Passes plain messages of a `websockets` connection to a listener as they arrive.
 
 The bytes of a read are passed on within the same turn of the event loop, without a queue or a task.
-Handshake, pings, closing and anything unusual stay the library's. This is an edge.
+Handshake, closing and anything unusual stay the library's. This is an edge.
 """
 
+import asyncio
 from collections.abc import Callable
 
 from websockets.asyncio.client import ClientConnection
+from websockets.exceptions import ConnectionClosed
+from websockets.frames import CloseCode
 from websockets.protocol import State
 
 from backends.net.read_pause import LARGE_READ_BYTES, ReadPause, give_way
 from backends.net.socket_messages import MessageCutter
+
+PING_TURNS = 10  # of the loop at least, in which a starved process can read what came
 
 
 class QuickConnection(ClientConnection):
@@ -23,6 +28,33 @@ class QuickConnection(ClientConnection):
     reading: ReadPause | None = None  # of the exchange under way, if it is the only one
     _cutter: MessageCutter | None = None
     _on_messages: Callable[[list[bytes]], None]
+    _is_heard = False  # something came since the last ping
+
+    async def keepalive(self) -> None:
+        """Pings, and gives the peer up if nothing at all comes in time: `websockets` calls it.
+
+        Its own waits for the pong, by the clock. That may lie unread behind other data, of a
+        connection that is paused or of a process that gets no CPU, and the peer is well.
+        """
+        assert self.ping_interval is not None
+        while True:
+            await asyncio.sleep(self.ping_interval)
+            self._is_heard = False
+            try:
+                await self.ping()
+                if self.ping_timeout is None or await self._hears(self.ping_timeout):
+                    continue
+                async with self.send_context():
+                    self.protocol.fail(CloseCode.INTERNAL_ERROR, "keepalive ping timeout")
+            except ConnectionClosed:
+                return
+
+    async def _hears(self, timeout_s: float) -> bool:
+        for _ in range(PING_TURNS):
+            await asyncio.sleep(timeout_s / PING_TURNS)
+            if self._is_heard or not self.transport.is_reading():
+                return True
+        return False
 
     def listen(self, on_messages: Callable[[list[bytes]], None], max_bytes: int) -> None:
         """Passes plain messages to `on_messages` from now on, in batches; it must not raise.
@@ -51,6 +83,7 @@ class QuickConnection(ClientConnection):
             self.send_data()
 
     def data_received(self, data: bytes) -> None:
+        self._is_heard = True
         if len(data) >= LARGE_READ_BYTES:
             give_way(self)
         if self._cutter is not None:

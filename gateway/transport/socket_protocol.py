@@ -367,7 +367,8 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         if self.close_sent or self.transport.is_closing():
             return
         if self.pending_ping_payload is not None:
-            self.keepalive_timeout()
+            if not self.read_paused:  # otherwise the pong may lie unread
+                self.keepalive_timeout()
             return
         self.pending_ping_payload = struct.pack("!I", random.getrandbits(32))
         self.conn.send_ping(self.pending_ping_payload)

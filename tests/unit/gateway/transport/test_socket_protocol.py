@@ -257,6 +257,35 @@ async def test_a_thousand_messages_that_come_at_once_are_read_in_turn_with_other
     await asyncio.gather(*state.tasks)
 
 
+async def test_a_pong_that_may_lie_unread_is_not_late() -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await receive()
+        await send({"type": "websocket.accept"})
+        while (await receive())["type"] != "websocket.disconnect":
+            pass
+
+    config = uvicorn_config(app, Config(), KeepAlive(20.0))
+    config.load()
+    state, wire = ServerState(), Wire()
+    wire.protocol = config.http_protocol_class(config=config, server_state=state, app_state={})  # type: ignore[call-arg]
+    wire.protocol.connection_made(wire)
+    wire.protocol.data_received(head())
+    for _ in range(4):
+        await asyncio.sleep(0)
+    protocol = wire.protocol
+    protocol.keep_alive()
+    protocol.data_received(Frame(Opcode.TEXT, b"{}").serialize(mask=True) * 5_000)
+    assert protocol.read_paused
+    protocol.keep_alive()
+    assert not protocol.close_sent
+    while protocol.read_paused:  # noqa: ASYNC110 - no event tells of it
+        await asyncio.sleep(0)
+    protocol.keep_alive()
+    assert protocol.close_sent, "all was read, and no pong was in it"
+    protocol.connection_lost(None)
+    await asyncio.gather(*state.tasks)
+
+
 async def test_a_message_in_thousands_of_parts_takes_little_more_than_its_bytes() -> None:
     told: list[Any] = []
 
