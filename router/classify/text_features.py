@@ -13,7 +13,6 @@ from itertools import pairwise
 from typing import TypeVar
 
 import msgspec
-import numpy as np
 
 from router.classify.framing import EDGES, has_no_framing, without_framing
 from router.classify.words import OPENERS, all_words_of, without_courtesies, words_of
@@ -27,7 +26,7 @@ MAX_FRAMING_CHARS = 1_024  # that head and tail of a long text may have besides
 PROMPT_CHARS = 900  # in a text up to this long no paragraph weighs more than others
 LEAD_CHARS, CLOSE_CHARS = 420, 300  # at most, of a longer text's first and last paragraph
 MIN_LEAD_CHARS = 12  # a shorter first line ("Hi,", "# Task") is joined with the next one
-MAX_COUNTED_BYTES = 1_024  # a longer text's bytes are counted all at once
+MAX_COUNTED_BYTES = 1_024  # of a longer text, marks are counted among its marks alone
 MAX_KEPT, MAX_KEPT_CHARS = 512, 2_048  # cached texts
 STEM_BYTES = 5  # of unknown words
 USUAL_LENGTH = 5.0  # log2 of words; used for multiple choice, whose length is that of the choices
@@ -197,6 +196,7 @@ MARKS: tuple[tuple[bytes, str], ...] = (
     (b" and ", "enumerations"),
 )
 _MARKS = tuple(mark for mark, _ in MARKS)
+_NO_MARKS = bytes({*range(256)} - {mark[0] for mark in _MARKS if len(mark) == 1})
 SHAPES: tuple[str, ...] = (
     "length in words",
     "length of prose",
@@ -218,14 +218,12 @@ def dense(view: View | Reading, num_chars: int) -> list[float]:
     log2, words, prompt = _LOG2, view.words, view.prompt
     num_words = len(words)
     num_bytes = len(prompt)
+    num_capitals = num_bytes - len(prompt.translate(None, CAPITALS))
+    num_digits = num_bytes - len(prompt.translate(None, b"0123456789"))
     if num_bytes > MAX_COUNTED_BYTES:
-        histogram = np.bincount(np.frombuffer(prompt, np.uint8), minlength=256)
-        num_capitals, num_digits = int(histogram[65:91].sum()), int(histogram[48:58].sum())
-        counts = histogram.tolist()
-        marks = [counts[mark[0]] if len(mark) == 1 else prompt.count(mark) for mark in _MARKS]
+        left = prompt.translate(None, _NO_MARKS)
+        marks = [(left if len(mark) == 1 else prompt).count(mark) for mark in _MARKS]
     else:
-        num_capitals = num_bytes - len(prompt.translate(None, CAPITALS))
-        num_digits = num_bytes - len(prompt.translate(None, b"0123456789"))
         marks = [*map(prompt.count, _MARKS)]
     return [
         log2[num_words],

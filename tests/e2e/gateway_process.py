@@ -127,6 +127,14 @@ class GatewayProcess:
             time.sleep(0.05)
         raise AssertionError(f"serve did not answer within {START_TIMEOUT_S} s:\n{self.log}")
 
+    def wait_until_listening(self) -> None:
+        """As `wait_until_ready`, but asks nothing, so that the next request is its first."""
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while "Lanewise listens" not in self.log:
+            assert self.process.poll() is None, self.log
+            assert time.monotonic() < deadline, self.log
+            time.sleep(0.05)
+
     def _open(self, path: str) -> Any:
         url = self.admin_url + path
         return urllib.request.urlopen(url, context=self.trusting, timeout=START_TIMEOUT_S)
