@@ -321,15 +321,6 @@ async def _follow_policies(
         await cancelled(following)
 
 
-def _metrics(backends: Backends, experience: Experience, ledger: Ledger) -> Metrics:
-    return Metrics(
-        version=VERSION,
-        backends=backends.stats,
-        experience=experience,
-        ledger_report=lambda: ledger.report,
-    )
-
-
 @asynccontextmanager
 async def _recording(config: Config, metrics: Metrics) -> AsyncIterator[Recorder]:
     """Opens the decision log's writer, and flushes it when the context ends.
