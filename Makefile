@@ -2,7 +2,7 @@
 
 VENV := .venv
 BIN := $(VENV)/bin
-PORT ?= 8080
+PORT ?=
 ARGS ?=
 DATA ?= ../shared/data/routing
 NODE_DIR := tests/e2e/node
@@ -18,13 +18,16 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 PYTHON ?= $(shell for p in python3 python3.12 python3.11 python3.13 python3.14; do \
   $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 
-.PHONY: help run example test clients accept conformance fuzz check fmt bench train strategies dashboards sdk console setup lock clean
+.PHONY: help run init example test clients accept conformance fuzz check fmt bench train strategies dashboards sdk console setup lock clean
 
 help: ## Show this list.
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1	\2/p' Makefile | expand -t 14
 
 run: $(VENV)/.run ## Set up and serve on http://127.0.0.1:8080 (PORT=9000 for another port).
-	@exec $(BIN)/lanewise serve --port $(PORT) $(ARGS)
+	@exec $(BIN)/lanewise serve $(if $(PORT),--port $(PORT)) $(ARGS)
+
+init: $(VENV)/.run ## Set up and write lanewise.toml for your own engines (ARGS="--fast cerebras --deep openai").
+	@exec $(BIN)/lanewise init $(ARGS)
 
 example: $(NEEDS.$(suffix $(EXAMPLE))) ## Run an example while `make run` serves (NAME=hello; examples/README.md).
 	@exec sh examples/run.sh "$(NAME)"

@@ -71,6 +71,8 @@ ROOMS = (
     _room("gateway.console", "brotli", "litestar"),
     _room("gateway.admin", "litestar", "redis"),
     _room("gateway.process", "litestar", "redis", "uvicorn", "uvloop"),
+    _room("gateway.doctor", "prometheus_client", "redis", "websockets"),
+    _room("gateway.setup"),
     _room("gateway.dialogue", "lanewise", "prompt_toolkit", "rich"),
     _room("gateway.cli", "lanewise", "redis"),
 )

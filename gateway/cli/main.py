@@ -14,7 +14,9 @@ from gateway.config.command_error import CommandError
 from gateway.config.version import VERSION
 
 COMMANDS = {  # name, which is its module's, too -> help
+    "init": "Write a configuration for your engines, and try them.",
     "serve": "Start the gateway.",
+    "doctor": "Say what is wrong with a set-up, and what to do.",
     "config": "Check a configuration.",
     "chat": "Talk to a gateway from the terminal; typing while it answers redirects it.",
     "route": "Say where a prompt would go, and why, without running it.",

@@ -19,7 +19,8 @@ CALL = (
     "}}\n</tool_call>",
 )
 LOOP = (" round", " and")
-CONTEXT_TOKENS = 32_768
+CONTEXT_TOKENS = 262_144
+HEAD_WIDTH = 32  # of the one head: attention costs nothing, also over a coding agent's prompt
 
 _SPECIAL = (b"<unk>", b"<s>", b"</s>")
 _END = 2  # of a sequence: </s>
@@ -101,10 +102,12 @@ def _write_shape(writer: gguf.GGUFWriter, width: int, num_tokens: int) -> None:
     writer.add_embedding_length(width)
     writer.add_block_count(1)
     writer.add_feed_forward_length(32)
-    writer.add_head_count(width // 32)
-    writer.add_head_count_kv(width // 32)
+    writer.add_head_count(1)
+    writer.add_head_count_kv(1)
+    writer.add_key_length(HEAD_WIDTH)
+    writer.add_value_length(HEAD_WIDTH)
     writer.add_layer_norm_rms_eps(1e-5)
-    writer.add_rope_dimension_count(32)
+    writer.add_rope_dimension_count(HEAD_WIDTH)
     writer.add_vocab_size(num_tokens)
 
 
@@ -119,7 +122,8 @@ def _write_weights(writer: gguf.GGUFWriter, width: int, following: dict[int, int
     writer.add_tensor("output.weight", output)
     for name in ("attn_norm", "ffn_norm"):
         writer.add_tensor(f"blk.0.{name}.weight", ones)
-    shapes = {f"attn_{part}": (width, width) for part in ("q", "k", "v", "output")}
+    shapes = {f"attn_{part}": (HEAD_WIDTH, width) for part in ("q", "k", "v")}
+    shapes |= {"attn_output": (width, HEAD_WIDTH)}
     shapes |= {"ffn_gate": (32, width), "ffn_up": (32, width), "ffn_down": (width, 32)}
     for name, shape in shapes.items():
         writer.add_tensor(f"blk.0.{name}.weight", np.zeros(shape, np.float32))

@@ -1,24 +1,15 @@
 """`lanewise chat` as a person and as a pipe meets it."""
 
-import fcntl
 import os
-import pty
 import re
-import select
 import signal
-import struct
 import subprocess
-import termios
-import time
 from collections.abc import Iterator
 
-import pyte
 import pytest
 
 from tests.e2e.gateway_process import LANEWISE, GatewayProcess
-
-TIMEOUT_S = 60.0  # bounds a hang
-COLUMNS, LINES = 100, 40
+from tests.e2e.terminal_screen import TIMEOUT_S, Screen
 
 
 def chat(
@@ -114,51 +105,9 @@ def test_an_interrupt_keeps_what_there_is(gateway: GatewayProcess) -> None:
     assert b"Traceback" not in summary
 
 
-class Screen:
-    """A terminal with `lanewise chat` on it: type, and wait for what it shows."""
-
-    def __init__(self, gateway: GatewayProcess, *arguments: str, columns: int = COLUMNS) -> None:
-        self._screen = pyte.Screen(columns, LINES)
-        self._stream = pyte.ByteStream(self._screen)
-        self._screen.write_process_input = self.type
-        self._master, slave = pty.openpty()
-        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", LINES, columns, 0, 0))
-        self.process = subprocess.Popen(
-            [str(LANEWISE), "chat", "--url", gateway.url, *arguments],
-            stdin=slave,
-            stdout=slave,
-            stderr=slave,
-            env={**os.environ, "TERM": "xterm"},
-            start_new_session=True,
-        )
-        os.close(slave)
-
-    @property
-    def text(self) -> str:
-        """What it shows now."""
-        return "\n".join(line.rstrip() for line in self._screen.display)
-
-    def type(self, text: str) -> None:
-        os.write(self._master, text.encode())
-
-    def wait_for(self, pattern: str) -> None:
-        """Until it shows that."""
-        deadline = time.monotonic() + TIMEOUT_S
-        while not re.search(pattern, self.text):
-            assert time.monotonic() < deadline, f"no {pattern!r} in:\n{self.text}"
-            if select.select([self._master], [], [], 0.2)[0]:
-                self._stream.feed(os.read(self._master, 65536))
-
-    def close(self) -> None:
-        if self.process.poll() is None:
-            self.process.kill()
-        self.process.wait()
-        os.close(self._master)
-
-
 @pytest.fixture
 def screen(gateway: GatewayProcess) -> Iterator[Screen]:
-    screen = Screen(gateway, "--model", "auto")
+    screen = Screen("chat", "--url", gateway.url)
     yield screen
     screen.close()
 
@@ -188,7 +137,7 @@ def test_a_dialogue(screen: Screen) -> None:
 
 
 def test_both_engines_beside_each_other(gateway: GatewayProcess) -> None:
-    screen = Screen(gateway, "--route", "both", columns=140)
+    screen = Screen("chat", "--url", gateway.url, "--route", "both", columns=140)
     try:
         screen.wait_for(r"auto /both")
         screen.type("Reply with exactly lynx-7.\r")

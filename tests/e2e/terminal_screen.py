@@ -1,0 +1,62 @@
+"""A terminal for tests: a command on it, and what it shows."""
+
+import fcntl
+import os
+import pty
+import re
+import select
+import struct
+import subprocess
+import termios
+import time
+
+import pyte
+
+from tests.e2e.gateway_process import LANEWISE
+
+TIMEOUT_S = 60.0  # bounds a hang
+COLUMNS, LINES = 100, 40
+
+
+class Screen:
+    """A terminal with a `lanewise` command on it: type, and wait for what it shows."""
+
+    def __init__(
+        self, *arguments: str, columns: int = COLUMNS, environ: dict[str, str] | None = None
+    ) -> None:
+        self._screen = pyte.Screen(columns, LINES)
+        self._stream = pyte.ByteStream(self._screen)
+        self._screen.write_process_input = self.type
+        self._master, slave = pty.openpty()
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", LINES, columns, 0, 0))
+        self.process = subprocess.Popen(
+            [str(LANEWISE), *arguments],
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+            env={**os.environ, "TERM": "xterm", **(environ or {})},
+            start_new_session=True,
+        )
+        os.close(slave)
+
+    @property
+    def text(self) -> str:
+        """What it shows now."""
+        return "\n".join(line.rstrip() for line in self._screen.display)
+
+    def type(self, text: str) -> None:
+        os.write(self._master, text.encode())
+
+    def wait_for(self, pattern: str) -> None:
+        """Until it shows that."""
+        deadline = time.monotonic() + TIMEOUT_S
+        while not re.search(pattern, self.text):
+            assert time.monotonic() < deadline, f"no {pattern!r} in:\n{self.text}"
+            if select.select([self._master], [], [], 0.2)[0]:
+                self._stream.feed(os.read(self._master, 65536))
+
+    def close(self) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+        os.close(self._master)

@@ -1,0 +1,147 @@
+"""What the doctor makes of what it read: ok, warn or fail, and what to do."""
+
+from typing import Any
+
+import pytest
+
+from gateway.config.sections import RedisConfig
+from gateway.doctor.findings import (
+    EngineAnswer,
+    Finding,
+    RedisFacts,
+    StreamFacts,
+    certificate_finding,
+    clock_finding,
+    descriptors_finding,
+    engine_finding,
+    proxy_findings,
+    redis_findings,
+    stream_finding,
+)
+
+GOOD = {
+    "redis_version": "7.4.1",
+    "maxmemory": 512 << 20,
+    "maxmemory_policy": "volatile-lru",
+}
+
+
+def of_redis(round_trip_ms: float = 0.5, offset_s: float = 0.0, **info: Any) -> dict[str, Finding]:
+    facts = RedisFacts(info=GOOD | info, round_trip_ms=round_trip_ms, clock_offset_s=offset_s)
+    return {one.check: one for one in redis_findings(facts, RedisConfig(budget_ms=50))}
+
+
+def test_a_redis_that_is_as_it_should_be() -> None:
+    assert {one.level for one in of_redis().values()} == {"ok"}
+
+
+@pytest.mark.parametrize(
+    ("info", "level", "text"),
+    [
+        ({"redis_version": "6.0.20"}, "fail", "Redis 6.0.20"),
+        ({"redis_version": "6.2.14"}, "ok", "Redis 6.2.14"),
+        ({"redis_version": "7.2.4", "valkey_version": "9.0.1"}, "ok", "Valkey 9.0.1"),
+        ({"redis_version": "10.0.0"}, "ok", "Redis 10.0.0"),
+    ],
+)
+def test_its_version(info: dict[str, str], level: str, text: str) -> None:
+    found = of_redis(**info)["redis version"]
+    assert (found.level, found.text) == (level, text)
+
+
+@pytest.mark.parametrize(
+    ("max_memory_bytes", "policy", "level"),
+    [
+        (1 << 30, "volatile-lru", "ok"),
+        (1 << 30, "volatile-ttl", "ok"),
+        (1 << 30, "noeviction", "warn"),
+        (0, "noeviction", "warn"),
+        (0, "volatile-lru", "warn"),
+        (1 << 30, "allkeys-lru", "fail"),
+        (0, "allkeys-lfu", "fail"),
+    ],
+)
+def test_what_it_evicts(max_memory_bytes: int, policy: str, level: str) -> None:
+    found = of_redis(maxmemory=max_memory_bytes, maxmemory_policy=policy)["redis eviction"]
+    assert found.level == level
+    assert (found.level == "ok") == (not found.advice)
+
+
+@pytest.mark.parametrize(("round_trip_ms", "level"), [(0.3, "ok"), (24.0, "ok"), (26.0, "warn")])
+def test_how_far_it_is(round_trip_ms: float, level: str) -> None:
+    assert of_redis(round_trip_ms)["redis distance"].level == level
+
+
+@pytest.mark.parametrize(
+    ("offset_s", "level", "text"),
+    [
+        (0.0, "ok", "as ours"),
+        (-0.9, "ok", "as ours"),
+        (7.0, "fail", "7.0 s ahead of ours"),
+        (-7.0, "fail", "7.0 s behind ours"),
+    ],
+)
+def test_clocks(offset_s: float, level: str, text: str) -> None:
+    assert of_redis(offset_s=offset_s)["clock of Redis"].level == level
+    assert clock_finding("it", offset_s).text == text
+
+
+@pytest.mark.parametrize(
+    ("error", "advice"),
+    [
+        ("key_env: the environment variable X is not set", "export it"),
+        ("the upstream refuses this gateway (401)", "is the key in key_env valid"),
+        ("the upstream answered 404: no such model", "is upstream_model what"),
+        ("the upstream answered 429", "the account is at its limit"),
+        ("no answer within 60 s", "is it loading"),
+        ("[Errno 111] Connection refused", "does the server run"),
+    ],
+)
+def test_engines_that_fail(error: str, advice: str) -> None:
+    found = engine_finding(EngineAnswer(name="one", model="m", error=error))
+    assert found.level == "fail"
+    assert found.advice.startswith(advice)
+    assert found.line.startswith(f"fail  engine one: m: {error} -> {advice}")
+
+
+def test_engines_that_answer() -> None:
+    def level(**fields: Any) -> str:
+        return engine_finding(EngineAnswer(name="one", model="m", **fields)).level
+
+    assert level(first_ms=12.0, num_tokens=3) == "ok"
+    assert level(simulated=True, first_ms=1.0) == "ok"
+    assert level(num_tokens=0) == "warn", "it says nothing"
+
+
+@pytest.mark.parametrize(
+    ("num_open", "limit", "level"),
+    [(20, 20_000, "ok"), (0, 1_024, "ok"), (10, 1_024, "warn"), (19_900, 20_000, "warn")],
+)
+def test_descriptors(num_open: int, limit: int, level: str) -> None:
+    assert descriptors_finding(num_open, limit).level == level
+
+
+@pytest.mark.parametrize(("days", "level"), [(90, "ok"), (21, "ok"), (20.9, "warn"), (-2, "fail")])
+def test_certificates(days: float, level: str) -> None:
+    assert certificate_finding("it", days).level == level
+
+
+@pytest.mark.parametrize(
+    ("first_s", "last_s", "level"),
+    [
+        (0.1, 5.0, "ok"),
+        (4.0, 5.0, "ok"),
+        (4.9, 5.0, "fail"),
+        (0.2, 0.2, "ok"),  # too short to say
+    ],
+)
+def test_streams_that_something_holds_back(first_s: float, last_s: float, level: str) -> None:
+    assert stream_finding(StreamFacts(first_s=first_s, last_s=last_s)).level == level
+
+
+def test_proxies_that_the_gateway_does_not_use() -> None:
+    given = {"https_proxy": "http://proxy:3128"}
+    (found,) = proxy_findings(given, ["api.openai.com"])
+    assert found.level == "warn"
+    assert "https_proxy" in found.text
+    assert proxy_findings(given, []) == proxy_findings({}, ["api.openai.com"]) == []
