@@ -1,7 +1,8 @@
-"""Answers that break off or stall at any token: within 2 s they go on, and they end whole.
+"""Answers that break off or stall at any token of any strategy: they go on in time, and end whole.
 
-Both engines are chat servers on loopback that take an answer's first words. One of them breaks, or
-falls silent, where its prompt says; over SSE, a socket, chat completions, JSON and in background.
+Both engines are a `StrictUpstream` on loopback that takes an answer's first words. Each part of
+each strategy breaks at every token of it and stalls at some, over SSE; a few do over a socket, chat
+completions, the Messages API, JSON and in background.
 """
 
 import asyncio
@@ -9,252 +10,206 @@ import contextlib
 import itertools
 import json
 import random
+import sys
 import tempfile
 import time
-import urllib.request
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from websockets.sync.client import connect
+import httpx
+from websockets.asyncio.client import connect
 
 from tests.accept.connections import KEY
 from tests.e2e.gateway_process import GatewayProcess
+from tests.e2e.strict_runs import RUNS, StrictRun, num_tokens
+from tests.e2e.strict_upstream import TEXT, StrictUpstream
 
-WORDS = [f"w{number} " for number in range(39)] + ["end."]
-TEXT = "".join(WORDS)
-TOKEN_S = 0.03
+TOKEN_S = 0.02
 BROKEN_S = 2.0  # from the last word before a break to the next
 STALLED_S = 3.0 + 2.0  # from the last word before a stall to the next
+# Silent before its first word is no stall: these have their engine's first_token_timeout_s.
+WAITED_FOR = ("deep:answer", "deep:judge", "deep:subtask", "deep:advice", "deep:verdict")
+AT_ONCE = 12
 SEED = 1122
-BACKEND = """
-[[backends]]
-kind = "upstream"
-name = "{group}"
 
-[backends.options]
-group = "{group}"
-model = "{group}-model"
-upstream_model = "{group}"
-base_url = "{url}/{group}/v1"
-prefill = "last_message"
-probe_path = "/models"
-eject_after = 1000000
-"""
-RUNS: dict[str, dict[str, str]] = {
-    "fast": {"route": "fast"},
-    "deep": {"route": "deep"},
-    "hedge": {"route": "parallel", "strategy": "hedge"},
-    "breadth": {"route": "parallel", "strategy": "breadth", "n": "2", "judge": "false"},
-    "delegate": {"route": "parallel", "strategy": "delegate"},
-}
-WIRES = ("sse", "socket", "chat", "json", "background")
-Heard = tuple[str, float, dict[str, Any]]  # the text, its longest silence, the routing
+
+class Heard(NamedTuple):
+    """What a client heard of an answer."""
+
+    text: str
+    silent_s: float  # at most, from its asking to its end
+
+
+class Case(NamedTuple):
+    """One ask: a run, which of its parts fails, how and where, and over what it is asked."""
+
+    name: str
+    part: str
+    kind: str
+    place: int
+    wire: str
+
+    @property
+    def run(self) -> StrictRun:
+        return RUNS[self.name]
+
+    @property
+    def ask(self) -> str:
+        fault = f"{self.part}:{self.kind}:{self.place}"
+        return self.run.ask(f"{self.name} over {self.wire}", fault)
+
+    @property
+    def limit_s(self) -> float:
+        return STALLED_S if self.kind == "stall" else BROKEN_S
 
 
 def main() -> bool:
-    """Every run at random places, each over another wire; prints what went wrong."""
-    chance = random.Random(SEED)
+    """Runs all cases; prints what went wrong."""
     print(f"seed {SEED}")
-    with tempfile.TemporaryDirectory(prefix="lw-continued-") as name:
-        return asyncio.run(_measure(Path(name), chance))
+    with (
+        StrictUpstream.running(TOKEN_S) as upstream,
+        tempfile.TemporaryDirectory(prefix="lw-continued-") as name,
+    ):
+        return asyncio.run(_measure(Path(name), upstream, list(_cases(random.Random(SEED)))))
 
 
-async def _measure(folder: Path, chance: random.Random) -> bool:
-    async with _engines() as url:
-        config = folder / "gateway.toml"
-        config.write_text(
-            "".join(BACKEND.format(group=group, url=url) for group in ("fast", "deep"))
-        )
-        process = await asyncio.to_thread(_started, folder, config)
-        try:
-            faults = []
-            for run, metadata in RUNS.items():
-                group = "deep" if run in ("deep", "hedge") else "fast"
-                for wire in WIRES:
-                    for fault, limit_s in (("break", BROKEN_S), ("stall", STALLED_S)):
-                        place = chance.randrange(1, len(WORDS))
-                        ask = f"{group} {fault} {place}"
-                        faults += await asyncio.to_thread(
-                            _check, process, run, metadata, wire, ask, limit_s
-                        )
-            print(
-                "\n".join(faults) or f"{len(RUNS) * len(WIRES) * 2} answers went on and were whole"
-            )
-            return not faults
-        finally:
-            await asyncio.to_thread(process.stop)
+def _cases(chance: random.Random) -> Any:
+    for name, run in RUNS.items():
+        for part in run.parts:
+            size = num_tokens(part)
+            places = range(0 if _begins_again(name, part) else 1, size + 1)
+            for place in places:
+                yield Case(name, part, "break", place, "sse")
+            for place in {places[0], 1, size // 2, size}:
+                if place or part not in WAITED_FOR:
+                    yield Case(name, part, "stall", place, "sse")
+            for wire, kind in itertools.product(WIRES, ("break", "stall")):
+                yield Case(name, part, kind, chance.randint(1, size), wire)
 
 
-def _started(folder: Path, config: Path) -> GatewayProcess:
+def _begins_again(name: str, part: str) -> bool:
+    """Returns whether an answer is whole though a part of it fails before its first word."""
+    return name not in ("fast", "deep", "auto") and (name, part) != ("hedge", "deep:answer")
+
+
+async def _measure(folder: Path, upstream: StrictUpstream, cases: list[Case]) -> bool:
+    config = folder / "gateway.toml"
+    config.write_text(upstream.config("max_num_seqs = 1000\n"))
     process = GatewayProcess(folder, "--config", str(config))
-    process.wait_until_ready()
-    return process
+    try:
+        await asyncio.to_thread(process.wait_until_ready)
+        places = asyncio.Semaphore(AT_ONCE)
+        headers = {"authorization": f"Bearer {KEY}"}
+        async with httpx.AsyncClient(
+            base_url=process.base_url, headers=headers, timeout=60
+        ) as client:
 
+            async def check(case: Case) -> str:
+                async with places:
+                    heard = await WIRES[case.wire](process, client, case)
+                which = f"{case.ask} ({case.wire})"
+                if heard.text != TEXT * case.run.num_answers:
+                    return f"{which}: not whole: {heard.text!r}"
+                is_late = heard.silent_s > case.limit_s
+                return f"{which}: silent for {heard.silent_s:.1f} s" if is_late else ""
 
-def _check(
-    process: GatewayProcess, run: str, metadata: dict[str, str], wire: str, ask: str, limit_s: float
-) -> list[str]:
-    text, silent_s, routing = _HEARING[wire](process, ask, metadata)
-    which = f"{run} over {wire}, {ask}"
-    wanted = [TEXT, TEXT * 2] if run == "breadth" else [TEXT]
-    found = []
-    if text.replace("\n", "") not in wanted:
-        found.append(f"{which}: not whole: {text!r}")
-    if silent_s > limit_s:
-        found.append(f"{which}: silent for {silent_s:.1f} s")
-    num_broken = 2 if run == "breadth" else 1  # variations
-    if wire != "chat" and len(routing.get("continued", ())) != num_broken:
-        found.append(f"{which}: {routing.get('continued')}")
-    return found
-
-
-def _posted(process: GatewayProcess, path: str, body: dict[str, Any] | None) -> Iterator[bytes]:
-    data = None if body is None else json.dumps(body).encode()
-    headers = {"authorization": f"Bearer {KEY}", "content-type": "application/json"}
-    request = urllib.request.Request(f"{process.base_url}{path}", data, headers)
-    with urllib.request.urlopen(request, timeout=60) as answer:
-        yield from answer
+            faults = list(filter(None, await asyncio.gather(*map(check, cases))))
+        print("\n".join(faults) or f"{len(cases)} answers went on and were whole")
+        return not faults and not upstream.refusals
+    finally:
+        await asyncio.to_thread(process.stop)
 
 
 def _silence(times: list[float]) -> float:
-    return max((after - before for before, after in itertools.pairwise(times)), default=0)
+    return max(after - before for before, after in itertools.pairwise(times))
 
 
-def _events(messages: Iterator[str | bytes]) -> Heard:
-    times, last = [], {}
-    for message in messages:
-        event = json.loads(message)
-        if event["type"] == "response.output_text.delta":
-            times.append(time.monotonic())
-        last = event
-        if event["type"] in (
-            "response.completed",
-            "response.failed",
-            "response.incomplete",
-            "error",
-        ):
-            break
-    return (
-        *_said(last.get("response", {})),
-        _silence(times),
-        last.get("response", {}).get("routing", {}),
-    )  # type: ignore[return-value]
+def _body(case: Case, **more: Any) -> dict[str, Any]:
+    return {"model": "auto", "input": case.ask, "metadata": case.run.metadata, **more}
 
 
-def _said(response: dict[str, Any]) -> tuple[str]:
+def _output_text(response: dict[str, Any]) -> str:
     items = [item for item in response.get("output", ()) if item["type"] == "message"]
-    return ("".join(part["text"] for item in items for part in item["content"]),)
+    return "".join(part["text"] for item in items for part in item["content"])
 
 
-def _over_sse(process: GatewayProcess, ask: str, metadata: dict[str, str]) -> Heard:
-    body = {"model": "auto", "input": ask, "metadata": metadata, "stream": True}
-    lines = _posted(process, "/responses", body)
-    return _events(line[6:] for line in lines if line.startswith(b"data: {"))
+async def _events(
+    client: httpx.AsyncClient, path: str, body: dict[str, Any]
+) -> AsyncIterator[dict[str, Any]]:
+    async with client.stream("POST", path, json=body) as answer:
+        async for line in answer.aiter_lines():
+            if line.startswith("data: {"):
+                yield json.loads(line[6:])
 
 
-def _over_socket(process: GatewayProcess, ask: str, metadata: dict[str, str]) -> Heard:
+async def _over_sse(_: GatewayProcess, client: httpx.AsyncClient, case: Case) -> Heard:
+    times, last = [time.monotonic()], dict[str, Any]()
+    async for last in _events(client, "/responses", _body(case, stream=True)):
+        if last["type"].endswith(".delta"):
+            times.append(time.monotonic())
+    return Heard(_output_text(last["response"]), _silence([*times, time.monotonic()]))
+
+
+async def _over_socket(process: GatewayProcess, _: httpx.AsyncClient, case: Case) -> Heard:
     headers = {"authorization": f"Bearer {KEY}"}
-    with connect(process.socket_url, additional_headers=headers) as socket:
-        body = {"type": "response.create", "model": "auto", "input": ask, "metadata": metadata}
-        socket.send(json.dumps(body))
-        return _events(iter(socket))
-
-
-def _over_chat(process: GatewayProcess, ask: str, metadata: dict[str, str]) -> Heard:
-    messages = [{"role": "user", "content": ask}]
-    body = {"model": "auto", "messages": messages, "metadata": metadata, "stream": True}
-    times, texts = [], []
-    for line in _posted(process, "/chat/completions", body):
-        if line.startswith(b"data: {"):
-            delta = (json.loads(line[6:]).get("choices") or [{"delta": {}}])[0]["delta"]
-            if delta.get("content"):
+    async with connect(process.socket_url, additional_headers=headers) as socket:
+        times = [time.monotonic()]
+        await socket.send(json.dumps({"type": "response.create", **_body(case)}))
+        async for message in socket:
+            event = json.loads(message)
+            if event["type"].endswith(".delta"):
                 times.append(time.monotonic())
-                texts.append(delta["content"])
-    return "".join(texts), _silence(times), {}
+            if event["type"] in ("response.completed", "response.failed", "error"):
+                break
+    return Heard(_output_text(event.get("response", {})), _silence([*times, time.monotonic()]))
 
 
-def _as_json(process: GatewayProcess, ask: str, metadata: dict[str, str]) -> Heard:
-    body = {"model": "auto", "input": ask, "metadata": metadata}
-    response = json.loads(b"".join(_posted(process, "/responses", body)))
-    return (*_said(response), 0.0, response["routing"])
+async def _over_chat(_: GatewayProcess, client: httpx.AsyncClient, case: Case) -> Heard:
+    body = _body(case, stream=True, messages=[{"role": "user", "content": case.ask}])
+    del body["input"]
+    times, texts = [time.monotonic()], []
+    async for chunk in _events(client, "/chat/completions", body):
+        times.append(time.monotonic())
+        texts += [choice["delta"].get("content") or "" for choice in chunk.get("choices", ())]
+    return Heard("".join(texts), _silence(times))
 
 
-def _in_background(process: GatewayProcess, ask: str, metadata: dict[str, str]) -> Heard:
-    body = {"model": "auto", "input": ask, "metadata": metadata, "background": True}
-    response = json.loads(b"".join(_posted(process, "/responses", body)))
+async def _over_messages(_: GatewayProcess, client: httpx.AsyncClient, case: Case) -> Heard:
+    body = _body(case, stream=True, messages=[{"role": "user", "content": case.ask}])
+    del body["input"]
+    times, texts = [time.monotonic()], []
+    async for event in _events(client, "/messages", body | {"max_tokens": 1_000}):
+        if event["type"] == "content_block_delta":
+            times.append(time.monotonic())
+            texts.append(event["delta"].get("text", ""))
+    return Heard("".join(texts), _silence([*times, time.monotonic()]))
+
+
+async def _as_json(_: GatewayProcess, client: httpx.AsyncClient, case: Case) -> Heard:
+    response = (await client.post("/responses", json=_body(case))).json()
+    return Heard(_output_text(response), 0.0)
+
+
+async def _in_background(_: GatewayProcess, client: httpx.AsyncClient, case: Case) -> Heard:
+    response = (await client.post("/responses", json=_body(case, background=True))).json()
     until_s = time.monotonic() + 30
     while response["status"] in ("queued", "in_progress") and time.monotonic() < until_s:
-        time.sleep(0.1)
-        response = json.loads(b"".join(_posted(process, f"/responses/{response['id']}", None)))
-    return (*_said(response), 0.0, response.get("routing") or {})
+        await asyncio.sleep(0.1)
+        with contextlib.suppress(httpx.TransportError):
+            response = (await client.get(f"/responses/{response['id']}")).json()
+    return Heard(_output_text(response), 0.0)
 
 
-_HEARING = dict(
-    zip(WIRES, (_over_sse, _over_socket, _over_chat, _as_json, _in_background), strict=True)
-)
-
-
-# -- the engines -----------------------------------------------------------------------------------
-
-
-@contextlib.asynccontextmanager
-async def _engines() -> AsyncIterator[str]:
-    server = await asyncio.start_server(_serve, "127.0.0.1", 0)
-    async with server:
-        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-
-
-async def _serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
-        while True:
-            head = (await reader.readuntil(b"\r\n\r\n")).decode()
-            if head.startswith("GET"):
-                body = b'{"data":[]}'
-                writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % len(body) + body)
-                continue
-            lengths = [
-                line for line in head.lower().splitlines() if line.startswith("content-length")
-            ]
-            asked = json.loads(await reader.readexactly(int(lengths[0].split(":")[1])))
-            await _say(reader, writer, head.split("/")[1], asked["messages"])
-    writer.close()
-
-
-async def _say(
-    reader: asyncio.StreamReader,
-    writer: asyncio.StreamWriter,
-    group: str,
-    messages: list[dict[str, Any]],
-) -> None:
-    """Says the words behind those of the last message, as far as its prompt lets it."""
-    is_begun = messages[-1]["role"] == "assistant"
-    said = messages[-1]["content"] if is_begun else ""
-    prompt = next(m["content"] for m in reversed(messages) if m["role"] == "user")
-    at, fault, place = prompt.split()[:3]
-    assert TEXT.startswith(said), said
-    head = (
-        b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
-    )
-    writer.write(head)
-    for number, word in enumerate(WORDS[len(said.split()) :]):
-        if not is_begun and at == group and number == int(place):
-            if fault == "stall":
-                await reader.read(1)  # until the other side leaves
-            writer.transport.abort()
-            return
-        await _send(writer, {"choices": [{"index": 0, "delta": {"content": word}}]})
-        await asyncio.sleep(TOKEN_S)
-    await _send(writer, {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]})
-    writer.write(b"e\r\ndata: [DONE]\n\n\r\n0\r\n\r\n")
-    await writer.drain()
-
-
-async def _send(writer: asyncio.StreamWriter, chunk: dict[str, Any]) -> None:
-    data = b"data: " + json.dumps(chunk).encode() + b"\n\n"
-    writer.write(b"%x\r\n%b\r\n" % (len(data), data))
-    await writer.drain()
+WIRES = {
+    "sse": _over_sse,
+    "socket": _over_socket,
+    "chat": _over_chat,
+    "messages": _over_messages,
+    "json": _as_json,
+    "background": _in_background,
+}
 
 
 if __name__ == "__main__":
-    raise SystemExit(not main())
+    sys.exit(not main())

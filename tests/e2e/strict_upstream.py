@@ -22,6 +22,7 @@ TOKENS = [f"w{number} " for number in range(23)] + ["end."]
 TEXT = "".join(TOKENS)
 NUM_REJECTED = 7  # tokens of every prediction
 PLAN = ["1. ", "Think. ", "2. ", "Answer."]
+SO_FAR = ["So ", "far."]
 ASIDE = ["Let ", "me ", "ask. "]
 _FAULT = re.compile(r"fault=(fast|deep):([a-z]+):(break|stall|close):(\d+)")
 _VERDICT = re.compile(r"verdict=(\w+)")
@@ -249,7 +250,7 @@ def _script(part: str, ask: str, body: dict[str, Any]) -> tuple[list[str], tuple
                 arguments = json.dumps({field: "SUBTASK of it" if field == "task" else "How?"})
                 return ASIDE, (f"lanewise_{name}", arguments)
     if part == "meanwhile":
-        return ["So ", "far."], None
+        return SO_FAR, None
     return TOKENS, None
 
 

@@ -4,36 +4,28 @@ One text for an answer, once, whichever way it is asked for; nothing of what was
 the next turn's context; usage within its limits.
 """
 
+import asyncio
 import json
+import random
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from anthropic import Anthropic
-from openai import OpenAI
+from openai import AsyncOpenAI, OpenAI
 
-from router.strategies.table import STRATEGIES
 from tests.e2e.gateway_process import CONFIG, DEVELOPMENT_KEY, GatewayProcess, wait_until_at_rest
 from tests.e2e.socket_client import TERMINALS, SocketClient, text_of
+from tests.e2e.strict_runs import RUNS, num_tokens
 from tests.e2e.strict_upstream import NUM_REJECTED, TEXT, TOKENS, StrictUpstream
 
 LIMIT = 16
+SEED = 1122
 LOOK: Any = {
     "type": "function",
     "name": "look",
     "description": "Looks.",
     "parameters": {"type": "object", "properties": {}},
-}
-# Name -> metadata, what the ask says besides, and how many answers there are.
-RUNS: dict[str, tuple[dict[str, str], str, int]] = {
-    **{name: ({"strategy": name}, "", 1) for name in STRATEGIES},
-    "advise with advice": ({"strategy": "advise"}, " please advise", 1),
-    "delegate with a sub-task": ({"strategy": "delegate"}, " please delegate", 1),
-    "verify rejects": ({"strategy": "verify", "accept": "x"}, "", 1),
-    "verify by a verdict": ({"strategy": "verify", "n": "1"}, " verdict=no", 1),
-    "hedge at once": ({"strategy": "hedge", "hedge_after_ms": "0"}, "", 1),
-    "breadth unjudged": ({"strategy": "breadth", "judge": "false", "n": "3"}, "", 3),
-    "auto": ({}, "", 1),
 }
 
 
@@ -76,7 +68,7 @@ def check(response: Any, num_answers: int = 1) -> None:
 def test_one_answer_and_turns_that_hold_nothing_else(
     openai: OpenAI, upstream: StrictUpstream, run: str
 ) -> None:
-    metadata, more, num_answers = RUNS[run]
+    metadata, more, num_answers, _ = RUNS[run]
     asked: Any = {"model": "auto", "metadata": metadata, "instructions": "Be brief."}
     first = openai.responses.create(input=f"Tell me.{more}", **asked)
     check(first, num_answers)
@@ -92,15 +84,12 @@ def test_one_answer_and_turns_that_hold_nothing_else(
     check(openai.responses.create(input=[begun, *output, rain], **asked), num_answers)
     for one in upstream.asked:
         said = [each for each in one.body["messages"][1:] if each["role"] == "assistant"]
-        assert said[0]["content"].split() == TOKENS_SAID * num_answers, "the answer alone"
-
-
-TOKENS_SAID = [token.strip() for token in TOKENS]
+        assert said[0]["content"].split() == TEXT.split() * num_answers, "the answer alone"
 
 
 @pytest.mark.parametrize("run", RUNS)
 def test_an_agents_turn_behind_its_tool_calls(openai: OpenAI, run: str) -> None:
-    metadata, more, _ = RUNS[run]
+    metadata, more, _, _ = RUNS[run]
     call: Any = {"type": "function_call", "name": "look", "arguments": "{}"}
     output: Any = {"type": "function_call_output", "output": "Nothing."}
     called = [[call | {"call_id": each}, output | {"call_id": each}] for each in ("c1", "c2")]
@@ -116,7 +105,7 @@ def test_an_agents_turn_behind_its_tool_calls(openai: OpenAI, run: str) -> None:
 @pytest.mark.parametrize("streams", [False, True], ids=["whole", "streamed"])
 @pytest.mark.parametrize("run", RUNS)
 def test_output_is_never_more_than_was_asked_for(openai: OpenAI, run: str, streams: bool) -> None:
-    metadata, more, _ = RUNS[run]
+    metadata, more, _, _ = RUNS[run]
     asked: Any = {"model": "auto", "metadata": metadata}
     text = f"Tell me.{more}"
     response: Any = openai.responses.create(
@@ -143,7 +132,7 @@ def test_output_is_never_more_than_was_asked_for(openai: OpenAI, run: str, strea
 async def test_the_same_over_a_socket(
     strict: GatewayProcess, upstream: StrictUpstream, run: str
 ) -> None:
-    metadata, more, num_answers = RUNS[run]
+    metadata, more, num_answers, _ = RUNS[run]
     upstream.refusals.clear()
     async with SocketClient.open(strict) as connection:
         asked: Any = {"model": "auto", "metadata": metadata}
@@ -162,8 +151,8 @@ def test_the_same_over_the_messages_api(strict: GatewayProcess, upstream: Strict
     root = strict.base_url.removesuffix("/v1")
     ask: Any = {"role": "user", "content": "Tell me."}
     with Anthropic(base_url=root, api_key=DEVELOPMENT_KEY, max_retries=0) as client:
-        for name in (each for each, (_, _, num) in RUNS.items() if num == 1):
-            metadata, more, _ = RUNS[name]
+        for name in (each for each, run in RUNS.items() if run.num_answers == 1):
+            metadata, more, _, _ = RUNS[name]
             asked: Any = {"model": "auto", "extra_body": {"metadata": metadata}, "max_tokens": 500}
             first = client.messages.create(messages=[ask | {"content": f"Tell me.{more}"}], **asked)
             said = "".join(each.text for each in first.content if each.type == "text")
@@ -171,6 +160,34 @@ def test_the_same_over_the_messages_api(strict: GatewayProcess, upstream: Strict
             answer: Any = {"role": "assistant", "content": first.content}
             second = client.messages.create(messages=[ask, answer, ask], **asked)
             assert "".join(e.text for e in second.content if e.type == "text") == TEXT, name
+    assert upstream.refusals == []
+
+
+async def test_an_answer_that_breaks_anywhere_ends_whole(
+    strict: GatewayProcess, upstream: StrictUpstream
+) -> None:
+    """Behind its first token; every place, and stalls, are asked by `tests/accept/continued.py`."""
+    upstream.refusals.clear()
+    chance = random.Random(SEED)
+    async with AsyncOpenAI(base_url=strict.base_url, api_key=DEVELOPMENT_KEY) as client:
+
+        async def ask(name: str, part: str, kind: str, place: int) -> str:
+            run = RUNS[name]
+            text = run.ask(name, f"{part}:{kind}:{place}")
+            response: Any = await client.responses.create(
+                model="auto", input=text, metadata=run.metadata
+            )
+            is_whole = (response.status, response.output_text) == ("completed", TEXT)
+            return "" if is_whole else f"{text}: {response.status}, {response.output_text!r}"
+
+        asked = [
+            ask(name, part, kind, chance.randint(1, num_tokens(part)))
+            for name, run in RUNS.items()
+            for part in run.parts
+            for kind in ("break", "close")
+        ]
+        faults = list(filter(None, await asyncio.gather(*asked)))
+    assert not faults, "\n".join([f"seed {SEED}", *faults])
     assert upstream.refusals == []
 
 
