@@ -29,16 +29,23 @@ from backends.contract import (
 )
 from backends.delegation import ADVISE, ADVISE_TOOL
 from router.strategies.actions import DEEP, FAST, Action, StartBranch
-from router.strategies.items import joined, text_of
-from router.strategies.machine import NOBODY, PATIENCE_US, Machine
+from router.strategies.items import text_of
+from router.strategies.machine import NOBODY, PATIENCE_US
 from router.strategies.part_requests import TaskPart, WholeAnswer, behind, in_words
 from router.strategies.prelude import Prelude
 from router.strategies.record import StrategyOptions, StrategyRecord, reading
-from router.strategies.subtasks import Converse
+from router.strategies.tool_rounds import (
+    TOOL_TOKENS,
+    Converse,
+    ToolRounds,
+    arguments_of,
+    assistant_said,
+    can_offer,
+    decoded,
+)
 
 MAX_QUESTION_CHARS = 4_096
 THINKS_US = 30_000_000  # ours: before its first word, which not every engine shows
-TOOL_TOKENS = 160  # at most, of the tool
 NO_ADVICE = "There is no advice: answer by yourself."
 ADVICE_PROMPT = (
     "You advise a smaller model, which answers the request above and asks you:\n\n{question}\n\n"
@@ -76,30 +83,28 @@ class _Arguments(msgspec.Struct):
     question: str = ""
 
 
-class Advise(Machine):
+class Advise(ToolRounds):
     """Runs rounds of the fast engine, and the deep one's advice between them."""
 
     def __init__(self, options: AdviseOptions, request: GenerateRequest) -> None:
-        super().__init__()
+        super().__init__(
+            ADVISE,
+            offered=can_offer(ADVISE, request),
+            max_output_tokens=request.max_output_tokens,
+        )
         self._options = options
-        self._max_output_tokens = request.max_output_tokens
-        taken = any(tool.name == ADVISE_TOOL for tool in request.tools)  # by the client's own
-        in_words = request.text_format.type == "text"  # JSON has no words before a call
-        self._offered = request.tool_choice.mode == "auto" and in_words and not taken
-        self._num_branches = 0
         self._num_asked = 0
         self._num_spent_tokens = 0  # of the answer's limit
         self._behind: tuple[Item, ...] = ()  # what earlier rounds said, asked and were told
         self._advice: int | None = None  # the branch that advises now
         self._round = self._new_branch()
         self._deep = False  # the round is the deep engine's, which answers by itself
-        self._prelude = Prelude()
         self._said: list[Delta] = []  # by the round, or by the advice
         self._calls: list[Delta] = []  # of the tool
         self._has_client_calls = False
 
     def start(self, now_us: int) -> list[Action]:
-        return [StartBranch(self._round, FAST, self._part())]
+        return self._start_round(self._round, self._part())
 
     def _take_delta(self, branch: int, delta: Delta) -> list[Action]:
         if branch == self._advice:
@@ -110,12 +115,12 @@ class Advise(Machine):
             return [self._items.forward(branch, delta, "commentary")]
         if self._deep:
             return [self._items.forward(branch, delta, "final_answer")]
-        if delta.name == ADVISE_TOOL and self._offered:
+        if self._is_ours(delta):
             self._calls.append(delta)
-            return self._say(self._prelude.settle("commentary"))
+            return self._say(self._round, self._prelude.settle("commentary"))
         self._has_client_calls = self._has_client_calls or delta.kind >= DeltaKind.FUNCTION_CALL
         self._said.append(delta)
-        return self._say(self._prelude.take(delta))
+        return self._say(self._round, self._prelude.take(delta))
 
     def _take_finish(self, branch: int, finish: Finish, now_us: int) -> list[Action]:
         if branch == self._advice:
@@ -123,10 +128,8 @@ class Advise(Machine):
         if self._deep:
             return self._end(finish, replaceable=False)
         if finish.reason is FinishReason.ERROR and self._prelude.phase is None:
-            self._deep = True
-            self._round = self._new_branch()
-            return [StartBranch(self._round, DEEP, own_reservation=True)]
-        said = self._say(self._prelude.settle("final_answer"))
+            return self._round_failed(branch)
+        said = self._say(self._round, self._prelude.settle("final_answer"))
         if self._prelude.phase == "final_answer":
             self._num_spent_tokens += finish.usage.num_output_tokens
         asks = self._calls and not self._has_client_calls and finish.reason is FinishReason.STOP
@@ -137,12 +140,18 @@ class Advise(Machine):
 
     def on_time(self, now_us: int, waiting: frozenset[int] = NOBODY) -> list[Action]:
         if self._ended or self._advice is None:
-            return []
+            return [] if self._ended else self._look(now_us) or []
         if self._advice in waiting:
             self._hear(now_us)
         if not self._is_silent(now_us):
             return [self._next_look()]
         return [self._cancel(self._advice, is_silent=True), *self._advised(False)]
+
+    def _round_failed(self, branch: int) -> list[Action]:
+        """Has the deep engine answer by itself."""
+        self._deep = True
+        self._round = self._new_branch()
+        return [StartBranch(self._round, DEEP, own_reservation=True)]
 
     def _patience_us(self) -> int:
         return PATIENCE_US if self._said else THINKS_US
@@ -166,12 +175,9 @@ class Advise(Machine):
     def _ask(self, now_us: int) -> list[Action]:
         """Starts the advice that the round's first call asks for."""
         first = self._calls[0]
-        arguments = "".join(delta.text for delta in self._calls if delta.index == first.index)
-        try:
-            question = msgspec.json.decode(arguments, type=_Arguments).question.strip()
-        except msgspec.DecodeError:
-            question = ""
-        words = _message(text_of(self._said))
+        arguments = arguments_of(self._calls, first.index)
+        question = decoded(arguments, _Arguments).question.strip()
+        words = assistant_said(text_of(self._said))
         self._num_asked += 1
         call = FunctionCall(first.call_id or f"call_{self._num_asked}", ADVISE_TOOL, arguments)
         self._behind = (*self._behind, *words, call)
@@ -194,19 +200,7 @@ class Advise(Machine):
         self._behind = (*self._behind, output)
         self._advice = None
         self._begin_round()
-        return [StartBranch(self._round, FAST, self._part())]
-
-    def _say(self, deltas: list[Delta]) -> list[Action]:
-        said = joined(deltas) if len(deltas) > 1 else deltas
-        return [self._items.forward(self._round, d, self._prelude.phase_of(d)) for d in said]
-
-    def _new_branch(self) -> int:
-        self._num_branches += 1
-        return self._num_branches - 1
-
-
-def _message(text: str) -> tuple[Item, ...]:
-    return (Message("assistant", (TextPart(text),)),) if text else ()
+        return self._start_round(self._round, self._part())
 
 
 RECORD = StrategyRecord(

@@ -34,24 +34,29 @@ from backends.contract import (
     FinishReason,
     FunctionCall,
     FunctionCallOutput,
-    GenerateRequest,
     Item,
-    Message,
     TextPart,
 )
-from backends.delegation import DELEGATE_TOOL, RUNNING
+from backends.delegation import DELEGATE, DELEGATE_TOOL, RUNNING
 from router.strategies.actions import DEEP, FAST, Action, Phase, StartBranch
 from router.strategies.items import joined, text_of
-from router.strategies.machine import NOBODY, PATIENCE_US, WAITED_FOR_US, Machine
+from router.strategies.machine import NOBODY, PATIENCE_US, WAITED_FOR_US
 from router.strategies.part_requests import WholeAnswer
-from router.strategies.prelude import Prelude
 from router.strategies.record import StrategyOptions, StrategyRecord, reading
-from router.strategies.subtasks import Converse, Delegation, Subtask
+from router.strategies.subtasks import Delegation, Subtask
+from router.strategies.tool_rounds import (
+    TOOL_TOKENS,
+    Converse,
+    ToolRounds,
+    arguments_of,
+    assistant_said,
+    can_offer,
+    decoded,
+)
 
 OPENING = 0  # the branch of the first round
 MAX_TASK_CHARS = 32_768
 MAX_DELEGATIONS = 8
-TOOL_TOKENS = 160  # at most, of the tool that delegates
 
 
 class DelegateOptions(StrategyOptions, frozen=True, kw_only=True):
@@ -61,22 +66,19 @@ class DelegateOptions(StrategyOptions, frozen=True, kw_only=True):
 
 
 class _Arguments(msgspec.Struct):
-    task: str
+    task: str = ""
 
 
-class Delegate(Machine):
+class Delegate(ToolRounds):
     """Runs the rounds of the fast engine and the sub-tasks of the deep one."""
 
     def __init__(
         self, max_delegations: int, *, offered: bool = True, max_output_tokens: int = 1 << 30
     ) -> None:
         """`max_output_tokens` is the request's limit, of opening and closing together."""
-        super().__init__()
+        super().__init__(DELEGATE, offered=offered, max_output_tokens=max_output_tokens)
         self._max_delegations = max_delegations
-        self._offered = offered
-        self._max_output_tokens = max_output_tokens
-        self._prelude = Prelude()
-        self._num_branches = 1
+        self._new_branch()  # the opening's
         self._opening: list[Delta] = []  # its words and calls
         self._meanwhile: int | None = None  # the branch of the round beside the sub-tasks
         self._meanwhile_said: list[Delta] = []
@@ -84,11 +86,12 @@ class Delegate(Machine):
         self._deep_waits = False  # one has words, or is over
         self._closing: int | None = None  # the branch that gives the final answer
         self._speaker: Delegation | None = None
+        self._deep_closes = False
         self._client_calls = False
         self.delegations: list[Delegation] = []
 
     def start(self, now_us: int) -> list[Action]:
-        return [StartBranch(OPENING, FAST, Converse("opening") if self._offered else WholeAnswer())]
+        return self._start_round(OPENING, Converse("opening") if self._offered else WholeAnswer())
 
     def _take_delta(self, branch: int, delta: Delta) -> list[Action]:
         if branch == OPENING:
@@ -130,7 +133,7 @@ class Delegate(Machine):
 
     def on_time(self, now_us: int, waiting: frozenset[int] = NOBODY) -> list[Action]:
         if self._ended or self._meanwhile is None or not self._fast_speaks:
-            return []
+            return [] if self._ended else self._look(now_us) or []
         if self._is_silent(now_us):
             return [self._cancel(self._meanwhile, is_silent=True), *self._fast_silent()]
         return [self._next_look()]
@@ -149,7 +152,7 @@ class Delegate(Machine):
             return []
         cancel = self._cancel(delegation.branch)
         if items is not None:
-            said = (*_message(delegation.text), *(entry.item for entry in items))
+            said = (*assistant_said(delegation.text), *(entry.item for entry in items))
             return [cancel, self._begin(delegation, said)]
         delegation.state = "cancelled"
         delegation.note = "The user cancelled this sub-task."
@@ -161,27 +164,19 @@ class Delegate(Machine):
             actions += self._take_call()
         self._opening.append(delta)
         if self._is_ours(delta):
-            return actions + self._say(self._prelude.settle("commentary"))
+            return actions + self._say(OPENING, self._prelude.settle("commentary"))
         self._client_calls = self._client_calls or delta.kind >= DeltaKind.FUNCTION_CALL
-        return actions + self._say(self._prelude.take(delta))
-
-    def _say(self, deltas: list[Delta]) -> list[Action]:
-        """Forwards words of the opening."""
-        said = joined(deltas) if len(deltas) > 1 else deltas
-        return [self._items.forward(OPENING, d, self._prelude.phase_of(d)) for d in said]
+        return actions + self._say(OPENING, self._prelude.take(delta))
 
     def _take_call(self) -> list[Action]:
         """Starts a sub-task if the opening's latest item is a call of the tool."""
         last = self._opening[-1] if self._opening else None
         if last is None or not self._is_ours(last):
             return []
-        arguments = "".join(d.text for d in self._opening if d.index == last.index)
+        arguments = arguments_of(self._opening, last.index)
         number = len(self.delegations) + 1
         call = FunctionCall(last.call_id or f"call_{number}", DELEGATE_TOOL, arguments)
-        try:
-            task = msgspec.json.decode(arguments, type=_Arguments).task.strip()
-        except msgspec.DecodeError:
-            task = ""
+        task = decoded(arguments, _Arguments).task.strip()
         note = ""
         if not task or len(task) > MAX_TASK_CHARS:
             note = 'Not begun: "task" must say what to do, in at most 32,768 characters.'
@@ -200,13 +195,12 @@ class Delegate(Machine):
     def _opening_over(self, finish: Finish, now_us: int) -> list[Action]:
         if finish.reason is FinishReason.ERROR:
             if self._prelude.phase is None:
-                self._closing = self._new_branch()
-                return [StartBranch(self._closing, DEEP, own_reservation=True)]
+                return self._round_failed(OPENING)
             running = (d.branch for d in self.delegations if d.state == "running")
             return [*map(self._cancel, running), *self._end(finish, replaceable=False)]
         actions = [] if finish.reason is FinishReason.LENGTH else self._take_call()
         if not self.delegations:
-            actions += self._say(self._prelude.settle("final_answer"))
+            actions += self._say(OPENING, self._prelude.settle("final_answer"))
             return actions + self._end(finish, replaceable=False)
         if self._client_calls or not any(d.state == "running" for d in self.delegations):
             return actions + self._fast_silent()
@@ -251,18 +245,23 @@ class Delegate(Machine):
             return self._end(opening, replaceable=False)
         self._closing = self._new_branch()
         part = Converse("closing", self._context(), num_spent_tokens=num_spent)
-        return [StartBranch(self._closing, FAST, part)]
+        return self._start_round(self._closing, part)
 
     def _closing_over(self, branch: int, finish: Finish) -> list[Action]:
-        """Ends, if need be with what the sub-tasks said as the answer."""
-        stand_in: list[Action] = []
         unheard = self._items.speaker != branch
-        if finish.reason is FinishReason.ERROR and unheard:
-            for delegation in self.delegations:
-                if delegation.state == "finished":
-                    stand_in += self._show(delegation, "final_answer")
-        answered = bool(stand_in) or self._prelude.phase == "final_answer"
-        return [*stand_in, *self._end(finish, replaceable=unheard and answered)]
+        if finish.reason is FinishReason.ERROR and unheard and not self._deep_closes:
+            return self._round_failed(branch)
+        return self._end(finish, replaceable=False)
+
+    def _round_failed(self, branch: int) -> list[Action]:
+        """Ends with what the sub-tasks said as the answer, else has the deep engine give one."""
+        finished = [each for each in self.delegations if each.state == "finished"]
+        stand_in = [action for each in finished for action in self._show(each, "final_answer")]
+        if stand_in or self._prelude.phase == "final_answer":
+            return [*stand_in, *self._end(self._finishes[OPENING], replaceable=False)]
+        self._deep_closes = True
+        self._closing = self._new_branch()
+        return [StartBranch(self._closing, DEEP, own_reservation=True)]
 
     def _show(self, delegation: Delegation, phase: Phase = "commentary") -> list[Action]:
         """Forwards a sub-task's deltas that were not shown yet in this phase."""
@@ -279,20 +278,11 @@ class Delegate(Machine):
     def _context(self) -> tuple[Item, ...]:
         """Returns the fast engine's messages so far, its calls, and their outputs."""
         opening = (d for d in self._opening if d.kind is DeltaKind.TEXT)
-        words = (*_message(text_of(opening)), *_message(text_of(self._meanwhile_said)))
+        words = (*assistant_said(text_of(opening)), *assistant_said(text_of(self._meanwhile_said)))
         return (*words, *(d.call for d in self.delegations), *map(_output, self.delegations))
-
-    def _is_ours(self, delta: Delta) -> bool:
-        """Returns whether a delta calls the gateway's tool, and not a client's of that name."""
-        is_call = delta.kind is DeltaKind.FUNCTION_CALL and delta.name == DELEGATE_TOOL
-        return is_call and self._offered
 
     def _of_branch(self, branch: int) -> Delegation:
         return next(d for d in self.delegations if d.branch == branch)
-
-    def _new_branch(self) -> int:
-        self._num_branches += 1
-        return self._num_branches - 1
 
 
 def _output(delegation: Delegation) -> FunctionCallOutput:
@@ -305,23 +295,13 @@ def _output(delegation: Delegation) -> FunctionCallOutput:
     return FunctionCallOutput(delegation.call.call_id, (TextPart(text),))
 
 
-def _message(text: str) -> tuple[Item, ...]:
-    return (Message("assistant", (TextPart(text),)),) if text else ()
-
-
-def _machine(options: DelegateOptions, request: GenerateRequest) -> Delegate:
-    taken = any(tool.name == DELEGATE_TOOL for tool in request.tools)  # by the client's own
-    # An answer that must be JSON has no words before a call.
-    in_words = request.text_format.type == "text"
-    offered = request.tool_choice.mode == "auto" and in_words and not taken
-    return Delegate(
-        options.max_delegations, offered=offered, max_output_tokens=request.max_output_tokens
-    )
-
-
 RECORD = StrategyRecord(
     name="delegate",
-    machine=_machine,
+    machine=lambda options, request: Delegate(
+        options.max_delegations,
+        offered=can_offer(DELEGATE, request),
+        max_output_tokens=request.max_output_tokens,
+    ),
     usage=lambda _options, once: {"fast": once + reading(TOOL_TOKENS)},
     options=DelegateOptions,
     shows=frozenset({"delegations"}),

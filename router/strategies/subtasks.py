@@ -8,15 +8,12 @@ import msgspec
 from backends.contract import (
     Delta,
     FunctionCall,
-    FunctionTool,
     GenerateRequest,
     Item,
     Message,
     TextFormat,
     TextPart,
-    ToolChoice,
 )
-from backends.delegation import DELEGATE
 from router.strategies.items import text_of
 from router.strategies.part_requests import TaskPart, behind, in_words
 
@@ -43,32 +40,6 @@ class Delegation:
         branches = dict.fromkeys(branch for branch, _ in self.said)
         texts = (text_of(delta for b, delta in self.said if b == branch) for branch in branches)
         return "\n\n".join(texts)
-
-
-class Converse(TaskPart, frozen=True):
-    """Requests the task with a tool of the gateway's; `said` follows the task's items.
-
-    The tools are the same in every round, so that the prompt's prefix stays the same.
-    """
-
-    name = "converse"
-    round: Literal["opening", "meanwhile", "closing"]
-    said: tuple[Item, ...] = ()
-    tool: FunctionTool = DELEGATE
-    num_spent_tokens: int = 0  # of the task's limit of output, by earlier rounds of the answer
-
-    def request(self, request: GenerateRequest) -> GenerateRequest:
-        choice = request.tool_choice
-        if self.round == "meanwhile" or (self.round == "closing" and not request.tools):
-            choice = ToolChoice("none")
-        elif self.round == "closing" and not choice.names:
-            choice = ToolChoice("auto", tuple(tool.name for tool in request.tools))
-        tools = (*request.tools, self.tool)
-        left = max(1, request.max_output_tokens - self.num_spent_tokens)
-        offered = msgspec.structs.replace(
-            request, tools=tools, tool_choice=choice, max_output_tokens=left
-        )
-        return behind(offered, *self.said)
 
 
 class Subtask(TaskPart, frozen=True):

@@ -17,6 +17,9 @@ RUNS: list[tuple[str | None, dict[str, str]]] = [
     ("hedge", {"hedge_after_ms": "0"}),
     ("breadth", {"n": "3"}),
     ("delegate", {}),
+    ("advise", {}),
+    ("verify", {}),
+    ("draft", {}),
 ]
 
 

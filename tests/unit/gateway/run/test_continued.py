@@ -27,6 +27,8 @@ RUNS: list[tuple[str, dict[str, str]]] = [
     ("parallel", {"strategy": "breadth", "n": "2"}),
     ("parallel", {"strategy": "breadth", "n": "2", "judge": "false"}),
     ("parallel", {"strategy": "delegate"}),
+    ("parallel", {"strategy": "advise"}),
+    ("parallel", {"strategy": "verify", "verdict": "false"}),
 ]
 
 

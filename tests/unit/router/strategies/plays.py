@@ -25,8 +25,8 @@ from router.strategies.breadth import Vary
 from router.strategies.draft import Draft
 from router.strategies.machine import Machine
 from router.strategies.part_requests import TaskPart
-from router.strategies.subtasks import Converse
 from router.strategies.table import RECORDS
+from router.strategies.tool_rounds import Converse
 
 TEXT, REASONING, CALL = DeltaKind.TEXT, DeltaKind.REASONING, DeltaKind.FUNCTION_CALL
 STOP, LENGTH, ERROR = FinishReason.STOP, FinishReason.LENGTH, FinishReason.ERROR

@@ -18,7 +18,7 @@ from backends.contract import (
 from backends.delegation import ADVISE, ADVISE_TOOL
 from router.strategies.advise import NO_ADVICE, GiveAdvice
 from router.strategies.part_requests import WholeAnswer
-from router.strategies.subtasks import Converse
+from router.strategies.tool_rounds import Converse
 from tests.unit.router.strategies.plays import (
     CALL,
     ERROR,
@@ -103,6 +103,16 @@ ROWS: list[Row] = [
         "and so it does after advice",
         [(0, asking()), (0, done(1)), (1, done(0)), (2, failed("fast")), (3, failed())],
         [ASKED, next_round(2, told(NO_ADVICE)), ("begin", 3, WholeAnswer()), (ERROR, 3, 2)],
+    ),
+    (
+        "and where it says nothing at all",
+        [WAKE, WAKE, (0, delta("late")), (1, delta("x")), (1, done(1))],
+        [("cancel", 0), ("begin", 1, WholeAnswer()), (0, "x", A), (STOP, 1, 0)],
+    ),
+    (
+        "nor is it given up once it was heard",
+        [WAKE, (0, delta("a")), WAKE, (0, done(1))],
+        [(0, "a", A), (STOP, 1, 0)],
     ),
     (
         "a question beside a call of the client's is dropped",

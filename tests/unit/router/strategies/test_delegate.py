@@ -17,7 +17,8 @@ from backends.prompt import measure
 from router.strategies.delegate import Delegate
 from router.strategies.part_requests import WholeAnswer
 from router.strategies.prelude import PRELUDE_TOKENS
-from router.strategies.subtasks import Converse, Subtask
+from router.strategies.subtasks import Subtask
+from router.strategies.tool_rounds import Converse
 from tests.unit.router.strategies.plays import (
     CALL,
     ERROR,
@@ -231,6 +232,52 @@ ROWS: list[Row] = [
             (1, done(1)),
         ],
         [("begin", 1, Subtask("t")), (0, "{}", A), (1, "x", C), (STOP, 3, 0)],
+    ),
+    (
+        "an opening that says nothing at all: the deep one answers",
+        [WAKE, WAKE, (1, delta("x")), (1, done(1))],
+        [("cancel", 0), ("begin", 1, WholeAnswer()), (0, "x", A), (STOP, 1, 0)],
+    ),
+    (
+        "a closing that says nothing: what the sub-task said is the answer",
+        [
+            (0, handing(T)),
+            (0, done(1)),
+            (BESIDE, done(1)),
+            (SUB, delta("x")),
+            (SUB, done(1)),
+            WAKE,
+            WAKE,
+        ],
+        [
+            ("begin", SUB, Subtask("t")),
+            beside((0, T, WORKING)),
+            (0, "x", C),
+            closing((0, T, "x")),
+            ("cancel", LAST),
+            (1, "x", A),
+            (STOP, 3, 0),
+        ],
+    ),
+    (
+        "and without that the deep one answers",
+        [
+            (0, handing(T)),
+            (0, done(1)),
+            (BESIDE, done(1)),
+            (SUB, failed()),
+            (LAST, failed("fast")),
+            (4, delta("x")),
+            (4, done(1)),
+        ],
+        [
+            ("begin", SUB, Subtask("t")),
+            beside((0, T, WORKING)),
+            closing((0, T, "The sub-task failed: it broke.")),
+            ("begin", 4, WholeAnswer()),
+            (0, "x", A),
+            (STOP, 5, 2),
+        ],
     ),
     (
         "both fail",

@@ -21,8 +21,8 @@ from router.strategies.hedge import Hedge
 from router.strategies.items import joined
 from router.strategies.machine import PATIENCE_US, WAITED_FOR_US, Machine
 from router.strategies.part_requests import WholeAnswer
-from router.strategies.subtasks import Converse
 from router.strategies.table import STRATEGIES as RECORDS
+from router.strategies.tool_rounds import Converse
 from tests.unit.router.strategies.plays import (
     CALL,
     ERROR,

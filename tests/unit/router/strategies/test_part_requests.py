@@ -28,8 +28,9 @@ from router.strategies.breadth import (
 from router.strategies.delegate import TOOL_TOKENS
 from router.strategies.part_requests import ADDED_TOKENS, TaskPart, WholeAnswer, branch_request
 from router.strategies.record import Usages
-from router.strategies.subtasks import SUBTASK_MAX_OUTPUT_TOKENS, Converse, Subtask
+from router.strategies.subtasks import SUBTASK_MAX_OUTPUT_TOKENS, Subtask
 from router.strategies.table import RECORDS
+from router.strategies.tool_rounds import Converse
 
 
 def request(**fields: Any) -> GenerateRequest:
