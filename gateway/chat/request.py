@@ -39,6 +39,9 @@ class _ChatMessage(msgspec.Struct, frozen=True):
     content: Any = None
     tool_calls: list[_Call] | None = None
     tool_call_id: str | None = None
+    # Refused: an answer of before that was spoken, and the older form of a call.
+    audio: Any = None
+    function_call: Any = None
 
 
 class _StreamOptions(msgspec.Struct, frozen=True):
@@ -50,6 +53,9 @@ class _Prediction(msgspec.Struct, frozen=True):
 
     type: Literal["content"]
     content: Any
+
+
+_Bias = Annotated[float, Meta(ge=-100, le=100)]
 
 
 class ChatBody(GenerationBody, frozen=True, kw_only=True):
@@ -71,7 +77,7 @@ class ChatBody(GenerationBody, frozen=True, kw_only=True):
     verbosity: Literal["low", "medium", "high"] | None = None
     frequency_penalty: Annotated[float, Meta(ge=-2, le=2)] | None = None
     presence_penalty: Annotated[float, Meta(ge=-2, le=2)] | None = None
-    logit_bias: Annotated[dict[str, float], Meta(max_length=1_024)] | None = None
+    logit_bias: Annotated[dict[str, _Bias], Meta(max_length=1_024)] | None = None
     safety_identifier: str | None = None
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
@@ -163,7 +169,12 @@ def _input_items(messages: list[_ChatMessage]) -> tuple[list[dict[str, Any]], li
     json_paths: list[str] = []
     for index, message in enumerate(messages):
         json_path = f"messages[{index}]"
-        if message.role in ("tool", "function"):
+        if message.function_call or message.role == "function":
+            field = f"{json_path}.{'role' if message.role == 'function' else 'function_call'}"
+            raise _unserved_part(field, "send 'tool_calls', and results with the role 'tool'")
+        if message.audio:
+            raise _unserved_part(f"{json_path}.audio", "send its transcript as 'content'")
+        if message.role == "tool":
             if message.tool_call_id is None:
                 raise missing_parameter(f"{json_path}.tool_call_id")
             output = _content(message.content, json_path)
@@ -178,6 +189,11 @@ def _input_items(messages: list[_ChatMessage]) -> tuple[list[dict[str, Any]], li
             items.append(_call_item(call, f"{json_path}.tool_calls[{number}]"))
         json_paths += [json_path] * (len(items) - len(json_paths))
     return items, json_paths
+
+
+def _unserved_part(param: str, instead: str) -> ProtocolError:
+    message = f"'{param}' is not supported here: {instead}."
+    return ProtocolError("unsupported_parameter", message, param=param)
 
 
 def _call_item(call: _Call, json_path: str) -> dict[str, Any]:

@@ -4,6 +4,7 @@ A request that has none of these passes at the price of one look at its headers.
 """
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 from litestar.enums import ScopeType
@@ -29,11 +30,13 @@ _MAX_AGE_S = 7_200  # Chromium's most, read 2026-11
 class HttpManners:
     """Wraps an ASGI application; see the module."""
 
-    def __init__(self, app: ASGIApp, services: Services, methods: dict[str, set[str]]) -> None:
-        """Takes the methods that are served, by path; a part of one in braces may be anything."""
+    def __init__(
+        self, app: ASGIApp, services: Services, methods_at: Callable[[str], set[str]]
+    ) -> None:
+        """Takes a function that returns the methods served at a path."""
         self._app = app
         self._services = services
-        self._methods = {tuple(path.split("/")): methods[path] for path in methods}
+        self._methods_at = methods_at
 
     async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
         if scope["type"] != ScopeType.HTTP:
@@ -50,24 +53,14 @@ class HttpManners:
             send = self._sharing(origin.decode("latin-1"), send)
         if coding:
             await self._unpack(scope, receive, send, coding.decode("latin-1"))
-        elif method == "OPTIONS" and (served := self._served(scope["path"])):
+        elif method == "OPTIONS" and (served := self._methods_at(scope["path"])):
             await _tell_methods(scope, send, ", ".join(sorted({*served, "OPTIONS"})))
-        elif method == "HEAD" and "GET" in self._served(scope["path"]):
+        elif method == "HEAD" and "GET" in self._methods_at(scope["path"]):
             # uvicorn, whose scope is still a HEAD's, sends no body.
             asked: Any = {**scope, "method": "GET"}
             await self._app(asked, receive, send)
         else:
             await self._app(scope, receive, send)
-
-    def _served(self, path: str) -> set[str]:
-        parts = path.split("/")
-        for known, methods in self._methods.items():
-            if len(known) == len(parts) and all(
-                theirs == ours or theirs.startswith("{")
-                for theirs, ours in zip(known, parts, strict=True)
-            ):
-                return methods | ({"HEAD"} if "GET" in methods else set())
-        return set()
 
     def _sharing(self, origin: str, send: Send) -> Send:
         """Returns a `send` that lets pages of an allowed origin read the answer."""

@@ -315,11 +315,31 @@ def served_methods() -> dict[str, set[str]]:
     return methods
 
 
+_SERVED = served_methods()
+
+
+def methods_at(path: str) -> set[str]:
+    """Returns the methods that are served at a path, HEAD where GET is; none for others' paths."""
+    methods = _SERVED.get(path) or next(
+        (methods for known, methods in _SERVED.items() if "{" in known and _fits(known, path)),
+        set[str](),
+    )
+    return methods | ({"HEAD"} if "GET" in methods else set())
+
+
+def _fits(known: str, path: str) -> bool:
+    """Says whether a path is a known one, whose parts in braces may be anything."""
+    theirs, ours = known.split("/"), path.split("/")
+    return len(theirs) == len(ours) and all(
+        part == own or part.startswith("{") for part, own in zip(theirs, ours, strict=True)
+    )
+
+
 def _not_served(method: str, path: str) -> str:
     """Says of a path that is none of ours what there is."""
     served = [
         f"{each} {known}"
-        for known, methods in served_methods().items()
+        for known, methods in _SERVED.items()
         for each in sorted(methods)
         if known.startswith("/v1/") and not known.startswith("/v1/v1/") and "{" not in known
     ]
@@ -346,6 +366,11 @@ def on_http_error(request: AnyRequest, error: HTTPException) -> Response[bytes]:
     if error.status_code == 404:
         message = _not_served(request.method, request.scope["path"])
         return answer_error(request, ProtocolError("not_found", message))
+    if error.status_code == 405 and methods_at(request.scope["path"]):
+        methods = ", ".join(sorted(methods_at(request.scope["path"])))
+        message = f"{request.method} is not served at {request.scope['path']}, but {methods} is."
+        refused = ProtocolError("method_not_allowed", message, headers={"allow": methods})
+        return answer_error(request, refused)
     code = _HTTP_CODES.get(error.status_code)
     if code is None:
         code = "invalid_value" if error.status_code < 500 else "server_error"

@@ -32,7 +32,7 @@ from gateway.config.sections import (
 from gateway.http.fast_routes import FastRoutes, headers_of
 from gateway.http.faults import fault_of, fault_response
 from gateway.http.manners import HttpManners
-from gateway.http.routes import served_methods
+from gateway.http.routes import methods_at
 from gateway.http.services import Services
 from gateway.logs.set_up import set_up_logging
 from gateway.logs.task_line import TaskLog
@@ -68,7 +68,7 @@ SWITCH_INTERVAL_S = 0.0005
 def _routed(made: Services) -> ASGIApp:
     """Returns the application, from the outermost layer to the routes."""
     fast = FastRoutes(make_app(made), made)
-    return WebSocketEndpoints(StandardHeaders(HttpManners(fast, made, served_methods())), made)
+    return WebSocketEndpoints(StandardHeaders(HttpManners(fast, made, methods_at)), made)
 
 
 class StandardHeaders:

@@ -202,6 +202,8 @@ def not_json(
     detail = str(error)
     if isinstance(error, RecursionError):
         detail = "nested too deeply"
+    elif not (text if isinstance(text, str) else bytes(text)).strip():
+        detail = "nothing was sent"
     elif (escape := _lone_surrogate(text)) is not None:
         detail = f"{escape} is a lone surrogate, half of a character; send both halves"
     elif isinstance(error, UnicodeError):

@@ -72,6 +72,28 @@ def test_errors_have_the_protocols_form(
     assert answer.headers["x-request-id"]
 
 
+@pytest.mark.parametrize(
+    ("path", "allowed"),
+    [
+        ("/v1/responses", "GET, HEAD, POST"),
+        ("/v1/responses/input_tokens", "POST"),
+        ("/v1/responses/resp_x", "DELETE, GET, HEAD"),
+        ("/v1/chat/completions", "POST"),
+    ],
+)
+def test_a_method_that_is_not_served_says_which_are(
+    http: httpx.Client, path: str, allowed: str
+) -> None:
+    answer = http.put(path)
+    assert (answer.status_code, answer.headers["allow"]) == (405, allowed)
+    assert f"PUT is not served at {path}, but {allowed} is." in body_of(answer)["error"]["message"]
+
+
+def test_an_empty_body_is_called_so(http: httpx.Client) -> None:
+    answer = http.post("/v1/responses", content=b"")
+    assert "nothing was sent" in body_of(answer)["error"]["message"]
+
+
 @pytest.mark.parametrize("path", ["/v1/models", "/v1/responses/resp_x"])
 def test_no_key_no_answer(gateway: GatewayProcess, path: str) -> None:
     for headers in ({}, {"authorization": "Bearer nope"}, {"authorization": "Basic eDp5"}):
