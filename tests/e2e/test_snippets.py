@@ -51,6 +51,10 @@ MEASURES = "it measures, for minutes or for a commit before: `make bench`, `make
 # Commands that are not run, by how they begin.
 NOT_RUN = {
     "make bench": MEASURES,
+    "make init": "it sets up what this test runs in; test_init.py runs the command",
+    "make run ARGS": "the same, and it serves until it is stopped",
+    "lanewise init --fast": "engines of the reader's own; test_init.py has such",
+    "lanewise doctor --config": "of the reader's own set-up; test_doctor.py has such",
     ".venv/bin/python tests/bench/": MEASURES,
     "git worktree add ../before": MEASURES,
     "python tests/bench/": MEASURES,
