@@ -64,6 +64,7 @@ ROOMS = (
     _room("gateway.metrics", "prometheus_client"),
     _room("gateway.fleet"),
     _room("gateway.core"),
+    _room("gateway.live"),
     _room("gateway.run"),
     _room("gateway.task"),
     _room("gateway.session"),

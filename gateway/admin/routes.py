@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 from litestar import Router, get
 
+from gateway.admin import events as event_admin
 from gateway.admin import keys as key_admin
 from gateway.admin import learning as learning_admin
 from gateway.admin import policies as policy_admin
@@ -126,6 +127,7 @@ HANDLERS: list[Any] = [
     *tenant_admin.HANDLERS,
     *learning_admin.HANDLERS,
     *policy_admin.HANDLERS,
+    *event_admin.HANDLERS,
 ]
 
 ADMIN = Router(

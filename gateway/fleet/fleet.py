@@ -7,7 +7,12 @@ from gateway.wire.errors import ProtocolError
 
 ASK_TIMEOUT_S = 5.0  # the supervisor waits less for each worker
 METRICS = "metrics of all"
-OF_ALL = {"health": "health of all", "decisions": "decisions of all"}  # name -> the query's word
+# Name -> the query's word.
+OF_ALL = {
+    "health": "health of all",
+    "decisions": "decisions of all",
+    "live": "samples of all",
+}
 
 
 class Fleet:

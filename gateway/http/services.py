@@ -19,6 +19,7 @@ from gateway.core.gateway import Gateway
 from gateway.fleet.fleet import Fleet
 from gateway.http.background import BackgroundRuns
 from gateway.http.batch_route import RouteBatches
+from gateway.live.feed import Feed
 from gateway.store.kept_answers import KeptAnswers
 from gateway.store.ledger import Ledger
 from gateway.store.policy_watch import PolicyWatch
@@ -53,6 +54,7 @@ class Services:
     admin_keys: AdminKeys
     policies: PolicyWatch
     route_batches: RouteBatches
+    feed: Feed  # of the console
     socket_tickets: SocketTickets
     kept_answers: KeptAnswers
     fleet: Fleet | None  # the workers on this machine, where this is one of several

@@ -22,7 +22,7 @@ from redis.asyncio import Redis
 
 from backends.contract import BackendStats
 from backends.drive.driver import monotonic_us
-from gateway.access.access import follow_access
+from gateway.access.access import Access, follow_access
 from gateway.access.admin_keys import AdminKeys
 from gateway.access.key_sessions import KeySessions
 from gateway.access.socket_tickets import SocketTickets
@@ -44,6 +44,8 @@ from gateway.http.openapi import RENDERINGS, OpenApiConfig, schema_routes
 from gateway.http.routes import EXCEPTION_HANDLERS, HANDLERS
 from gateway.http.services import Services, seals_of
 from gateway.http.streams import JsonRequest
+from gateway.live.feed import Feed
+from gateway.live.sources import make_feed
 from gateway.logs.task_line import TaskLog
 from gateway.metrics.metrics import Metrics
 from gateway.process.embedded_redis import start_embedded_redis
@@ -150,6 +152,7 @@ async def services(
             policies=policies,
             route_batches=RouteBatches(partial(live_desk, gw)),
             socket_tickets=SocketTickets(store_redis),
+            feed=_feed(stack, config, gw, access, policies, fleet),
             kept_answers=_kept_answers(stack, store_redis, failover),
             fleet=fleet,
             ceiling_leases=ceiling_leases,
@@ -170,6 +173,19 @@ def _metrics(backends: Backends, experience: Experience, ledger: Ledger) -> Metr
         experience=experience,
         ledger_report=lambda: ledger.report,
     )
+
+
+def _feed(
+    stack: AsyncExitStack,
+    config: Config,
+    gw: Gateway,
+    access: Access,
+    policies: PolicyWatch,
+    fleet: Fleet | None,
+) -> Feed:
+    feed = make_feed(gw, access.keys, policies, fleet, config.server.workers)
+    stack.push_async_callback(feed.close)
+    return feed
 
 
 def _background_runs(stack: AsyncExitStack, config: Config, gw: Gateway) -> BackgroundRuns:

@@ -25,6 +25,7 @@ from gateway.fleet.channel import Answers, Channel, ChannelClosed, begun
 from gateway.fleet.fleet import Fleet
 from gateway.fleet.wire import Begin, Reload, Serving
 from gateway.http.services import Services
+from gateway.live.sources import worker_sample
 from gateway.logs.set_up import set_up_logging
 from gateway.logs.task_line import TaskLog
 from gateway.process.addresses import addresses, listen
@@ -110,7 +111,16 @@ def _answers(made: Services) -> Answers:
         recorder = made.gw.recorder
         return msgspec.json.encode(list(recorder.recent) if recorder else [])
 
-    return {"metrics": made.gw.metrics.snapshot, "health": health, "decisions": decisions}
+    async def live() -> bytes:
+        sample = worker_sample(made.gw, made.access.keys, made.policies)
+        return msgspec.json.encode(sample)
+
+    return {
+        "metrics": made.gw.metrics.snapshot,
+        "health": health,
+        "decisions": decisions,
+        "live": live,
+    }
 
 
 async def _reload(made: Services, fleet: Fleet, reload: Reload) -> bytes:

@@ -5,7 +5,7 @@ import urllib.error
 import urllib.request
 from typing import Any
 
-from tests.e2e.gateway_process import GatewayProcess
+from tests.e2e.gateway_process import DEVELOPMENT_KEY, GatewayProcess
 
 ADMIN_KEY = "sk-lanewise-admin-dev"
 
@@ -34,3 +34,13 @@ def ask(
     except urllib.error.HTTPError as error:
         with error:
             return error.code, json.loads(error.read())
+
+
+def run_task(gateway: GatewayProcess) -> str:
+    """Runs a small task of the development tenant; returns its response's id."""
+    body = json.dumps({"model": "lanewise-fast", "input": "Say hi."}).encode()
+    headers = {"authorization": f"Bearer {DEVELOPMENT_KEY}", "content-type": "application/json"}
+    request = urllib.request.Request(f"{gateway.base_url}/responses", body, headers)
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        response: dict[str, Any] = json.load(answer)
+        return str(response["id"])

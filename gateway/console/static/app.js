@@ -9,6 +9,7 @@ import { Lazy } from "./shared/lazy.js";
 // Each page is a module of its own, loaded when it is first shown.
 const PAGES = [
   { name: "play", title: "Play", load: () => import("./play/page.js") },
+  { name: "live", title: "Live", load: () => import("./live/page.js"), admin: true },
 ];
 
 function App() {

@@ -1,0 +1,102 @@
+"""*Live* in a real browser: what runs, and what is wrong."""
+
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, expect
+
+from tests.e2e.admin_api import run_task
+from tests.e2e.browser import Theme, chromium, needs_chromium, opened
+from tests.e2e.gateway_process import (
+    GatewayProcess,
+    free_port,
+    redis_binary,
+)
+
+pytestmark = needs_chromium
+VIEWS = [(1440, "light"), (1440, "dark"), (360, "light"), (360, "dark")]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with chromium() as browser:
+        yield browser
+
+
+@pytest.mark.parametrize(("width", "theme"), VIEWS)
+def test_it_shows_what_runs(
+    gateway: GatewayProcess, browser: Browser, width: int, theme: Theme
+) -> None:
+    url = f"{gateway.url}/console/#live"
+    with opened(browser, url, width=width, theme=theme) as tab:
+        page = tab.page
+        expect(page.get_by_text("Nothing is wrong.")).to_be_visible()
+        made = run_task(gateway)
+        rows = page.get_by_role("region", name="Decisions").locator("tbody tr")
+        expect(rows.first).to_contain_text("dev")
+        expect(page.get_by_role("article", name="wafer", exact=True)).to_contain_text("Batch")
+        expect(page.get_by_role("article", name="Pools of dev")).to_contain_text("left")
+        expect(page.get_by_role("img", name="Wafer 1", exact=True)).to_be_visible()
+        assert tab.violations() == []
+        assert not tab.overflows()
+        tab.picture(f"live-{width}-{theme}")
+        rows.first.get_by_role("button").press("Enter")
+        story = page.get_by_role("dialog")
+        expect(story).to_contain_text(made)
+        expect(story).to_contain_text("weighted tokens")
+        assert tab.violations() == []
+        tab.picture(f"story-{width}-{theme}")
+        page.keyboard.press("Escape")
+        expect(story).not_to_be_visible()
+
+
+def test_redis_that_is_killed_shows_and_goes(tmp_path: Path, browser: Browser) -> None:
+    port = free_port()
+    command = [redis_binary(), "--port", str(port), "--save", "", "--dir", str(tmp_path)]
+
+    def start() -> subprocess.Popen[bytes]:
+        return subprocess.Popen(command, stdout=subprocess.DEVNULL)
+
+    redis = start()
+    own = GatewayProcess(tmp_path, "--redis", f"redis://127.0.0.1:{port}")
+    try:
+        own.wait_until_ready()
+        with opened(browser, f"{own.url}/console/#live") as tab:
+            wrong = tab.page.get_by_role("region", name="What is wrong")
+            expect(wrong).to_contain_text("Nothing is wrong.")
+            redis.kill()
+            redis.wait()
+            expect(wrong).to_contain_text("Redis does not answer")
+            expect(wrong).to_contain_text("since")
+            tab.picture("live-redis-away")
+            redis = start()
+            expect(wrong).to_contain_text("Nothing is wrong.")
+    finally:
+        own.stop()
+        redis.kill()
+        redis.wait()
+
+
+def test_a_gateway_that_is_killed_is_told_by_the_page(tmp_path: Path, browser: Browser) -> None:
+    own = GatewayProcess(tmp_path)
+    try:
+        own.wait_until_ready()
+        with opened(browser, f"{own.url}/console/#live") as tab:
+            wrong = tab.page.get_by_role("region", name="What is wrong")
+            expect(wrong).to_contain_text("Nothing is wrong.")
+            own.process.send_signal(signal.SIGKILL)
+            own.process.wait()
+            expect(wrong).to_contain_text("This gateway does not answer")
+            again = GatewayProcess(tmp_path, port=own.port)
+            try:
+                again.wait_until_ready()
+                expect(wrong).to_contain_text("Nothing is wrong.")
+            finally:
+                again.stop()
+            # The browser itself reports the connections that it could not make.
+            tab.faults = [fault for fault in tab.faults if "ERR_" not in fault]
+    finally:
+        own.stop()
