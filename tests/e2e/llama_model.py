@@ -22,6 +22,16 @@ LOOP = (" round", " and")
 CONTEXT_TOKENS = 262_144
 HEAD_WIDTH = 32  # of the one head: attention costs nothing, also over a coding agent's prompt
 
+# Frequent pieces of English and of JSON: an agent's prompt has half as many tokens with them.
+_FREQUENT = """
+description additionalProperties properties parameters instructions explicitly required function
+commands formatting message string object status output should before files agent tests tasks model
+user when your type that with this only work code the and for you not are ing ion ent tion able er
+re on an in es st en at or te se ed th al ti le ar ve me to it is ne as ro de ma co ou ri io nd ha
+hi ng om ur ec us ge tr ch pe si ce
+"""
+ENGLISH = (*_FREQUENT.split(), *(f" {letter}" for letter in "abcdefghilmnoprstuw"))
+
 _SPECIAL = (b"<unk>", b"<s>", b"</s>")
 _END = 2  # of a sequence: </s>
 
@@ -63,9 +73,9 @@ For each function call, return a json object within <tool_call></tool_call> XML 
 """
 
 
-def write_model(path: Path) -> None:
-    """Write it as a GGUF file of half a megabyte."""
-    pieces = [*SENTENCE, *CALL, *LOOP]
+def write_model(path: Path, more: tuple[str, ...] = ()) -> None:
+    """Write it as a GGUF file of some megabytes, with further pieces in its vocabulary."""
+    pieces = [*SENTENCE, *CALL, *LOOP, *more]
     tokens = [*_SPECIAL, *(f"<0x{byte:02X}>".encode() for byte in range(256))]
     ids = {piece: len(tokens) + place for place, piece in enumerate(pieces)}
     tokens += [piece.encode() for piece in pieces]

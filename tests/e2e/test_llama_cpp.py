@@ -1,12 +1,8 @@
 """A gateway in front of a server that we did not write: llama.cpp's, with a model made here."""
 
 import json
-import subprocess
-import sys
 import time
-import urllib.request
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,10 +14,10 @@ from tests.e2e.gateway_process import (
     CONFIG,
     DEVELOPMENT_KEY,
     GatewayProcess,
-    free_port,
     wait_until_at_rest,
 )
-from tests.e2e.llama_model import CALL_ARGUMENTS, LOOP, SENTENCE, write_model
+from tests.e2e.llama_model import CALL_ARGUMENTS, LOOP, SENTENCE
+from tests.e2e.llama_process import LlamaServer
 from tests.e2e.socket_client import SocketClient, calls_of, text_of
 
 PROTOCOLS = ("chat", "responses")
@@ -52,44 +48,6 @@ TOOLS: list[dict[str, Any]] = [
         },
     }
 ]
-
-
-class LlamaServer:
-    """The server's process."""
-
-    def __init__(self, folder: Path) -> None:
-        self.port = free_port()
-        model = folder / "tiny.gguf"
-        write_model(model)
-        self._log = (folder / "llama.log").open("w+")
-        script = Path(__file__).parent / "llama_server.py"
-        self._process = subprocess.Popen(
-            [sys.executable, str(script), str(model), str(self.port)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._log,
-            text=True,
-        )
-        assert self._process.stdout is not None
-        assert "listening" in self._process.stdout.readline(), self._log.read()
-
-    def metric(self, name: str) -> float:
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics") as answer:
-            for line in answer.read().decode().splitlines():
-                if line.startswith(f"llamacpp:{name} "):
-                    return float(line.partition(" ")[2])
-        raise AssertionError(f"no metric {name}")
-
-    def wait_until_idle(self) -> None:
-        deadline = time.monotonic() + 60.0
-        while self.metric("requests_processing"):
-            assert time.monotonic() < deadline, "it still generates"
-            time.sleep(0.02)
-
-    def stop(self) -> None:
-        self._process.kill()
-        self._process.communicate()
-        self._log.close()
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,124 @@
+"""From nothing to Codex on two real engines: `lanewise init`, `lanewise serve`, its own snippet.
+
+llama.cpp with a model made here stands for both engines.
+"""
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("xllamacpp", reason="no wheel of llama.cpp for this machine")
+
+from tests.e2e.gateway_process import LANEWISE, GatewayProcess
+from tests.e2e.llama_model import ENGLISH, SENTENCE
+from tests.e2e.llama_process import LlamaServer
+from tests.e2e.node_bin import node_bin
+from tests.ports import free_port
+
+CODEX = Path(__file__).parents[1] / "e2e" / "node" / "node_modules" / ".bin" / "codex"
+CONTEXT_TOKENS = 65_536  # Codex' own prompt has 40,000 characters
+TIMEOUT_S = 600.0  # bounds a hang: a busy machine reads the prompt for a minute
+# Besides what `lanewise init` prints: nothing that calls home, nothing that asks.
+QUIET = """
+check_for_update_on_startup = false
+approval_policy = "never"
+sandbox_mode = "danger-full-access"
+"""
+FEATURES = """
+[analytics]
+enabled = false
+
+[features]
+plugins = false
+remote_plugin = false
+apps = false
+"""
+
+
+@pytest.fixture(scope="module")
+def engines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[LlamaServer]]:
+    servers: list[LlamaServer] = []
+    try:
+        for name in ("fast", "deep"):
+            folder = tmp_path_factory.mktemp(name)
+            servers.append(LlamaServer(folder, context_tokens=CONTEXT_TOKENS, more=ENGLISH))
+        yield servers
+    finally:
+        for server in servers:
+            server.stop()
+
+
+@pytest.fixture(scope="module")
+def told(
+    engines: list[LlamaServer], tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, dict[str, Any]]:
+    """What `lanewise init` wrote, and what it said."""
+    path = tmp_path_factory.mktemp("init") / "lanewise.toml"
+    fast, deep = (f"127.0.0.1:{server.port}" for server in engines)
+    arguments = ["--fast", "llama-cpp", "--fast-url", fast, "--deep", "llama-cpp"]
+    arguments += ["--deep-url", deep, "--output", str(path), "--port", str(free_port())]
+    said = subprocess.run(
+        [str(LANEWISE), "init", "--json", *arguments],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+    )
+    assert said.returncode == 0, said.stdout + said.stderr
+    return path, json.loads(said.stdout)
+
+
+@pytest.fixture(scope="module")
+def front(
+    told: tuple[Path, dict[str, Any]], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[GatewayProcess]:
+    """As `make run ARGS="--config lanewise.toml"` serves it, with an embedded Redis."""
+    path, answer = told
+    port = int(answer["base_url"].rpartition(":")[2])
+    process = GatewayProcess(tmp_path_factory.mktemp("front"), "--config", str(path), port=port)
+    try:
+        process.wait_until_ready()
+        yield process
+        assert "Traceback" not in process.log, process.log
+    finally:
+        process.stop()
+
+
+@pytest.mark.parametrize("model", ["tiny-fast", "tiny-deep", "auto"])
+def test_codex_answers_from_it(
+    front: GatewayProcess, told: tuple[Path, dict[str, Any]], tmp_path: Path, model: str
+) -> None:
+    _, answer = told
+    home, last = tmp_path / "home", tmp_path / "last.txt"
+    home.mkdir()
+    snippet = answer["snippets"]["codex"].replace('model = "auto"', f'model = "{model}"{QUIET}')
+    (home / "config.toml").write_text(snippet + FEATURES)
+    ran = subprocess.run(
+        [
+            *(str(CODEX), "exec", "--skip-git-repo-check", "--cd", str(tmp_path)),
+            *("-o", str(last), "Say the sentence."),
+        ],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+        env={
+            "HOME": str(home),
+            "CODEX_HOME": str(home),
+            "PATH": f"{node_bin()}:{os.environ['PATH']}",
+            "LANEWISE_API_KEY": answer["key"],
+        },
+    )
+    assert ran.returncode == 0, f"{ran.stdout[-3000:]}\n{ran.stderr[-3000:]}\n{front.log[-3000:]}"
+    assert last.read_text().strip() == "".join(SENTENCE)
+    engines = ("tiny-fast", "tiny-deep") if model == "auto" else (model,)
+    samples = front.metrics()
+    used = [samples.total("lanewise_tokens_total", model=one, type="output") for one in engines]
+    assert any(used), "no engine has said anything"
