@@ -10,6 +10,7 @@ from gateway.admin import keys as key_admin
 from gateway.admin import learning as learning_admin
 from gateway.admin import policies as policy_admin
 from gateway.admin import tenants as tenant_admin
+from gateway.admin import usage as usage_admin
 from gateway.admin.guard import require_admin, services_of
 from gateway.admin.store_errors import STORE_ERRORS
 from gateway.config.version import VERSION
@@ -125,6 +126,7 @@ HANDLERS: list[Any] = [
     *(get_admin_health, get_backends, get_pools),
     *key_admin.HANDLERS,
     *tenant_admin.HANDLERS,
+    *usage_admin.HANDLERS,
     *learning_admin.HANDLERS,
     *policy_admin.HANDLERS,
     *event_admin.HANDLERS,

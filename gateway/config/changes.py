@@ -7,7 +7,7 @@ import msgspec
 from gateway.config.config import Config
 
 # Taken over by a running gateway, whole sections and settings of the server.
-_SECTIONS = {"tenants", "tiers", "backends", "policy_path", "ceilings", "admin"}
+_SECTIONS = {"tenants", "tiers", "backends", "policy_path", "ceilings", "admin", "prices"}
 _OF_SERVER = {
     "allowed_origins",
     "connection_max_age_s",

@@ -3,9 +3,10 @@
 import pathlib
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+from msgspec import Meta
 
 from backends.contract import BackendGroup
 from gateway.config.backend_kinds import DEFAULT_BACKENDS, BackendConfig
@@ -44,6 +45,7 @@ from router.classify.task import TENANT_ID
 from router.policy.document import DocumentError, read_document, suggestion
 from router.policy.positions import Path
 from router.pools.cost import CostWeights
+from router.pools.prices import MAX_PRICES, ModelPrice
 from router.redis.url import parse_redis_url
 from router.waiting.rules import AdaptationConfig, WaitingConfig
 
@@ -68,6 +70,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tenants: tuple[TenantConfig, ...] = (DEVELOPMENT_TENANT,)
     backends: tuple[BackendConfig, ...] = DEFAULT_BACKENDS
     cost_weights: dict[BackendGroup, CostWeights] = {}
+    prices: Annotated[tuple[ModelPrice, ...], Meta(max_length=MAX_PRICES)] = ()
     ceilings: dict[BackendGroup, Ceiling] = {}  # tasks at once, of all tenants on all gateways
     policy_path: str | None = None  # TOML; without it the default policy rules
     recording: RecordingConfig = RecordingConfig()

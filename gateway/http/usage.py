@@ -12,6 +12,7 @@ from gateway.store.ledger import Ledger
 from gateway.store.ledger_entry import DAY_S
 from gateway.wire.routing import pool_balances
 from router.classify.task import Tenant
+from router.pools.prices import NUSD
 from router.pools.redis_pools import PoolsUnavailable
 
 FLUSH_TIMEOUT_S = 0.5  # for what this process has not sent yet
@@ -40,6 +41,7 @@ async def usage_view(gw: Gateway, ledger: Ledger, tenant: Tenant) -> dict[str, A
         "ends_at": midnight_s + DAY_S,
         **{kind: spent.get(kind, 0) for kind in KINDS},
         "cost_units": spent.get("cost_units", 0),
+        "cost_usd": spent.get("cost_nusd", 0) / NUSD,
         "groups": {
             group: {kind: spent.get(f"{group}.{kind}", 0) for kind in ("tokens", "cost_units")}
             for group in tenant.limits

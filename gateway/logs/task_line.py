@@ -31,6 +31,7 @@ class TaskLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     cached_tokens: int = 0  # of the input
     output_tokens: int = 0
     cost_units: int = 0  # weighted tokens, as the pools were charged
+    cost_usd: float | None = None  # None: a model has no price
 
 
 TaskLog = Callable[[TaskLine], None]

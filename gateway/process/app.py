@@ -65,6 +65,7 @@ from router.pools.capped_pools import CappedPools
 from router.pools.ceiling_leases import CeilingLeases
 from router.pools.failover_pools import FailoverPools
 from router.pools.heartbeat import Heartbeat
+from router.pools.prices import Prices
 from router.pools.redis_pools import RedisPools
 from router.redis.cancelling import cancelled
 from router.redis.client import redis_client
@@ -128,6 +129,7 @@ async def services(
             experience=experience,
             record_usage=ledger.add,
             weights=config.cost_weights,
+            prices=Prices(config.prices),
             max_compactions=config.context.max_compactions,
             seals=seals_of(access, config),
             max_unread_bytes=config.server.max_unread_bytes,

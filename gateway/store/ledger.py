@@ -15,6 +15,7 @@ import secrets
 from collections import Counter, deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from importlib import resources
 from typing import Any
 
@@ -25,6 +26,7 @@ from redis.exceptions import RedisError
 from gateway.config.sections import LedgerConfig
 from gateway.store.ledger_entry import DAY_S, LedgerEntry, spent_of
 from gateway.store.reports import LedgerReport
+from gateway.store.usage_days import MAX_FIELDS, TTL_S, counters_of, usage_key
 from router.redis.cancelling import cancelled
 
 logger = logging.getLogger("lanewise")
@@ -33,6 +35,7 @@ STREAM = "lw1:{ledger}:entries"
 FLUSH_S = 0.1
 RETRY_S = 1.0
 MAX_BATCH = 500
+SCANNED = 1_000  # counters of a day in one look at Redis
 MAX_WAITING = 50_000  # some 30 MB
 WRITER_TTL_S = DAY_S
 SPENT_TTL_S = 3 * DAY_S
@@ -51,8 +54,8 @@ class Ledger:
         self._append: Any = redis.register_script(_SCRIPT)
         self._max_entries = max_entries
         self._writer = f"lw1:{{ledger}}:w:{secrets.token_hex(8)}"
-        self._waiting: deque[bytes] = deque()
-        self._batch: list[bytes] = []  # sent until Redis has it
+        self._waiting: deque[LedgerEntry] = deque()
+        self._batch: list[LedgerEntry] = []  # sent until Redis has it
         self._number = 1  # the batch's
         self._spent: dict[str, Counter[str]] = {}  # counters' key -> what to add
         self._added = asyncio.Event()
@@ -76,7 +79,7 @@ class Ledger:
         if len(self._waiting) >= MAX_WAITING:
             self._num_lost += 1
             return
-        self._waiting.append(msgspec.json.encode(entry))
+        self._waiting.append(entry)
         key = spent_key(entry.tenant_id, entry.ended_s)
         self._spent.setdefault(key, Counter()).update(spent_of(entry))
         self._added.set()
@@ -137,8 +140,17 @@ class Ledger:
         if not self._batch:
             num = min(MAX_BATCH, len(self._waiting))
             self._batch = [self._waiting.popleft() for _ in range(num)]
-        arguments: list[int | bytes] = [self._number, self._max_entries, WRITER_TTL_S, *self._batch]
-        dropped, self._num_entries = await self._append(keys=[STREAM, self._writer], args=arguments)
+        days = counters_of(self._batch)
+        arguments: list[int | str | bytes] = [
+            *(self._number, self._max_entries, WRITER_TTL_S, TTL_S, MAX_FIELDS),
+            len(self._batch),
+            *map(msgspec.json.encode, self._batch),
+        ]
+        for place, counters in enumerate(days.values(), start=3):
+            for field, amount in counters.items():
+                arguments += (place, field, amount)
+        keys = [STREAM, self._writer, *days]
+        dropped, self._num_entries = await self._append(keys=keys, args=arguments)
         if dropped and not self._num_dropped:
             logger.warning(
                 "the usage ledger is full: its oldest entries are dropped; export them "
@@ -170,6 +182,20 @@ class Ledger:
         """Returns a tenant's counters of this UTC day, or raises Redis's error."""
         found: Any = await self._redis.hgetall(spent_key(tenant_id, now_s))
         return {field.decode(): int(amount) for field, amount in found.items()}
+
+    async def used(self, first_s: int, last_s: int) -> dict[str, dict[str, int]]:
+        """Returns the counters of the UTC days of two Unix times and between, by YYYY-MM-DD.
+
+        Raises Redis's error.
+        """
+        days: dict[str, dict[str, int]] = {}
+        for day_s in range(first_s - first_s % DAY_S, last_s + 1, DAY_S):
+            counters: dict[str, int] = {}
+            async for field, amount in self._redis.hscan_iter(usage_key(day_s), count=SCANNED):
+                counters[field.decode()] = int(amount)
+            if counters:
+                days[datetime.fromtimestamp(day_s, UTC).strftime("%Y-%m-%d")] = counters
+        return days
 
 
 @asynccontextmanager

@@ -10,6 +10,7 @@ from backends.contract import BackendGroup, BackendInfo, Usage
 from router.classify.task import Tenant
 from router.decide.decision import RankedRoute
 from router.pools.cost import EVEN, Weights, cost_tokens
+from router.pools.prices import ModelPrice, Prices, cost_nusd
 
 DAY_S = 86_400
 
@@ -27,6 +28,7 @@ class LedgerLine(msgspec.Struct, frozen=True, kw_only=True):
     exact: bool  # false: an upstream was cut before it reported
     cost_units: int  # weighted tokens, as the pools charge them
     bounded: bool = False  # an engine reported more than can be; this is its bound
+    cost_nusd: int = 0  # in nano-dollars, by the price of its day; 0 without a price
 
 
 class LedgerEntry(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,6 +53,7 @@ def entry_of(
     used: Mapping[str, Usage],
     infos: Mapping[str, BackendInfo],
     weights: Weights,
+    prices: Prices,
     *,
     outcome: str,
     ended_s: int,
@@ -58,7 +61,10 @@ def entry_of(
 ) -> LedgerEntry:
     """Makes a task's entry. `used` is by backend; the route's other backends used nothing."""
     usages = dict.fromkeys(chosen.backends, Usage()) | dict(used)
-    lines = tuple(_line(infos[name], usage, weights) for name, usage in usages.items())
+    lines = tuple(
+        _line(infos[name], usage, weights, prices.of(infos[name].model, ended_s))
+        for name, usage in usages.items()
+    )
     return LedgerEntry(
         task_id=task_id,
         tenant_id=tenant.id,
@@ -72,7 +78,9 @@ def entry_of(
     )
 
 
-def _line(info: BackendInfo, usage: Usage, weights: Weights) -> LedgerLine:
+def _line(
+    info: BackendInfo, usage: Usage, weights: Weights, price: ModelPrice | None
+) -> LedgerLine:
     return LedgerLine(
         backend=info.name,
         group=info.group,
@@ -84,20 +92,25 @@ def _line(info: BackendInfo, usage: Usage, weights: Weights) -> LedgerLine:
         exact=usage.exact,
         bounded=usage.bounded,
         cost_units=cost_tokens(usage, weights.get(info.group, EVEN)),
+        cost_nusd=0 if price is None else cost_nusd(usage, price),
     )
 
 
-_SUMMED = ("input_tokens", "cached_tokens", "output_tokens", "reasoning_tokens", "cost_units")
+SUMMED = (
+    *("input_tokens", "cached_tokens", "output_tokens", "reasoning_tokens"),
+    *("cost_units", "cost_nusd"),
+)
 # An export's columns, in order; a task has a row per backend.
 COLUMNS: dict[str, type] = {
     **dict.fromkeys(("task_id", "tenant_id", "key_id", "tier", "route", "outcome"), str),
     "ended_at": str,
     "duration_ms": int,
     **dict.fromkeys(("backend", "group", "model"), str),
-    **dict.fromkeys(_SUMMED[:-1], int),
+    **dict.fromkeys(SUMMED[:-2], int),
     "exact": bool,
     "cost_units": int,
     "bounded": bool,
+    "cost_nusd": int,
 }
 
 
@@ -115,7 +128,7 @@ def spent_of(entry: LedgerEntry) -> Counter[str]:
     """Returns what an entry adds to its tenant's counters of the day."""
     spent = Counter(tasks=1)
     for line in entry.lines:
-        for name in _SUMMED:
+        for name in SUMMED:
             spent[name] += getattr(line, name)
         spent[f"{line.group}.cost_units"] += line.cost_units
         spent[f"{line.group}.tokens"] += line.input_tokens + line.output_tokens

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from backends.contract import BackendInfo
+from backends.contract import BackendInfo, Usage
 from gateway.core.gateway import Gateway
 from gateway.run.dispatch import RunOutcome
 from gateway.task.stages import RunningTask
@@ -18,6 +18,7 @@ from gateway.wire.routing import (
     RoutedClass,
     RoutedCompaction,
     RoutedContinuation,
+    RoutedCost,
     RoutedDelegation,
     RoutedFailover,
     Routing,
@@ -25,6 +26,7 @@ from gateway.wire.routing import (
 )
 from router.classify.task import Task
 from router.decide.decision import RouteDecision
+from router.pools.prices import NUSD, cost_nusd
 
 
 def decided_routing(
@@ -112,10 +114,12 @@ def ended_routing(
     if begun is None or has_changed:
         begun = running_routing(gw, running)
     num_output = running.answer_usage().num_output_tokens
+    used = running.usage_by_backend()
     ended = msgspec.structs.replace(
         begun,
         context=context_use(running.task, num_output, begun.context.window_tokens),
-        usage=usage_by_name(running.usage_by_backend()),
+        usage=usage_by_name(used),
+        cost=cost_of(gw, used),
     )
     if outcome is None:
         return ended
@@ -127,6 +131,19 @@ def ended_routing(
         generations=None if chosen.strategy is None else run.branches.generations(),
         variations=run.branches.variations() if "variations" in chosen.record.shows else None,
     )
+
+
+def cost_of(gw: Gateway, used: Mapping[str, Usage]) -> RoutedCost | None:
+    """Returns what usage by backend costs; None unless each backend's model has a price."""
+    if not gw.prices:
+        return None
+    now_s, cost = gw.wall_s(), 0
+    for name, usage in used.items():
+        price = gw.prices.of(gw.infos[name].model, now_s)
+        if price is None:
+            return None
+        cost += cost_nusd(usage, price)
+    return RoutedCost(cost / NUSD, "USD")
 
 
 def _shows_delegations(running: RunningTask) -> bool:

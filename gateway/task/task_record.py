@@ -7,7 +7,9 @@ from gateway.core.gateway import Gateway
 from gateway.core.job import Job
 from gateway.logs.task_line import TaskLine
 from gateway.store.ledger_entry import entry_of
+from gateway.task.routing import cost_of
 from gateway.task.stages import EndedTask, RunningTask, WarmingTask
+from gateway.wire.routing import RoutedCost
 from router.pools.cost import cost_by_group
 from router.record.recording import MAX_NAME_CHARS, TaskOutcome, record_of
 
@@ -44,7 +46,7 @@ def leave_record(gw: Gateway, job: Job, ended: EndedTask) -> None:
         tpot_us=outcome.tpot_us,
     )
     if gw.task_log is not None:
-        gw.task_log(line_of(job, outcome, gw.unix_s()))
+        gw.task_log(line_of(job, outcome, gw.unix_s(), cost_of(gw, outcome.usages)))
     if running is not None:
         _note_run(gw, running, ended)
     if admitted is not None:  # then it was settled, so it has a ledger entry
@@ -55,6 +57,7 @@ def leave_record(gw: Gateway, job: Job, ended: EndedTask) -> None:
             outcome.usages,
             gw.infos,
             gw.weights,
+            gw.prices,
             outcome=ended.outcome,
             ended_s=gw.wall_s(),
             duration_us=outcome.duration_us,
@@ -68,7 +71,7 @@ def leave_record(gw: Gateway, job: Job, ended: EndedTask) -> None:
         gw.recorder.record(line)
 
 
-def line_of(job: Job, ended: TaskOutcome, at: float) -> TaskLine:
+def line_of(job: Job, ended: TaskOutcome, at: float, cost: RoutedCost | None) -> TaskLine:
     """Returns what the log says of a task that ended at that Unix time."""
     decision = job.decided
     chosen = decision.chosen if decision is not None else None
@@ -96,6 +99,7 @@ def line_of(job: Job, ended: TaskOutcome, at: float) -> TaskLine:
         cached_tokens=sum(usage.num_cached_tokens for usage in usages),
         output_tokens=sum(usage.num_output_tokens for usage in usages),
         cost_units=ended.cost,
+        cost_usd=None if cost is None else cost.amount,
     )
 
 

@@ -123,6 +123,13 @@ class RoutedGeneration(msgspec.Struct, frozen=True):
     reasoning_tokens: int  # those of them that were reasoning
 
 
+class RoutedCost(msgspec.Struct, frozen=True):
+    """What a response costs."""
+
+    amount: float  # by the prices of the day that it ended on
+    currency: str  # `USD`
+
+
 class RoutedVariations(msgspec.Struct, frozen=True):
     """How many variations `breadth` made."""
 
@@ -161,6 +168,7 @@ class Routing(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     compaction: RoutedCompaction | None = None  # where `context_management` applied
     # at the end: what each backend used, over all generations; this is what is charged
     usage: dict[str, ResponseUsage] | None = None
+    cost: RoutedCost | None = None  # at the end: of that usage; missing where a model has no price
     answered_by: str | None = None  # at the end: the backend whose answer this is
     errors: tuple[str, ...] = ()  # at the end: what failed, although there is an answer
     generations: tuple[RoutedGeneration, ...] | None = None  # at the end: those of a strategy

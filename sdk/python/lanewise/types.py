@@ -144,6 +144,13 @@ class RoutedCompaction(TypedDict, total=False):
     usage: dict[str, dict[str, Any]] | None  # what the summary took, by backend
 
 
+class RoutedCost(msgspec.Struct):
+    """What a response costs."""
+
+    amount: float = 0.0  # by the prices of the day that it ended on
+    currency: str = ""  # `USD`
+
+
 class RoutedGeneration(TypedDict, total=False):
     """One generation of a strategy."""
 
@@ -195,6 +202,7 @@ class Routing(msgspec.Struct):
     compaction: RoutedCompaction | None = None  # where `context_management` applied
     # at the end: what each backend used, over all generations; this is what is charged
     usage: dict[str, Usage] = {}
+    cost: RoutedCost | None = None  # at the end: of that usage; missing where a model has no price
     answered_by: str | None = None  # at the end: the backend whose answer this is
     errors: list[str] = []  # at the end: what failed, although there is an answer
     generations: list[RoutedGeneration] = []  # at the end: those of a strategy

@@ -175,6 +175,14 @@ export interface RoutedCompaction {
   usage?: Record<string, Usage>;
 }
 
+/** What a response costs. */
+export interface RoutedCost {
+  /** by the prices of the day that it ended on. */
+  amount: number;
+  /** `USD`. */
+  currency: string;
+}
+
 /** One generation of a strategy. */
 export interface RoutedGeneration {
   /** the backend that generated. */
@@ -247,6 +255,8 @@ export interface Routing {
   compaction?: RoutedCompaction;
   /** at the end: what each backend used, over all generations; this is what is charged. */
   usage?: Record<string, Usage>;
+  /** at the end: of that usage; missing where a model has no price. */
+  cost?: RoutedCost;
   /** at the end: the backend whose answer this is. */
   answered_by?: string;
   /** at the end: what failed, although there is an answer. */

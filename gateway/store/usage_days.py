@@ -1,0 +1,87 @@
+"""What was used on each UTC day, by tenant, key, model and route: counters that no export consumes.
+
+Each day is one hash in Redis, whose fields name what they count. The script that appends a batch of
+ledger entries adds their counters, too, so that both have each task exactly once.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Literal
+
+import msgspec
+
+from gateway.store.ledger_entry import DAY_S, SUMMED, LedgerEntry
+
+Dimension = Literal["tenant", "key", "model", "route"]
+DIMENSIONS: tuple[Dimension, ...] = ("tenant", "key", "model", "route")
+KINDS = ("tasks", *SUMMED)
+OTHER = "other"  # in place of all four, once a day has `MAX_FIELDS`
+MAX_FIELDS = 200_000  # of a day
+TTL_S = 40 * DAY_S
+_BETWEEN = "\x1f"
+
+
+class UsageRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What was used on a day; a dimension that was not asked for is missing."""
+
+    day: str | None = None  # YYYY-MM-DD, UTC
+    tenant: str | None = None
+    key: str | None = None  # its id
+    model: str | None = None
+    route: str | None = None
+    tasks: int = 0
+    input_tokens: int = 0
+    cached_tokens: int = 0  # of the input
+    output_tokens: int = 0
+    reasoning_tokens: int = 0  # of the output
+    cost_units: int = 0  # weighted tokens, as the pools charged them
+    cost_usd: float = 0.0  # by the prices; models without one count nothing
+
+
+def usage_key(unix_s: int) -> str:
+    """Returns the Redis key of the counters of a UTC day; it shares the ledger's hash slot."""
+    return f"lw1:{{ledger}}:usage:{unix_s // DAY_S}"
+
+
+def counters_of(entries: Iterable[LedgerEntry]) -> dict[str, Counter[str]]:
+    """Returns what entries add: a day's key -> field -> amount. A task counts at its first line."""
+    days: dict[str, Counter[str]] = {}
+    for entry in entries:
+        counters = days.setdefault(usage_key(entry.ended_s), Counter())
+        for number, line in enumerate(entry.lines):
+            named = _BETWEEN.join((entry.tenant_id, entry.key_id, line.model, entry.route))
+            counters[f"{named}{_BETWEEN}tasks"] += number == 0
+            for kind in SUMMED:
+                if amount := getattr(line, kind):
+                    counters[f"{named}{_BETWEEN}{kind}"] += amount
+    return days
+
+
+def rows_of_days(
+    days: Mapping[str, Mapping[str, int]],
+    by: Iterable[Dimension | Literal["day"]],
+    tenant_id: str | None = None,
+) -> list[UsageRow]:
+    """Sums days' counters by some dimensions, of one tenant or of all; the first day comes first.
+
+    `days`: day -> field -> amount.
+    """
+    wanted = tuple(dict.fromkeys(by))
+    sums: dict[tuple[str, ...], Counter[str]] = {}
+    for day, counters in days.items():
+        for field, amount in counters.items():
+            *names, kind = field.split(_BETWEEN)
+            if len(names) == 1:
+                names = [OTHER] * len(DIMENSIONS)  # what did not fit
+            if kind not in KINDS or len(names) != len(DIMENSIONS):
+                continue  # of another release
+            known = dict(zip(DIMENSIONS, names, strict=True))
+            if tenant_id is None or known["tenant"] == tenant_id:
+                place = tuple(day if each == "day" else known[each] for each in wanted)
+                sums.setdefault(place, Counter())[kind] += amount
+    return [_row(dict(zip(wanted, place, strict=True)), sums[place]) for place in sorted(sums)]
+
+
+def _row(named: Mapping[str, str], sums: Counter[str]) -> UsageRow:
+    counted = {kind: sums[kind] for kind in KINDS if kind != "cost_nusd"}
+    return UsageRow(**named, **counted, cost_usd=sums["cost_nusd"] / 1e9)  # type: ignore[arg-type]

@@ -1,0 +1,79 @@
+"""What a response costs: the same sum in the response, the log, the ledger and the admin API."""
+
+import csv
+import json
+import time
+from pathlib import Path
+
+from openai import OpenAI
+
+from gateway.cli.main import main
+from tests.e2e.admin_api import ask
+from tests.e2e.gateway_process import DEVELOPMENT_KEY, GatewayProcess
+
+FAST, DEEP = (1.5, 0.15, 6.0), (3.0, None, 15.0)  # dollars: input, cached, output
+CONFIG = f"""
+[[prices]]
+model = "lanewise-fast"
+input = {FAST[0]}
+cached_input = {FAST[1]}
+output = {FAST[2]}
+
+[[prices]]
+model = "lanewise-deep"
+input = {DEEP[0]}
+output = {DEEP[2]}
+"""
+
+
+def test_every_bill_says_the_same(tmp_path: Path, redis_url: str) -> None:
+    config = tmp_path / "lanewise.toml"
+    config.write_text(CONFIG)
+    gateway = GatewayProcess(tmp_path, "--config", str(config), "--redis", redis_url)
+    try:
+        gateway.wait_until_ready()
+        client = OpenAI(base_url=gateway.base_url, api_key=DEVELOPMENT_KEY)
+        total = 0.0
+        for route in ("fast", "deep", "parallel"):
+            made = client.responses.create(
+                model="auto", input="Name a prime.", max_output_tokens=64, metadata={"route": route}
+            )
+            routing = made.model_extra["routing"]  # type: ignore[index]
+            dollars = 0.0
+            for backend, used in routing["usage"].items():
+                price = FAST if backend == "wafer" else DEEP
+                cached = used["input_tokens_details"]["cached_tokens"]
+                cached_price = price[0] if price[1] is None else price[1]
+                dollars += (used["input_tokens"] - cached) * price[0] / 1e6
+                dollars += cached * cached_price / 1e6 + used["output_tokens"] * price[2] / 1e6
+            assert routing["cost"]["currency"] == "USD"
+            assert abs(routing["cost"]["amount"] - dollars) < 1e-9
+            total += dollars
+        today = client.get("/usage", cast_to=object)["today"]  # type: ignore[index]
+        assert abs(today["cost_usd"] - total) < 1e-9
+        status, view = ask(gateway, "GET", "/admin/usage?by=tenant&by=route")
+        assert status == 200
+        assert [row["route"] for row in view["rows"]] == ["deep", "fast", "parallel"]
+        assert abs(sum(row["cost_usd"] for row in view["rows"]) - total) < 1e-9
+        while gateway.log.count('"event":"task"') < 3:  # the test's own limit bounds it
+            time.sleep(0.02)
+        lines = [json.loads(line) for line in gateway.log.splitlines() if line.startswith("{")]
+        told = sum(line["cost_usd"] for line in lines if line["event"] == "task")
+        assert abs(told - total) < 1e-9
+        out = tmp_path / "usage.csv"
+        assert main(["usage", "export", "--out", str(out), "--redis", redis_url]) == 0
+        with out.open() as file:
+            exported = sum(int(row["cost_nusd"]) for row in csv.DictReader(file))
+        assert abs(exported / 1e9 - total) < 1e-9
+        status, again = ask(gateway, "GET", "/admin/usage?by=tenant&by=route")
+        assert again["rows"] == view["rows"]  # an export consumes nothing of it
+        status, refused = ask(gateway, "GET", "/admin/usage?first_day=2020-01-01")
+        assert (status, refused["error"]["param"]) == (400, "first_day")
+    finally:
+        gateway.stop()
+
+
+def test_without_prices_nothing_has_a_cost(gateway: GatewayProcess) -> None:
+    client = OpenAI(base_url=gateway.base_url, api_key=DEVELOPMENT_KEY)
+    made = client.responses.create(model="lanewise-fast", input="Hi.", max_output_tokens=16)
+    assert "cost" not in made.model_extra["routing"]  # type: ignore[index]
