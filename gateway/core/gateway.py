@@ -29,7 +29,7 @@ from router.policy.policy import Policy
 from router.pools.capped_pools import TaskPools
 from router.pools.cost import Weights
 from router.pools.pools import Reservation
-from router.pools.prices import Prices
+from router.pools.prices import PriceList
 
 
 @dataclass(slots=True)
@@ -78,7 +78,7 @@ class Gateway:
     experience: Experience = field(default_factory=Experience)
     record_usage: Callable[[LedgerEntry], None] = lambda _: None  # into the usage ledger
     weights: Weights = field(default_factory=dict)  # of tokens, by group
-    prices: Prices = field(default_factory=Prices)  # of tokens, by model
+    prices: PriceList = field(default_factory=PriceList)  # of tokens, by model
     max_compactions: int = 2  # automatic ones, of one conversation
     # For compactions; without shared peppers the secret is this process's.
     seals: Seals = field(default_factory=lambda: make_seals(Peppers(), [secrets.token_hex(32)]))

@@ -30,7 +30,7 @@ from gateway.wire.sealing import Seals, make_seals
 from router.classify.task import Tenant
 from router.learn.learned_store import LearnedStore
 from router.pools.ceiling_leases import CeilingLeases
-from router.pools.prices import Prices
+from router.pools.prices import PriceList
 
 _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")
@@ -79,7 +79,7 @@ class Services:
         self.admin_keys.configure(admin_keys(config))
         self.access.configure(config)
         self.gw.reseal(seals_of(self.access, config))
-        self.gw.prices = Prices(config.prices)
+        self.gw.prices = PriceList(config.prices)
         if self.ceiling_leases is not None:
             self.ceiling_leases.configure(config.ceilings)
 

@@ -65,7 +65,7 @@ from router.pools.capped_pools import CappedPools
 from router.pools.ceiling_leases import CeilingLeases
 from router.pools.failover_pools import FailoverPools
 from router.pools.heartbeat import Heartbeat
-from router.pools.prices import Prices
+from router.pools.prices import PriceList
 from router.pools.redis_pools import RedisPools
 from router.redis.cancelling import cancelled
 from router.redis.client import redis_client
@@ -101,8 +101,7 @@ async def services(
         store_redis, admin_redis = _clients(stack, url, config.redis.budget_ms)
         enter = stack.enter_async_context
         ledger = await enter(open_ledger(admin_redis, config.ledger))
-        backends = Backends(config.backends)
-        stack.push_async_callback(backends.close)
+        backends = _backends(stack, config)
         experience, key_sessions, detached = Experience(), KeySessions(), DetachedCalls()
         metrics = _metrics(backends, experience, ledger)
         recorder = await enter(_recording(config, metrics))
@@ -129,7 +128,7 @@ async def services(
             experience=experience,
             record_usage=ledger.add,
             weights=config.cost_weights,
-            prices=Prices(config.prices),
+            prices=PriceList(config.prices),
             max_compactions=config.context.max_compactions,
             seals=seals_of(access, config),
             max_unread_bytes=config.server.max_unread_bytes,
@@ -166,6 +165,12 @@ def _run(stack: AsyncExitStack, coroutines: list[Coroutine[Any, Any, None]]) -> 
     """Runs coroutines until the stack closes."""
     for coroutine in coroutines:
         stack.push_async_callback(cancelled, asyncio.create_task(coroutine))
+
+
+def _backends(stack: AsyncExitStack, config: Config) -> Backends:
+    backends = Backends(config.backends)
+    stack.push_async_callback(backends.close)
+    return backends
 
 
 def _metrics(backends: Backends, experience: Experience, ledger: Ledger) -> Metrics:

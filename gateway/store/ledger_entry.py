@@ -10,7 +10,7 @@ from backends.contract import BackendGroup, BackendInfo, Usage
 from router.classify.task import Tenant
 from router.decide.decision import RankedRoute
 from router.pools.cost import EVEN, Weights, cost_tokens
-from router.pools.prices import ModelPrice, Prices, cost_nusd
+from router.pools.prices import ModelPrice, PriceList, cost_nusd
 
 DAY_S = 86_400
 
@@ -53,7 +53,7 @@ def entry_of(
     used: Mapping[str, Usage],
     infos: Mapping[str, BackendInfo],
     weights: Weights,
-    prices: Prices,
+    prices: PriceList,
     *,
     outcome: str,
     ended_s: int,

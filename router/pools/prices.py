@@ -32,7 +32,7 @@ class ModelPrice(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     since: datetime.date | None = None  # the first day (UTC) that it holds; None: always
 
 
-class Prices:
+class PriceList:
     """The prices of all models, by day."""
 
     def __init__(self, prices: Iterable[ModelPrice] = ()) -> None:

@@ -4,7 +4,7 @@ from backends.contract import BackendInfo, Usage
 from gateway.store.ledger_entry import COLUMNS, entry_of, rows_of
 from router.classify.task import Route, Tenant
 from router.decide.decision import RankedRoute, Reason
-from router.pools.prices import ModelPrice, Prices
+from router.pools.prices import ModelPrice, PriceList
 
 INFO = BackendInfo(name="up", model="m", group="fast", window_tokens=9, max_output_tokens=9)
 ROUTE = RankedRoute(route=Route.FAST, backends=("up",), strategy=None, reason=Reason.MODEL, why="")
@@ -19,7 +19,7 @@ def test_an_entry_says_whether_a_usage_was_bounded() -> None:
             {"up": usage},
             {"up": INFO},
             {},
-            Prices([ModelPrice(model="m", input=1.5, output=2.0)]),
+            PriceList([ModelPrice(model="m", input=1.5, output=2.0)]),
             outcome="ok",
             ended_s=1,
             duration_us=1,

@@ -5,7 +5,7 @@ import datetime
 import pytest
 
 from backends.contract import Usage
-from router.pools.prices import ModelPrice, Prices, cost_nusd
+from router.pools.prices import ModelPrice, PriceList, cost_nusd
 
 PRICE = ModelPrice(model="m", input=0.35, cached_input=0.035, output=0.75)
 DAY_S = 86_400
@@ -37,7 +37,7 @@ def test_cached_input_without_a_price_of_its_own_costs_as_other_input() -> None:
 
 def test_a_price_holds_from_its_day_on() -> None:
     dearer = ModelPrice(model="m", input=9.0, output=9.0, since=NEW_YEAR)
-    prices = Prices([dearer, PRICE])
+    prices = PriceList([dearer, PRICE])
     assert prices.of("m", NEW_YEAR_S - 1) is PRICE
     assert prices.of("m", NEW_YEAR_S) is dearer
-    assert Prices([dearer]).of("m", NEW_YEAR_S - 1) is None
+    assert PriceList([dearer]).of("m", NEW_YEAR_S - 1) is None
