@@ -12,15 +12,14 @@ import re
 import string
 from collections.abc import Callable
 from functools import lru_cache
+from typing import Any
 
-import re2
-
+from backends.client_patterns import compiled
 from backends.script.chance import Chance
 
 MAX_CHARS = 4_096  # of a generated string
 MAX_PATTERN_CHARS = 1_000
 MAX_PIECES = 20_000  # written in all attempts at one string; an empty one counts
-MAX_MATCHER_BYTES = 1 << 20  # a compiled pattern's; one that needs more gets no string
 PIECE_WORK = 3  # of writing a piece and of checking it, in characters of plain text
 MAX_KEPT = 64  # compiled patterns: an array's items share theirs
 _MAX_DEPTH = 30
@@ -39,9 +38,6 @@ _TOKEN = re.compile(
     r"|.",
     re.DOTALL,
 )
-_OPTIONS = re2.Options()
-_OPTIONS.max_mem = MAX_MATCHER_BYTES
-_OPTIONS.log_errors = False
 _RANGE = re.compile(r"(\\.|[^\\])(?:-(\\.|[^\\]))?", re.DOTALL)
 
 # Alternatives; each is a sequence of (characters to choose from or a group, least, most).
@@ -79,11 +75,14 @@ def matching_string(
 
 
 @lru_cache(MAX_KEPT)
-def _read(pattern: str) -> "tuple[re2._Regexp, _Group] | None":
+def _read(pattern: str) -> "tuple[Any, _Group] | None":
     """Reads a pattern to check with and to write from; None if either cannot be done."""
+    matcher = compiled(pattern)
+    if matcher is None:
+        return None
     try:
-        return re2.compile(pattern, _OPTIONS), _parsed(_TOKEN.findall(pattern)[::-1], 0)
-    except (ValueError, RecursionError, re2.error):
+        return matcher, _parsed(_TOKEN.findall(pattern)[::-1], 0)
+    except (ValueError, RecursionError):
         return None
 
 

@@ -21,6 +21,7 @@ from typing import Any
 
 import msgspec
 
+from backends.json_pointer import pointed_at
 from backends.script.chance import Chance
 from backends.script.pattern import matching_string
 from backends.script.values import Values
@@ -134,14 +135,10 @@ class _Maker:
         if not reference.startswith("#"):
             return {}
         self._spend(len(reference))
-        target = self._root
         try:
-            for part in reference.split("/")[1:]:
-                key = part.replace("~1", "/").replace("~0", "~")
-                target = target[int(key) if isinstance(target, list) else key]
-        except (LookupError, TypeError, ValueError):
+            return pointed_at(reference, self._root)
+        except LookupError:
             return {}
-        return target
 
     def _alternative(self, alternatives: list[Any], depth: int) -> Any:
         """Chooses the plainest alternative when deep, else the first that is not null."""

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 import msgspec
 
+from backends.client_patterns import compiled
 from backends.contract import (
     NO_EXTRAS,
     ContextItem,
@@ -34,7 +35,6 @@ from gateway.wire.items import (
     too_long,
 )
 from router.classify.task import Hints, OptionValue, Route, StorePolicy, Task, Tenant
-from router.strategies.json_schema import compiled
 from router.strategies.table import REMOVED, STRATEGIES
 
 # The limit of a request that names none; the engine's own applies, too.

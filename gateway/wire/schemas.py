@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from backends.json_pointer import pointed_at
 from gateway.wire.errors import ProtocolError
 
 _TYPES = ("object", "array", "string", "number", "integer", "boolean", "null")
@@ -59,15 +60,10 @@ def _is_found(reference: str, root: dict[str, Any]) -> bool:
     """Says whether a `#/...` pointer resolves; other kinds are not followed."""
     if reference != "#" and not reference.startswith("#/"):
         return not reference.startswith("#")
-    target: Any = root
-    for part in reference.split("/")[1:]:
-        key = part.replace("~1", "/").replace("~0", "~")
-        if isinstance(target, dict) and key in target:
-            target = target[key]
-        elif isinstance(target, list) and key.isdecimal() and int(key) < len(target):
-            target = target[int(key)]
-        else:
-            return False
+    try:
+        pointed_at(reference, root)
+    except LookupError:
+        return False
     return True
 
 

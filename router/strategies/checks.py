@@ -13,9 +13,10 @@ from typing import Any
 
 import msgspec
 
+from backends.client_patterns import compiled
 from backends.contract import Delta, DeltaKind, FunctionTool, GenerateRequest
 from router.strategies.items import text_of
-from router.strategies.json_schema import compiled, fits
+from router.strategies.json_schema import fits
 
 MAX_COMPARED_CHARS = 8_192  # of each answer
 MIN_FACTS = 3  # for answers to be compared by them

@@ -10,14 +10,12 @@ import operator
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import re2
+from backends.client_patterns import compiled
+from backends.json_pointer import pointed_at
 
 MAX_STEPS = 20_000  # pairs of a value and a schema
 MAX_REFERENCES = 32  # in a row, without a value in between
 
-_OPTIONS = re2.Options()
-_OPTIONS.log_errors = False  # they come from clients
-_OPTIONS.max_mem = 1 << 20  # bytes per pattern
 _KINDS: dict[str, tuple[type, ...]] = {
     "object": (dict,),
     "array": (list,),
@@ -78,16 +76,10 @@ class _Check:
         """Resolves `#/...`; what is not there, or elsewhere, fits everything."""
         if not reference.startswith("#"):
             return True
-        found = self._root
-        for part in reference[1:].split("/")[1:]:
-            key = part.replace("~1", "/").replace("~0", "~")
-            if isinstance(found, dict) and key in found:
-                found = found[key]
-            elif isinstance(found, list) and key.isdecimal() and int(key) < len(found):
-                found = found[int(key)]
-            else:
-                return True
-        return found
+        try:
+            return pointed_at(reference, self._root)
+        except LookupError:
+            return True
 
     def _alternatives(self, value: Any, schema: dict[str, Any]) -> Iterator[bool]:
         # Of "oneOf" more than one may seem to fit, by keywords that are not known here.
@@ -172,11 +164,3 @@ def _matches(pattern: Any, text: str) -> bool:
     """Says whether a pattern is found in a text; one that RE2 does not know, is."""
     found = compiled(pattern) if isinstance(pattern, str) else None
     return found is None or found.search(text) is not None
-
-
-def compiled(pattern: str) -> "re2._Regexp | None":
-    """Compiles a client's pattern; None if RE2 does not know it."""
-    try:
-        return re2.compile(pattern, _OPTIONS)
-    except (re2.error, UnicodeEncodeError):
-        return None
