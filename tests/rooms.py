@@ -36,6 +36,7 @@ ROOMS = (
     _room("backends.net", "websockets", "aiohappyeyeballs", "httptools"),
     _room("backends.gpu_engine"),
     _room("backends.gpu_engine.calibration", "numpy"),
+    _room("backends.script.formats"),
     _room("backends.script"),
     _room("backends.simulated"),
     _room("backends.upstream", "websockets"),

@@ -17,6 +17,7 @@ from backends.prompt import unsalted_hash
 from backends.script.chance import Chance
 from backends.script.delegating import about_subtasks, handed_on
 from backends.script.dialogue import dialogue_answer, relevant_fact
+from backends.script.formats.told import told_format
 from backends.script.last_message import LastMessage, read_last_message
 from backends.script.length import Length, wanted_length, wants_short_answers
 from backends.script.programs import TOKENS_PER_LINE, write_program, write_tests
@@ -61,9 +62,16 @@ def answer_script(seed: int, *, reasons: bool) -> Script:
 
 
 def _text(request: GenerateRequest, message: LastMessage, chance: Chance, work: Work) -> str:
+    schema = request.text_format.schema
+    told = told_format(request, message.excerpt) if schema is None else None
+    if told is not None:
+        said = dialogue_answer(message) if message.results else None
+        said = said or Prose(read_topic(told.prompt), chance).sentence()
+        values = Values(told.prompt, said, work=work, results=message.results)
+        return told.written(instance(told.schema, values, chance, work, "instructions"))
     if request.text_format.type == "text":
         return _plain_text(request, message, chance)
-    answer, schema = dialogue_answer(message), request.text_format.schema
+    answer = dialogue_answer(message)
     if schema is not None:
         values = Values(message.excerpt, answer, work=work, results=message.results)
         value = instance(schema, values, chance, work, "text.format.schema")

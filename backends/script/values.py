@@ -48,7 +48,9 @@ _TEXT_NAMES = word_set(
     "query question prompt text message input content q search term keyword body description "
     "request task instruction instructions"
 )
-_ANSWER_NAMES = word_set("answer response result summary reply output explanation")
+_ANSWER_NAMES = word_set(
+    "answer response result summary reply output explanation reasoning thought"
+)
 _NO_NAMES = word_set("i use call what please json")
 MAX_RESULTS, MAX_RESULT_CHARS = 8, 500  # of tools that values are taken from: the latest, each cut
 SEARCH_CHARS = 1_000  # a search for a name or an option, which is compiled for it, as work
