@@ -22,8 +22,9 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 from tests.e2e.gateway_process import GatewayProcess, wait_until_at_rest
+from tests.hostile.client import Target
 from tests.hostile.gateway import serving
-from tests.hostile.kinds import Target, faults_of, kinds
+from tests.hostile.kinds import faults_of, kinds
 from tests.hostile.mutations import mutations
 
 ROOT = Path(__file__).parents[2]

@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.gateway_process import GatewayProcess, wait_until_at_rest
+from tests.hostile.client import Target
 from tests.hostile.gateway import serving
-from tests.hostile.kinds import Kind, Target, faults_of, kinds
+from tests.hostile.kinds import Kind, faults_of, kinds
 from tests.hostile.mutations import mutations
 
 NUM_KINDS = 240

@@ -9,7 +9,7 @@ import contextlib
 import json
 import re
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import httptools
 import websockets
@@ -27,6 +27,15 @@ LEAKED = re.compile(
 )
 TERMINALS = ("response.completed", "response.incomplete", "response.failed")
 SILENT = ("response.processed", "response.cancel")  # frames that may have no answer of their own
+
+
+class Target(NamedTuple):
+    """A gateway on loopback, and keys that hold there."""
+
+    port: int
+    key: str
+    other_key: str  # of another tenant
+    admin_key: str
 
 
 class _Answers:
@@ -185,7 +194,7 @@ class HostileSocket:
         is_probed, num_events, is_silent = False, 0, may_be_silent(frame)
         while not is_probed or running or not (num_events or is_silent):
             event: dict[str, Any] = json.loads(await self._socket.recv())
-            if fault := _fault_of_event(event):
+            if fault := fault_of_event(event):
                 return fault
             if event["type"] == "error" and probe in event["error"]["message"]:
                 is_probed = True
@@ -198,7 +207,8 @@ class HostileSocket:
         return ""
 
 
-def _fault_of_event(event: dict[str, Any]) -> str:
+def fault_of_event(event: dict[str, Any]) -> str:
+    """What is wrong with an event; an empty string if nothing is."""
     if event["type"] == "error":
         status = event["status"]
         if status >= 500:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tests.e2e.admin_api import ADMIN_KEY
 from tests.e2e.gateway_process import DEVELOPMENT_KEY, GatewayProcess, redis_server
-from tests.hostile.kinds import Target
+from tests.hostile.client import Target
 
 OTHER_KEY = "sk-a-tenant-who-means-well"
 _TENANT = """
@@ -29,6 +29,6 @@ def serving(folder: Path) -> Iterator[tuple[GatewayProcess, Target]]:
         gateway = GatewayProcess(folder, "--config", str(config), "--redis", url, environ=environ)
         try:
             gateway.wait_until_ready()
-            yield gateway, Target(gateway.port, DEVELOPMENT_KEY, ADMIN_KEY)
+            yield gateway, Target(gateway.port, DEVELOPMENT_KEY, OTHER_KEY, ADMIN_KEY)
         finally:
             gateway.stop()

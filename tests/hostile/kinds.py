@@ -9,19 +9,12 @@ from tests.hostile.admin import ADMIN
 from tests.hostile.client import (
     UNFINISHED_TIMEOUT_S,
     HostileSocket,
+    Target,
     after_handshake,
     exchange,
     posted,
 )
-
-
-class Target(NamedTuple):
-    """A gateway on loopback, and keys that hold there."""
-
-    port: int
-    key: str
-    admin_key: str
-
+from tests.hostile.live import LIVE
 
 Ask = Callable[[Target], Awaitable[str]]
 
@@ -91,6 +84,8 @@ def kinds() -> Iterator[Kind]:
         yield sent(f"handshake, {name}", data, until_answered=True)
     for name, data in wire.SOCKETS.items():
         yield upgraded(f"socket, {name}", data)
+    for name, act in LIVE.items():
+        yield Kind(f"live, {name}", act)
     for name, (method, path, text) in ADMIN.items():
         data = posted(path, _encoded(text), method=method)
         yield sent(f"admin, {name}", data, admin=True)
