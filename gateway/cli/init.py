@@ -7,6 +7,7 @@ import argparse
 import asyncio
 import os
 import secrets
+import shutil
 import sys
 import time
 from pathlib import Path
@@ -196,8 +197,9 @@ def _tell(
     findings = [engine_finding(answer) for answer in answers]
     texts = snippets(base_url, key)
     lines = [f"Wrote {path}, readable by you alone.", *(one.line for one in findings), ""]
-    lines += [f"Serve it:  lanewise serve --config {path}"]
-    lines += [f"Check it:  lanewise doctor --config {path}"]
+    program = "lanewise" if shutil.which("lanewise") else os.path.relpath(sys.argv[0])
+    lines += [f"Serve it:  {program} serve --config {path}"]
+    lines += [f"Check it:  {program} doctor --config {path}"]
     for client, text in texts.items():
         lines += ["", f"--- {client}", text.rstrip()]
     answer: dict[str, Any] = {

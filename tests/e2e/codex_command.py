@@ -1,0 +1,52 @@
+"""Runs Codex with the configuration that `lanewise init` prints."""
+
+import os
+import subprocess
+from pathlib import Path
+
+from tests.e2e.node_bin import node_bin
+
+CODEX = Path(__file__).parent / "node" / "node_modules" / ".bin" / "codex"
+TIMEOUT_S = 600.0  # bounds a hang: a busy machine reads Codex' prompt for a minute
+# Besides what is printed: nothing that calls home, nothing that asks.
+QUIET = """
+check_for_update_on_startup = false
+approval_policy = "never"
+sandbox_mode = "danger-full-access"
+"""
+FEATURES = """
+[analytics]
+enabled = false
+
+[features]
+plugins = false
+remote_plugin = false
+apps = false
+"""
+
+
+def codex_says(folder: Path, snippet: str, key: str, prompt: str, model: str = "auto") -> str:
+    """The last message of `codex exec` in an empty folder; raises with what it told if it fails."""
+    home, last = folder / "home", folder / "last.txt"
+    home.mkdir()
+    snippet = snippet.replace('model = "auto"', f'model = "{model}"{QUIET}')
+    (home / "config.toml").write_text(snippet + FEATURES)
+    ran = subprocess.run(
+        [
+            *(str(CODEX), "exec", "--skip-git-repo-check", "--cd", str(folder)),
+            *("-o", str(last), prompt),
+        ],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+        env={
+            "HOME": str(home),
+            "CODEX_HOME": str(home),
+            "PATH": f"{node_bin()}:{os.environ['PATH']}",
+            "LANEWISE_API_KEY": key,
+        },
+    )
+    assert ran.returncode == 0, f"{ran.stdout[-3000:]}\n{ran.stderr[-3000:]}"
+    return last.read_text().strip()
