@@ -12,9 +12,9 @@ import msgspec
 from gateway.cli.command import argument
 from gateway.config.command_error import CommandError
 from gateway.config.development import DEVELOPMENT_ADMIN_KEY
+from gateway.config.http_address import DEFAULT_URL, http_url
 
 TIMEOUT_S = 30.0
-DEFAULT_URL = "http://127.0.0.1:8080"
 
 
 class AdminError(CommandError):
@@ -53,9 +53,9 @@ def ask_admin(
     """
     environ = os.environ
     base = arguments.url or environ.get("LANEWISE_ADMIN_URL") or environ.get("LANEWISE_URL")
-    base = base or DEFAULT_URL
+    base = http_url(base or DEFAULT_URL, "--url")
     admin_key = arguments.admin_key or environ.get("LANEWISE_ADMIN_KEY", DEVELOPMENT_ADMIN_KEY)
-    url = "/".join([base.rstrip("/"), "admin", *(quote(part, safe="") for part in path)])
+    url = "/".join([base, "admin", *(quote(part, safe="") for part in path)])
     if query:
         url += f"?{urlencode(query)}"
     content = None if method in ("GET", "DELETE") else msgspec.json.encode(body or {})

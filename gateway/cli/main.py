@@ -50,7 +50,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 def make_parser(argv: Sequence[str]) -> argparse.ArgumentParser:
     """Returns a parser with the arguments of the command in `argv`, and the others' names."""
     parser = argparse.ArgumentParser(
-        prog="lanewise", description="A gateway for fast and deep models side by side."
+        prog="lanewise",
+        description="A gateway for fast and deep models side by side.",
+        epilog="lanewise COMMAND --help explains one, with an example.",
     )
     parser.add_argument("--version", action="version", version=f"lanewise {VERSION}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")

@@ -14,6 +14,7 @@ import tempfile
 import time
 import urllib.request
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +51,7 @@ def main() -> bool:
                 folder, answer["snippets"]["codex"], answer["key"], "Say the sentence."
             )
         times_s.append(time.monotonic())
-    init_s, start_s, codex_s = (b - a for a, b in zip(times_s, times_s[1:], strict=False))
+    init_s, start_s, codex_s = (b - a for a, b in pairwise(times_s))
     total_s = times_s[-1] - times_s[0]
     print(f"make init {init_s:.1f} s, make run {start_s:.1f} s, Codex {codex_s:.1f} s: {said!r}")
     print(f"{total_s:.1f} s in all, at most {MAX_S:g}")

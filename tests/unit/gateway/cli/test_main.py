@@ -78,6 +78,8 @@ def test_nothing_heavy_is_loaded_for_a_quick_command(given: str, loads: tuple[st
         "httptools",
         "websockets",
         "prometheus_client",
+        "prompt_toolkit",
+        "rich",
     }
     check = (
         "import sys; from gateway.cli.main import make_parser; "
