@@ -8,6 +8,7 @@ import msgspec
 
 from gateway.cli.command import Command, argument
 from gateway.cli.output import show
+from gateway.config.command_error import CommandError
 from gateway.config.config import load_config, read_config
 from gateway.config.http_address import http_url
 from gateway.config.sections import ConfigError
@@ -17,6 +18,9 @@ from gateway.doctor.findings import Finding
 
 def _doctor(arguments: argparse.Namespace) -> int:
     name = arguments.config or "configuration"
+    url = None if arguments.url is None else http_url(arguments.url, "--url")
+    if arguments.idle_s < 0:
+        raise CommandError(f"--idle-s: expected 0 or more seconds, got {arguments.idle_s:g}")
     try:
         config = load_config(
             read_config(arguments.config), os.environ, name=name, redis_url=arguments.redis
@@ -25,7 +29,6 @@ def _doctor(arguments: argparse.Namespace) -> int:
         return _end(arguments, [_tell(arguments, Finding("configuration", "fail", str(error)))])
     valid = Finding("configuration", "ok", name if arguments.config else "the development defaults")
     found = [_tell(arguments, valid)]
-    url = None if arguments.url is None else http_url(arguments.url, "--url")
     key = arguments.key or os.environ.get("LANEWISE_API_KEY")
     what = msgspec.structs.replace(
         examined(config, url, key),
