@@ -316,6 +316,14 @@ class BackendError(Exception):
         return f"backend {self.backend}: {self.message} ({self.code})"
 
 
+class EngineTimes(msgspec.Struct, frozen=True, array_like=True):
+    """Says how long a request spent in each phase of an engine, as vLLM divides them."""
+
+    queue_us: int  # until its first step
+    prefill_us: int  # from there to its first token
+    decode_us: int  # from there to its last
+
+
 class Finish(msgspec.Struct, frozen=True):
     """Ends a generation: pushed exactly once unless the generation was cancelled."""
 
@@ -324,6 +332,7 @@ class Finish(msgspec.Struct, frozen=True):
     at_us: int
     error: BackendError | None = None  # set exactly when reason is ERROR
     stop_sequence: str | None = None  # that ended the text, where the engine says which
+    times: EngineTimes | None = None  # where the engine says
 
 
 class Sink(Protocol):
@@ -410,6 +419,8 @@ class BackendStats(msgspec.Struct, frozen=True, kw_only=True):
     num_chains_lost: int = 0  # of those, sent again in full, as the upstream had lost the rest
     num_bounded: int = 0  # generations whose reported usage was beyond its bound
     num_overruns: int = 0  # generations that were stopped as they went on beyond their limit
+    power_w: float = 0.0  # rated, of the whole machine; 0: unknown
+    busy_us: int = 0  # since start, in which the engine computed
 
 
 class Backend(Protocol):

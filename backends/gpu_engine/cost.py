@@ -184,10 +184,15 @@ class GpuCost:
     def tokens_per_s(self, context_tokens: float, num_seqs: int = 1) -> float:
         return 1e6 / self.step_us(StepShape(num_seqs, round(num_seqs * context_tokens)))
 
+    @property
+    def power_w(self) -> float:
+        """Returns the rated power of the whole machine."""
+        return self.gpu.power_w * self.parallel.num_gpus
+
     def joules_per_token(self, context_tokens: float, num_seqs: int = 1) -> float:
         """Returns the energy of one output token, with all GPUs at rated power."""
         system_tokens_per_s = num_seqs * self.tokens_per_s(context_tokens, num_seqs)
-        return self.gpu.power_w * self.parallel.num_gpus / system_tokens_per_s
+        return self.power_w / system_tokens_per_s
 
     def step_us(self, shape: StepShape) -> float:
         return self.step_us_of(

@@ -13,13 +13,15 @@ from backends.contract import (
     BackendStats,
     Delta,
     DeltaKind,
+    EngineTimes,
     Finish,
     FinishReason,
     GenerateRequest,
     Usage,
 )
 
-VERSION = 4  # 2: sealed reasoning and phases; 3: warm-ups; 4: extras, stop sequences
+# 2: sealed reasoning and phases; 3: warm-ups; 4: extras, stop sequences; 5: an engine's times
+VERSION = 5
 MAX_FRAME_BYTES = 64 << 20
 
 
@@ -57,6 +59,7 @@ class End(msgspec.Struct, frozen=True, array_like=True):
     retryable: bool = False
     param: str | None = None
     stop_sequence: str | None = None
+    times: EngineTimes | None = None
 
 
 class Step(msgspec.Struct, frozen=True, array_like=True, tag="step"):
@@ -130,8 +133,10 @@ class StepBuilder:
         error = finish.error
         said = (error.code, error.message, error.retryable, error.param) if error else ()
         end = End(key, finish.reason, finish.usage, finish.at_us, *said)
-        if finish.stop_sequence is not None:
-            end = msgspec.structs.replace(end, stop_sequence=finish.stop_sequence)
+        if finish.stop_sequence is not None or finish.times is not None:
+            end = msgspec.structs.replace(
+                end, stop_sequence=finish.stop_sequence, times=finish.times
+            )
         self._ends.append(end)
 
     def forget(self, key: int) -> None:
@@ -172,4 +177,5 @@ def finish_of(end: End, backend: str, offset_us: int) -> Finish:
         error = BackendError(
             backend, end.code, end.message, retryable=end.retryable, param=end.param
         )
-    return Finish(end.reason, end.usage, end.at_us + offset_us, error, end.stop_sequence)
+    at_us = end.at_us + offset_us
+    return Finish(end.reason, end.usage, at_us, error, end.stop_sequence, end.times)

@@ -18,6 +18,7 @@ from backends.contract import (
     BackendInfo,
     BackendOptions,
     BackendStats,
+    EngineTimes,
     Finish,
     FinishReason,
     GenerateRequest,
@@ -73,8 +74,9 @@ class SimulatedBackend:
         options: SimulatedOptions,
         *,
         clock_us: Callable[[], int] | None = None,
+        power_w: float = 0.0,
     ) -> None:
-        """Must run inside the event loop; `clock_us` is the driver's.
+        """Must run inside the event loop; `clock_us` is the driver's, `power_w` the machine's.
 
         Raises ValueError if the script is a replay whose recording cannot be read.
         """
@@ -89,6 +91,7 @@ class SimulatedBackend:
         self._acceptance = options.prediction_acceptance
         self._driver = Driver(Engine(cost), clock_us=clock_us)
         self._ids = counter(1)
+        self._power_w = power_w
 
     def start(self, request: GenerateRequest, sink: Sink) -> Generation:
         """Starts as `Backend.start` says; a warm-up is a generation without output."""
@@ -148,6 +151,8 @@ class SimulatedBackend:
             num_generated_tokens=stats.num_generated_tokens,
             num_prompt_tokens=stats.num_prompt_tokens,
             num_cached_tokens=stats.num_cached_tokens,
+            power_w=self._power_w,
+            busy_us=stats.busy_us,
         )
 
     async def close(self) -> None:
@@ -214,13 +219,23 @@ class SimulatedGeneration:
     def finish(self, at_us: int) -> None:
         self._is_live = False
         playback = self._playback
-        finish = Finish(playback.reason, self._usage(), at_us, None, playback.stop_sequence)
+        finish = Finish(
+            playback.reason, self._usage(), at_us, None, playback.stop_sequence, self._times(at_us)
+        )
         self._sink.finish(finish)
 
     def fail(self, message: str, at_us: int) -> None:
         self._is_live = False
         error = BackendError(self._backend, "server_error", message, retryable=True)
         self._sink.finish(Finish(FinishReason.ERROR, self._usage(), at_us, error))
+
+    def _times(self, at_us: int) -> EngineTimes:
+        sequence = self._sequence
+        return EngineTimes(
+            sequence.scheduled_us - sequence.arrived_us,
+            sequence.first_token_us - sequence.scheduled_us,
+            at_us - sequence.first_token_us,
+        )
 
     def _usage(self) -> Usage:
         sequence = self._sequence

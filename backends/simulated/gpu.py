@@ -63,4 +63,5 @@ class GpuBackendConfig(BackendKind, frozen=True, tag="gpu"):
             accepts_images=options.accepts_images,
             takes_predictions=options.takes_predictions,
         )
-        return SimulatedBackend(info, cost_of(options), options)
+        cost = cost_of(options)
+        return SimulatedBackend(info, cost, options, power_w=cost.power_w)

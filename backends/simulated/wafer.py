@@ -45,4 +45,5 @@ class WaferBackendConfig(BackendKind, frozen=True, tag="wafer"):
     def make(self) -> SimulatedBackend:
         options = self.options
         info = options.info(self.name, self.group, takes_predictions=options.takes_predictions)
-        return SimulatedBackend(info, cost_of(options), options)
+        cost = cost_of(options)
+        return SimulatedBackend(info, cost, options, power_w=cost.power_w)

@@ -45,6 +45,7 @@ class Branch:
     started_us: int
     generation: Generation | None = None  # None: not started, or refused
     pending: PendingReservation | None = None  # its own, until it is decided
+    ended: Finish | None = None  # as its engine ended it
     settle: Settle | None = None  # its own reservation, once it has that
     usage: Usage | None = None  # once it is over
     times: TokenTimes | None = None  # once it has a token

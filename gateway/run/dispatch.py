@@ -208,6 +208,7 @@ class Run:
             if whole is None and self._go_on(branch, finish.error, "broke", finish.usage):
                 return
             finish = whole or finish
+        branch.ended = finish
         branch.over(finish.usage)
         branch.failed = finish.error is not None
         self._one_over = True

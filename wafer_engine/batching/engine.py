@@ -55,6 +55,7 @@ class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
     num_cached_tokens: int
     num_preemptions: int
     num_steps: int
+    busy_us: int  # steps that have run, one after the other
 
 
 class Engine:
@@ -82,6 +83,7 @@ class Engine:
         self._step_end_us = 0  # of the step under way
         self._first_step_us = 0.0
         self._growth_us = 0.0
+        self._busy_us = 0.0  # of completed runs
 
     def add(self, sequence: Sequence, now_us: int) -> None:
         """Queues a sequence; raises ValueError if it exceeds the KV cache, or its id is taken."""
@@ -91,6 +93,7 @@ class Engine:
         if sequence.id in self._sequences:
             raise ValueError(f"sequence {sequence.id} is already here")
         self._sequences[sequence.id] = sequence
+        sequence.arrived_us = now_us
         self._arriving.append((now_us + self._overhead_us, sequence))
         self._catch_up(now_us)
 
@@ -171,6 +174,7 @@ class Engine:
             num_cached_tokens=scheduler.num_cached_tokens,
             num_preemptions=scheduler.num_preemptions,
             num_steps=scheduler.batch.num_steps,
+            busy_us=int(self._busy_us + self._elapsed_us(self._run_done)),
         )
 
     def _catch_up(self, now_us: int) -> None:
@@ -192,7 +196,9 @@ class Engine:
             if self._run_done < self._run_steps:
                 self._step_end_us = self._end_us(self._run_done + 1)
                 return
-            self._offset_us += self._elapsed_us(self._run_steps)
+            elapsed_us = self._elapsed_us(self._run_steps)
+            self._busy_us += elapsed_us
+            self._offset_us += elapsed_us
             whole_us = int(self._offset_us)
             self._origin_us += whole_us
             self._offset_us -= whole_us
@@ -200,11 +206,14 @@ class Engine:
 
     def _begin_run(self) -> None:
         self._run = run = self._scheduler.plan()
+        self._run_done = 0
         if run is None:
             return
+        for sequence, _ in run.chunks:
+            if sequence.scheduled_us < 0:
+                sequence.scheduled_us = self._origin_us + int(self._offset_us)
         for sequence in run.preempted:
             self._report(sequence, self._last_step_us, finished=False)
-        self._run_done = 0
         self._run_steps = min(run.max_steps, self._max_run_steps)
         self._first_step_us = self._cost.step_us(run.shape)
         assert self._first_step_us > 0, run.shape
@@ -220,6 +229,8 @@ class Engine:
         self._last_step_us = at_us = self._end_us(num_done)
         for sequence in started:
             is_last = sequence.status is SequenceStatus.FINISHED
+            if sequence.first_token_us < 0:
+                sequence.first_token_us = at_us
             self._report(sequence, at_us, finished=is_last)
         for sequence in finished:
             if sequence.num_reported < sequence.num_generated or sequence.is_warm_up:

@@ -42,6 +42,9 @@ class Sequence(msgspec.Struct, kw_only=True, eq=False):
     num_computed: int = 0  # of those
     joined_step: int = 0  # the decode batch's step count when it joined
     finish_step: int = 0  # the step count at which its last token is due
+    arrived_us: int = 0  # when it was added
+    scheduled_us: int = -1  # when its first prompt chunk began; -1: not yet
+    first_token_us: int = -1  # when its first token, or a warm-up's end, came out; -1: not yet
     kept: KeptPrefix | None = None  # the kept prefix that it pins; its other KV is its own
 
     @property

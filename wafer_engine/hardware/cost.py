@@ -209,10 +209,15 @@ class WaferCost:
         unused_us = max(0.0, self._window_tokens - context_tokens) * self._unused_token_us
         return 1e6 / (step_us - unused_us * self._decode_factor(num_seqs))
 
+    @property
+    def power_w(self) -> float:
+        """Returns the rated power of the whole machine."""
+        return self.wafer.power_w * self.num_wafers
+
     def joules_per_token(self, context_tokens: float, num_seqs: int = 1) -> float:
         """Returns the energy of one output token, with all systems at rated power."""
         system_tokens_per_s = num_seqs * self.tokens_per_s(context_tokens, num_seqs)
-        return self.wafer.power_w * self.num_wafers / system_tokens_per_s
+        return self.power_w / system_tokens_per_s
 
     def _decode_factor(self, num_seqs: int) -> float:
         """Returns the passes per output token: a draft's latency, or the full pipeline."""

@@ -25,7 +25,7 @@ from backends.contract import (
 from backends.prompt import measure
 from backends.simulated.backend import SimulatedBackend
 from backends.simulated.gpu import GpuBackendConfig, GpuOptions
-from backends.simulated.wafer import WaferBackendConfig, WaferOptions
+from backends.simulated.wafer import WaferBackendConfig, WaferOptions, cost_of
 from backends.tokenizer import token_ends
 from tests.unit.backends.script.requests import assistant, request, user
 from tests.unit.backends.simulated.sinks import RecordingSink
@@ -57,6 +57,14 @@ async def test_a_fast_answer_whole() -> None:
     # The engine's own pace: over 1,000 tokens a second for a single user.
     span_us = finish.at_us - sink.deltas[0].at_us
     assert 299 / (span_us / 1e6) > 1_000
+    assert finish.times is not None
+    assert finish.times.queue_us >= 0
+    assert finish.times.prefill_us > 0
+    assert finish.times.decode_us == span_us
+    stats = backend.stats()
+    assert stats.power_w == cost_of(FAST).power_w > 0
+    whole_us = finish.times.prefill_us + finish.times.decode_us
+    assert stats.busy_us == pytest.approx(whole_us, abs=2)  # fractions of a microsecond
     assert sink.deltas[0].num_tokens == 1
     assert len(sink.deltas) < 150
     await backend.close()

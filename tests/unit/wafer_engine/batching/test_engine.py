@@ -11,7 +11,8 @@ PROMPT = ((101, 32), (102, 64))
 
 def test_one_sequence_from_prompt_to_end() -> None:
     engine = Engine(AffineCost(fixed_us=1_000, prefill_us=10, context_us=1))
-    engine.add(sequence(1, 100, 4), 5_000)
+    one = sequence(1, 100, 4)
+    engine.add(one, 5_000)
     # Prefill: 1,000 + 100 * 10. Then three steps over contexts of 101, 102 and 103 tokens.
     assert run_out(engine) == [
         (1, 1, 7_000, False),
@@ -21,6 +22,20 @@ def test_one_sequence_from_prompt_to_end() -> None:
     stats = engine.stats()
     assert (stats.num_generated_tokens, stats.num_prompt_tokens) == (4, 100)
     assert (stats.num_running, stats.num_waiting, stats.kv_used_tokens) == (0, 0, 0)
+    assert (one.arrived_us, one.scheduled_us, one.first_token_us) == (5_000, 5_000, 7_000)
+    assert stats.busy_us == 2_000 + 3_000 + 101 + 102 + 103
+
+
+def test_time_in_the_queue_is_no_time_of_the_engine() -> None:
+    engine = Engine(AffineCost(max_num_seqs=1))
+    first, second = sequence(1, 10, 3), sequence(2, 10, 1)
+    engine.add(first, 0)
+    engine.add(second, 0)
+    ended_us = max(at_us for _, _, at_us, _ in run_out(engine))
+    assert second.arrived_us == 0
+    assert second.scheduled_us == ended_us - 1_000
+    assert second.first_token_us == ended_us
+    assert engine.stats().busy_us == ended_us
 
 
 def test_a_single_token_is_start_and_finish_in_one_row() -> None:
