@@ -42,6 +42,7 @@ class RankedRoute(msgspec.Struct, frozen=True, kw_only=True):
     options: StrategyOptions = NO_OPTIONS  # of the strategy
     rule: str | None = None  # the policy's rule that asked for it, if one did
     canary: bool = False  # that rule takes a share of the conversations only
+    control: bool = False  # a rule before it left the task for such a share: the canary's control
     # For each of `backends`, others of its group that can take the task too, best first.
     spares: tuple[tuple[str, ...], ...] = ()
     # Of all groups, those that may go on with an answer once it has begun, best of each first.

@@ -52,6 +52,7 @@ class _Wish(msgspec.Struct, frozen=True, kw_only=True):
     cause: str  # the beginning of a sentence
     rule: str | None = None
     canary: bool = False
+    control: bool = False  # of a canary
     model: str | None = None  # only backends of this model
     backends: tuple[str, ...] = ()  # of a group that has one of these, no others
     bound: bool = False  # these routes and no others: a pin, or the security rule
@@ -136,7 +137,7 @@ def _wish(
             cause=f"The client asked for route {hints.route.value}",
             bound=True,
         )
-    choice, reason, cause = _unpinned_choice(policy, task, task_class, stats)
+    choice, reason, cause, control = _unpinned_choice(policy, task, task_class, stats)
     rule = choice if isinstance(choice, Rule) else None
     items = task.request.items
     strategy = hints.strategy or choice.strategy or policy.strategy
@@ -154,6 +155,7 @@ def _wish(
         cause=cause,
         rule=None if rule is None else rule.name,
         canary=rule is not None and rule.percent is not None,
+        control=control,
         backends=choice.backends,
     )
 
@@ -187,23 +189,26 @@ def _pinned_model(policy: Policy, task: Task, stats: Sequence[BackendStats]) -> 
 
 def _unpinned_choice(
     policy: Policy, task: Task, task_class: TaskClass, stats: Sequence[BackendStats]
-) -> tuple[Choice, Reason, str]:
-    """Chooses by the client's strategy, else the policy's alias, rule or class; with the reason."""
+) -> tuple[Choice, Reason, str, bool]:
+    """Chooses by the client's strategy, else the policy's alias, rule or class; with the reason.
+
+    And says whether the task is the control of a canary.
+    """
     model, strategy = task.hints.model, task.hints.strategy
     if strategy is not None and model == AUTO:
         choice = Choice(route=Route.PARALLEL, fallback=(Route.DEEP, Route.FAST))
-        return choice, Reason.HINT, f"The client asked for strategy {strategy}"
+        return choice, Reason.HINT, f"The client asked for strategy {strategy}", False
     if model in policy.aliases:
-        return policy.aliases[model], Reason.MODEL, f"The policy's alias {model!r} says so"
-    rule = first_rule(policy, Situation(task, task_class, stats))
+        return policy.aliases[model], Reason.MODEL, f"The policy's alias {model!r} says so", False
+    rule, is_control = first_rule(policy, Situation(task, task_class, stats))
     if rule is not None:
-        return rule, Reason.RULE, f"The policy's rule {rule.name!r} says so"
+        return rule, Reason.RULE, f"The policy's rule {rule.name!r} says so", is_control
     cause = f"Classified as {task_class.label} (p_deep {task_class.p_deep:.2f})"
     choice = policy.choice_of(task_class.label)
     if task_class.cautious:
         deep_first = sorted(choice.fallback, key=lambda route: route is Route.FAST)
         choice = msgspec.structs.replace(choice, fallback=tuple(deep_first))
-    return choice, Reason(task_class.decided_by), task_class.because or cause
+    return choice, Reason(task_class.decided_by), task_class.because or cause, is_control
 
 
 def _obstacle(stats: BackendStats, task: Task, wish: _Wish, room_tokens: int) -> Reason | None:
@@ -307,6 +312,7 @@ def _routes(
                 why=f"{why}: {route.value} on {' and '.join(names)}{held}.",
                 rule=wish.rule,
                 canary=wish.canary,
+                control=wish.control,
                 spares=tuple(
                     tuple(spare.info.name for spare in orders[group][1 : 1 + MAX_SPARES])
                     for group in route.groups

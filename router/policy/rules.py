@@ -18,12 +18,19 @@ class RuleTrace(msgspec.Struct, frozen=True):
     why: tuple[str, ...] = ()  # empty if it fired
 
 
-def first_rule(policy: Policy, situation: Situation) -> Rule | None:
-    """Returns the first rule that takes the task; `policy` is `for_tenant` of its tenant."""
+def first_rule(policy: Policy, situation: Situation) -> tuple[Rule | None, bool]:
+    """Returns the first rule that takes the task; `policy` is `for_tenant` of its tenant.
+
+    And whether the task is a canary's control: a rule before it would have taken the task, had its
+    conversation been in that rule's share.
+    """
+    is_control = False
     for rule in policy.rules:
-        if rule.enabled and rule.when.holds(situation) and _takes_share(rule, situation.task):
-            return rule
-    return None
+        if rule.enabled and rule.when.holds(situation):
+            if _takes_share(rule, situation.task):
+                return rule, is_control
+            is_control = True
+    return None, is_control
 
 
 def trace_rules(policy: Policy, situation: Situation) -> Iterator[RuleTrace]:

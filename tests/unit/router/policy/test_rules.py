@@ -14,10 +14,23 @@ FAST = Route.FAST
 
 def fired(policy: Policy, a_task: Task) -> str | None:
     here = Situation(a_task, of_class())
-    rule = first_rule(policy, here)
+    rule, _ = first_rule(policy, here)
     traced = [trace.name for trace in trace_rules(policy, here) if trace.fired]
     assert traced == ([rule.name] if rule else []), "an explanation tells what happens"
     return rule.name if rule else None
+
+
+def test_what_a_canary_leaves_is_its_control() -> None:
+    """Tasks that its rule would have taken, and no others."""
+    canary = Rule(name="canary", route=FAST, percent=0, when=When(tenants=("acme",)))
+    others = Rule(name="any", route=FAST)
+    here = Situation(task(), of_class())
+    assert first_rule(Policy(rules=(canary, others)), here) == (others, True)
+    assert first_rule(Policy(rules=(canary,)), here) == (None, True)
+    whole = msgspec.structs.replace(canary, percent=100)
+    assert first_rule(Policy(rules=(whole, others)), here) == (whole, False)
+    elsewhere = msgspec.structs.replace(canary, when=When(tenants=("other",)))
+    assert first_rule(Policy(rules=(elsewhere, others)), here) == (others, False)
 
 
 def test_the_first_that_holds_fires() -> None:
