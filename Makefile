@@ -66,7 +66,7 @@ train: $(VENV)/.dev ## Fit the classifier's weights anew, bit for bit (DATA=fold
 strategies: $(VENV)/.dev ## Measure the strategies into docs/strategies.md (DATA=folder with recorded outcomes).
 	@exec $(BIN)/python tests/bench/strategies.py --data $(DATA) --write $(ARGS)
 
-dashboards: $(VENV)/.run ## Write the dashboard and the docs' table of metrics from gateway/metrics/table.py.
+dashboards: $(VENV)/.dev ## Write dashboards, rules, runbooks and the docs' table of metrics anew.
 	@exec $(BIN)/python dashboards/generate.py
 
 sdk: $(VENV)/.dev ## Write the SDKs' types and the tables of fields in docs/protocol.md anew.
@@ -133,8 +133,8 @@ examples/node_modules/.made: examples/package-lock.json
 	@npm ci --prefix examples --no-audit --no-fund --loglevel=error
 	@touch $@
 
-# Prometheus is unpacked, not installed: no service starts, and no root is needed.
-$(VENV)/.prometheus:
+# Prometheus and Alertmanager are unpacked, not installed: no service starts, no root is needed.
+$(VENV)/.prometheus: deploy/prometheus.sh
 	@sh deploy/prometheus.sh $(VENV)/prometheus || \
 	  echo "No Prometheus here: the tests that need one will be skipped."
 	@touch $@

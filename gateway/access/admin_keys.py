@@ -24,6 +24,7 @@ class AdminKeys:
     """The known keys' digests, all compared in constant time."""
 
     def __init__(self, keys: Iterable[AdminKeyConfig]) -> None:
+        self.num_refused = 0  # keys that were missing or wrong, since start
         self.configure(keys)
 
     def configure(self, keys: Iterable[AdminKeyConfig]) -> None:
@@ -44,10 +45,12 @@ class AdminKeys:
             raise ProtocolError("not_found", message)
         key = bearer_of(headers)
         if not key:
+            self.num_refused += 1
             message = "No admin key given. Send it as 'Authorization: Bearer <key>'."
             raise ProtocolError("invalid_api_key", message)
         admin = self._find(_digest(key), headers.get("host", ""))
         if admin is None:
+            self.num_refused += 1
             raise ProtocolError("invalid_api_key", "Incorrect admin key.")
         if writes and admin.read_only:
             message = f"The admin key {admin.name!r} may only read. Use another key to change."

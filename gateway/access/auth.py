@@ -16,6 +16,7 @@ _WORDS = {
     "revoked": "This API key has been revoked. Use another one.",
     "expired": "This API key has expired. Use another one.",
 }
+_NONE_GIVEN = "No API key given. Send it as 'Authorization: Bearer <key>' or 'x-api-key'."
 _INCORRECT = "Incorrect API key. Ask who runs this gateway."
 
 
@@ -42,6 +43,7 @@ class Keys:
         """Takes random bytes as `salt`; without a view only configured tenants exist."""
         tenants = tuple(tenants)
         self.tenant_view = tenant_view or TenantsView(config.record() for config in tenants)
+        self.num_refused = 0  # keys that were missing or wrong, since start
         self.used_s: dict[str, int] = {}  # key id -> last use; cleared when stored
         self._peppers = peppers
         self._salt = salt
@@ -70,15 +72,18 @@ class Keys:
         """
         named = headers.get("x-api-key", "").strip()  # as Anthropic's clients do
         key = bearer_of(headers) or named or headers.get("api-key", "").strip()  # Azure's
-        if not key:
-            message = "No API key given. Send it as 'Authorization: Bearer <key>' or 'x-api-key'."
-            raise ProtocolError("invalid_api_key", message)
         try:
-            return self._tenant_of(key, now_s)
-        except ProtocolError:
-            if named in ("", key):
-                raise
-            return self._tenant_of(named, now_s)  # Claude Code may send two that differ
+            if not key:
+                raise ProtocolError("invalid_api_key", _NONE_GIVEN)
+            try:
+                return self._tenant_of(key, now_s)
+            except ProtocolError:
+                if named in ("", key):
+                    raise
+                return self._tenant_of(named, now_s)  # Claude Code may send two that differ
+        except ProtocolError as error:
+            self.num_refused += error.code == "invalid_api_key"
+            raise
 
     def _tenant_of(self, key: str, now_s: int) -> Tenant:
         key_id = key_id_of(key)

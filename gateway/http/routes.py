@@ -21,6 +21,7 @@ from gateway.http.messages import (
     list_models,
     one_model,
 )
+from gateway.http.scrape import scraped
 from gateway.http.services import Post, Services
 from gateway.http.streams import (
     JSON,
@@ -265,7 +266,7 @@ async def get_metrics(request: AnyRequest) -> ASGIResponse:
     """For Prometheus."""
     services = _services(request)
     fleet = services.fleet
-    body = await (services.gw.metrics.render() if fleet is None else fleet.metrics())
+    body = await (scraped(services) if fleet is None else fleet.metrics())
     return ASGIResponse(body=body, headers={"content-type": CONTENT_TYPE})
 
 

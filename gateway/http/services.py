@@ -60,6 +60,7 @@ class Services:
     kept_answers: KeptAnswers
     fleet: Fleet | None  # the workers on this machine, where this is one of several
     ceiling_leases: CeilingLeases | None  # if any group has a ceiling
+    num_redis_restarts: Callable[[], int]  # of the embedded Redis, if this process runs it
     tls: ssl.SSLContext | None  # of new connections, where TLS is served
     _apart: asyncio.Lock = field(default_factory=asyncio.Lock)
 

@@ -55,6 +55,11 @@ class HistogramCounter:
         self.counts[bisect_left(self._bounds, value)] += 1
         self.total += value
 
+    def observe_times(self, value: float, times: int) -> None:
+        """The same, so many times over."""
+        self.counts[bisect_left(self._bounds, value)] += times
+        self.total += value * times
+
     def observe_all(self, values: Iterable[float]) -> None:
         """The same for each of them."""
         bounds, counts = self._bounds, self.counts
@@ -128,6 +133,18 @@ class Counters(Collector):
                 self.histograms[metric.name] = Series(metric, make, now_s)
             elif metric.read is None:
                 self.counts[metric.name] = Series(metric, Count, now_s)
+
+    def begin_open_series(self) -> None:
+        """Makes the series that are to be there before they count, where labels are open.
+
+        Call it from the thread that counts, with the latest reports.
+        """
+        for metric in self._metrics:
+            if metric.zeros is not None:
+                histograms = self.histograms.get(metric.name)
+                series: Series[Any] = self.counts[metric.name] if histograms is None else histograms
+                for values in metric.zeros(self.reports):
+                    series[values]
 
     def collect(self) -> Iterator[core.Metric]:
         for metric in self._metrics:

@@ -4,6 +4,7 @@ from typing import Literal, get_args
 
 from gateway.metrics.record import Label
 from gateway.store.reports import Recorded
+from gateway.wire.routing import WarmUpState
 from router.classify.task import Label as TaskLabel
 from router.classify.task import Route
 from router.decide.decision import Reason
@@ -19,6 +20,8 @@ Mode = Literal["live", "shadow", "canary"]
 PolicyReload = Literal["ok", "invalid", "unavailable"]
 ConfigReload = Literal["ok", "invalid"]
 Admission = Literal["admit", "reject"]
+Arm = Literal["canary", "control"]
+Door = Literal["client", "admin"]
 # `degraded`: an answer, though a part failed; then the other engine gave it, or had less to go by.
 StrategyOutcome = Literal["ok", "degraded", "error", "cancelled"]
 WaitOutcome = Literal["admitted", "refused", "left"]
@@ -40,6 +43,7 @@ _ROUTES = tuple(route.value for route in Route)
 ROUTE = Label("route", (*_ROUTES, "none"))  # none: it was refused
 FROM, TO = Label("from", _ROUTES), Label("to", _ROUTES)
 GROUP = Label("group", GROUPS)
+VERSION = Label("version")
 BACKEND, MODEL, TENANT = Label("backend"), Label("model"), Label("tenant")
 FROM_BACKEND, TO_BACKEND = Label("from"), Label("to")
 CONTINUATION = Label("reason", get_args(Continuation))
@@ -56,6 +60,12 @@ ROUTE_REASON = Label("reason", tuple(reason.value for reason in Reason))
 TIER = Label("tier")
 ADMISSION = Label("result", get_args(Admission))
 LIMIT = Label("limit", ("none", *LIMIT_NAMES.values()))
+POOL = Label("limit", tuple(LIMIT_NAMES.values()))
+ASKED = Label("result", ("admitted", *LIMIT_NAMES.values(), "none"))  # none: no pool refused it
+ARM = Label("arm", get_args(Arm))
+DOOR = Label("door", get_args(Door))
+WARMTH = Label("state", tuple(state for state in get_args(WarmUpState) if state != "warming"))
+FINISHED_REASON = Label("finished_reason", ("stop", "length", "abort"))  # as vLLM calls them
 POOLS_MODE = Label("mode", get_args(PoolsMode))
 POOL_CALL = Label("op", get_args(PoolCall))
 WAIT_OUTCOME = Label("outcome", get_args(WaitOutcome))

@@ -45,10 +45,10 @@ def snapshot_of(families: Iterable[core.Metric]) -> Snapshot:
     return snapshot
 
 
-def supervised(num_serving: int, num_wanted: int, num_restarts: int) -> Snapshot:
+def supervised(workers: WorkersReport, num_redis_restarts: int = 0) -> Snapshot:
     """What a supervisor adds to the sum of its workers'."""
-    ours = (metric for metric in METRICS if metric.owner == "supervisor")
-    reports = Reports(workers=WorkersReport(num_serving, num_wanted, num_restarts))
+    ours = (metric for metric in METRICS if metric.owner in ("supervisor", "either"))
+    reports = Reports(workers=workers, num_redis_restarts=num_redis_restarts)
     return snapshot_of(Counters(ours, reports).collect())
 
 

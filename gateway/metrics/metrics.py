@@ -14,11 +14,13 @@ import prometheus_client
 
 from backends.contract import BackendError, BackendGroup, BackendStats, Usage
 from gateway.metrics import labels
+from gateway.metrics.busiest import BusiestTenants
 from gateway.metrics.counters import Counters
+from gateway.metrics.engine_requests import EngineRequest, EngineRequests
 from gateway.metrics.metric_sums import snapshot_of
 from gateway.metrics.reports import Reports
 from gateway.metrics.table import METRICS
-from gateway.store.reports import LedgerReport, Recorded
+from gateway.store.reports import Recorded
 from router.classify.task import Route
 from router.learn.experience import Experience
 from router.learn.report import learning_report
@@ -27,7 +29,8 @@ from router.strategies.table import STRATEGIES
 
 CONTENT_TYPE = prometheus_client.exposition.CONTENT_TYPE_LATEST
 
-MAX_TENANT_SERIES = 50  # tenants with a series of their own; later ones share "other"
+MAX_TENANT_SERIES = 50  # the busiest tenants, with series of their own; others share "other"
+MAX_TENANTS_KNOWN = 4_096  # whose traffic is compared for that
 MAX_POLICIES = 6  # whose decisions have series; those of older ones end
 LAG_INTERVAL_S = 0.25  # between two looks at the event loop's lag
 
@@ -44,19 +47,18 @@ class Metrics(Counters):
         version: str,
         backends: Callable[[], Sequence[BackendStats]],
         experience: Experience | None = None,
-        ledger_report: Callable[[], LedgerReport] = LedgerReport,
     ) -> None:
         """`backends` gives a snapshot of each; it and the rest are read at each scrape."""
-        ours = (metric for metric in METRICS if metric.owner == "gateway")
+        ours = (metric for metric in METRICS if metric.owner in ("gateway", "either"))
         super().__init__(ours, Reports(version=version), time.time)
         self.registry = prometheus_client.CollectorRegistry()
         self.registry.register(self)
         prometheus_client.ProcessCollector(registry=self.registry)
         prometheus_client.PlatformCollector(registry=self.registry)
         self._experience = experience
-        self._ledger_report = ledger_report
         self._backends = backends
-        self._tenants: set[str] = set()
+        self.tenants = BusiestTenants(MAX_TENANT_SERIES, MAX_TENANTS_KNOWN)
+        self._engine_requests = EngineRequests(self)
         self._policies: list[str] = []  # whose decisions have series, the latest last
 
     # Tasks
@@ -76,11 +78,15 @@ class Metrics(Counters):
         first_model: str | None = None,
         ttft_us: int | None = None,
         tpot_us: float | None = None,
+        arm: labels.Arm | None = None,
+        wanted: Route | None = None,
     ) -> None:
         """Counts a task out; its `route` is None when it was refused.
 
         `usage_by_model` includes cancelled backends. `first_model` is the model whose token
-        came first, if any did, and `tpot_us` the mean time between its tokens, if it had two.
+        came first, if any did, and `tpot_us` the mean time between its tokens, if it had two. `arm`
+        says whether a canary took the task, or left it for its control, and `wanted` where a
+        refused one was to run.
         """
         counts, histograms = self.counts, self.histograms
         where = route.value if route is not None else "none"
@@ -93,24 +99,37 @@ class Metrics(Counters):
         if first_model is not None and tpot_us is not None:
             tpot = histograms["lanewise_time_per_output_token_seconds"]
             tpot[where, first_model].observe(tpot_us / 1e6)
-        tenant = self._tenant_label(tenant_id)
+        num_tokens = 0
         tokens = counts["lanewise_tokens_total"]
         for model, usage in usage_by_model.items():
             tokens[where, model, "input"].inc(usage.num_input_tokens)
             tokens[where, model, "cached_input"].inc(usage.num_cached_tokens)
             tokens[where, model, "output"].inc(usage.num_output_tokens)
             tokens[where, model, "reasoning"].inc(usage.num_reasoning_tokens)
-            total = usage.num_input_tokens + usage.num_output_tokens
-            counts["lanewise_tenant_tokens_total"][tenant, where].inc(total)
+            num_tokens += usage.num_input_tokens + usage.num_output_tokens
+        tenant = self.tenants.label(tenant_id, num_tokens)
+        counts["lanewise_tenant_tokens_total"][tenant, where].inc(num_tokens)
         if outcome == "rate_limited":
-            counts["lanewise_tenant_rejected_total"][tenant, where].inc()
+            refused = where if wanted is None else wanted.value
+            counts["lanewise_tenant_rejected_total"][tenant, refused].inc()
 
-    def _tenant_label(self, tenant_id: str) -> str:
-        if tenant_id not in self._tenants:
-            if len(self._tenants) >= MAX_TENANT_SERIES:
-                return "other"
-            self._tenants.add(tenant_id)
-        return tenant_id
+        if arm is not None:
+            self._count_arm(arm, outcome, usage_by_model, ttft_us)
+
+    def _count_arm(
+        self,
+        arm: labels.Arm,
+        outcome: labels.Outcome,
+        usage_by_model: Mapping[str, Usage],
+        ttft_us: int | None,
+    ) -> None:
+        self.counts["lanewise_canary_tasks_total"][arm, outcome].inc()
+        tokens = self.counts["lanewise_canary_tokens_total"]
+        for usage in usage_by_model.values():
+            tokens[arm, "input"].inc(usage.num_input_tokens)
+            tokens[arm, "output"].inc(usage.num_output_tokens)
+        if ttft_us is not None:
+            self.histograms["lanewise_canary_ttft_seconds"][(arm,)].observe(ttft_us / 1e6)
 
     def queue_wait(self, route: Route, wait_us: int) -> None:
         """Records how long a task waited for its turn on its stream."""
@@ -150,6 +169,10 @@ class Metrics(Counters):
 
     # Engines
 
+    def engine_request(self, request: EngineRequest) -> None:
+        """Takes what an engine said of a request; it is counted at the next scrape."""
+        self._engine_requests.add(request)
+
     def failed(self, error: BackendError) -> None:
         """Counts a failed generation."""
         self.counts["lanewise_backend_errors_total"][error.backend, error.code].inc()
@@ -185,6 +208,8 @@ class Metrics(Counters):
     ) -> None:
         """Counts an admission or refusal; `group` is the pool's, or the route's first."""
         limit = "none" if limited_by is None else labels.LIMIT_NAMES[limited_by]
+        asked = "admitted" if result == "admit" else limit
+        self.counts["lanewise_pool_asks_total"][group, asked].inc()
         decisions = self.counts["lanewise_ratelimit_decisions_total"]
         decisions[group, tier, result, limit, mode].inc()
 
@@ -263,6 +288,19 @@ class Metrics(Counters):
 
     def _read(self) -> None:
         self.reports.backends = tuple(self._backends())
-        self.reports.ledger = self._ledger_report()
+        self.begin_open_series()
+        self._engine_requests.count()
+        self._show_busiest()
         if self._experience is not None:
             self.reports.learning = learning_report(self._experience)
+
+    def _show_busiest(self) -> None:
+        """Ends the series of tenants that others have overtaken."""
+        gone = self.tenants.choose()
+        for name in ("lanewise_tenant_tokens_total", "lanewise_tenant_rejected_total"):
+            series = self.counts[name]
+            for values in [values for values in series if values[0] in gone]:
+                del series[values]
+        for tenant in self.tenants.shown:  # so that the first refusal shows
+            for route in labels.ROUTE.values:
+                self.counts["lanewise_tenant_rejected_total"][tenant, route]

@@ -1,20 +1,22 @@
-"""What the metrics' table is made of: metrics, panels and rows, and how a panel draws."""
+"""What the metrics' table is made of: metrics, panels, rows, dashboards, and how a panel draws."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 from typing import Literal, NamedTuple
 
 import msgspec
 
-from gateway.metrics.reports import Read
+from gateway.metrics.reports import Read, Reports
 
 Kind = Literal["counter", "gauge", "histogram"]
 # How several workers' values become one. `engine`: an engine behind a link tells each worker its
 # own totals, so the largest counts; an upstream's are counted by each, and add up.
 Merge = Literal["sum", "max", "min", "engine"]
-# Who has it: every gateway, the supervisor of several workers alone, or prometheus_client's own
-# collectors, which also say what it means.
-Owner = Literal["gateway", "supervisor", "prometheus_client"]
+# Who has it: every gateway, the supervisor of several workers alone, whichever of the two runs the
+# part, or prometheus_client's own collectors, which also say what it means.
+Owner = Literal["gateway", "supervisor", "either", "prometheus_client"]
+# Label values of series that are to be there before they count anything, where labels are open.
+Zeros = Callable[[Reports], Iterable[tuple[str, ...]]]
 
 
 class Label(NamedTuple):
@@ -25,7 +27,10 @@ class Label(NamedTuple):
 
 
 class Line(NamedTuple):
-    """A line of a panel, in PromQL; METRIC stands for the metric's name."""
+    """A line of a panel, in PromQL; METRIC stands for the metric's name.
+
+    The names of the table's metrics get the dashboard's variables as selectors when it is written.
+    """
 
     expr: str
     legend: str
@@ -44,6 +49,7 @@ class Metric(msgspec.Struct, frozen=True):
     merge: Merge = "sum"
     owner: Owner = "gateway"
     starts_at_zero: bool = False  # all its series are there before they count anything
+    zeros: Zeros | None = None  # those that are, where its labels have no closed values
     has_created: bool = False  # with a `_created` series, as older ones have; new ones need none
 
     @property
@@ -56,11 +62,31 @@ class Panel:
     """A panel of the dashboard, and the metrics that it draws."""
 
     def __init__(
-        self, title: str, unit: str, description: str, *metrics: Metric, is_stat: bool = False
+        self,
+        title: str,
+        unit: str,
+        description: str,
+        *metrics: Metric,
+        lines: Sequence[Line] = (),
+        steps: Sequence[tuple[float, str]] = (),
+        is_stat: bool = False,
     ) -> None:
-        """`unit`: as Grafana calls it; `is_stat`: a number instead of a curve."""
+        """Describes a panel.
+
+        Args:
+            unit: As Grafana calls it; of all its lines.
+            lines: Drawn besides the metrics' own, of what rules record or others have.
+            steps: Thresholds: from this value on, in this colour; green below.
+            is_stat: A number instead of a curve.
+        """
         self.title, self.unit, self.description = title, unit, description
-        self.metrics, self.is_stat = metrics, is_stat
+        self.metrics, self.steps, self.is_stat = metrics, tuple(steps), is_stat
+        drawn = (
+            line._replace(expr=line.expr.replace("METRIC", metric.name))
+            for metric in metrics
+            for line in metric.show
+        )
+        self.lines = (*drawn, *lines)
 
 
 class Row:
@@ -73,20 +99,36 @@ class Row:
         self.metrics = tuple(chain.from_iterable(each))
 
 
+class Dashboard:
+    """A dashboard: its rows, and what narrows them down."""
+
+    def __init__(
+        self, uid: str, title: str, description: str, *rows: Row, variables: Sequence[str] = ()
+    ) -> None:
+        """`variables`: labels that its queries can be narrowed down to, besides `instance`."""
+        self.uid, self.title, self.description = uid, title, description
+        self.rows, self.variables = rows, ("instance", *variables)
+
+    @property
+    def metrics(self) -> tuple[Metric, ...]:
+        """All metrics of its rows."""
+        return tuple(chain.from_iterable(row.metrics for row in self.rows))
+
+
 def _rate_of(metric: str, *by: str) -> str:
     """Per second, summed over everything but `by`."""
     grouping = f" by ({', '.join(by)})" if by else ""
     return f"sum{grouping} (rate({metric}[$__rate_interval]))"
 
 
-def line(expr: str, legend: str, or_zero: bool = False) -> tuple[Line, ...]:
-    """`or_zero`: while nothing was counted; errors are rare, and a blank panel says nothing."""
-    return (Line(f"{expr} or vector(0)" if or_zero else expr, legend),)
+def line(expr: str, legend: str) -> tuple[Line, ...]:
+    """Any expression."""
+    return (Line(expr, legend),)
 
 
-def rate(*by: str, legend: str = "", or_zero: bool = False) -> tuple[Line, ...]:
+def rate(*by: str, legend: str = "") -> tuple[Line, ...]:
     """A counter's rise."""
-    return line(_rate_of("METRIC", *by), legend or _legend(by), or_zero)
+    return line(_rate_of("METRIC", *by), legend or _legend(by))
 
 
 def over(operator: str, *by: str, legend: str = "") -> tuple[Line, ...]:
@@ -95,18 +137,17 @@ def over(operator: str, *by: str, legend: str = "") -> tuple[Line, ...]:
     return line(f"{operator}{grouping}(METRIC)", legend or _legend(by))
 
 
-def quantile(q: float, *by: str, legend: str = "", or_zero: bool = False) -> tuple[Line, ...]:
+def quantile(q: float, *by: str, legend: str = "") -> tuple[Line, ...]:
     """Of a histogram."""
     expr = f"histogram_quantile({q}, {_rate_of('METRIC_bucket', 'le', *by)})"
-    return line(expr, legend or _legend(by), or_zero)
+    return line(expr, legend or _legend(by))
 
 
-def quantiles(*by: str, upper: float = 0.95, or_zero: bool = False) -> tuple[Line, ...]:
+def quantiles(*by: str, upper: float = 0.95) -> tuple[Line, ...]:
     """A histogram's median, and one above."""
     lines: tuple[Line, ...] = ()
     for q in (0.5, upper):
-        legend = f"p{q * 100:.0f} {_legend(by)}".strip()
-        lines += quantile(q, *by, legend=legend, or_zero=or_zero)
+        lines += quantile(q, *by, legend=f"p{q * 100:.0f} {_legend(by)}".strip())
     return lines
 
 

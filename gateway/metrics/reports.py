@@ -1,10 +1,11 @@
 """What a scrape reads: the latest report of each part that keeps its own counts."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
 from backends.contract import BackendStats
+from gateway.access.reports import AccessReport
 from gateway.store.reports import LedgerReport
 from router.learn.experience import Experience
 from router.learn.report import LearningReport, learning_report
@@ -30,6 +31,10 @@ class Reports(msgspec.Struct):
     ledger: LedgerReport = LedgerReport()
     learning: LearningReport = learning_report(Experience())
     workers: WorkersReport = WorkersReport()
+    access: AccessReport = AccessReport()
+    # (tenant, group, pool as in labels) -> what is used of it and what it holds.
+    levels: Mapping[tuple[str, str, str], tuple[float, float]] = {}
+    num_redis_restarts: int = 0  # of the embedded one
 
 
 Read = Callable[[Reports], Mapping[tuple[str, ...], float]]  # label values -> value
@@ -55,3 +60,46 @@ def per_model(value: Callable[[BackendStats], float]) -> Read:
     return lambda reports: {
         (stats.info.model, stats.info.name): value(stats) for stats in reports.backends
     }
+
+
+def per_group(counts: Callable[[BackendStats], bool]) -> Read:
+    """By group: how many of its backends count; of a group without any there is no series."""
+
+    def read(reports: Reports) -> Mapping[tuple[str, ...], float]:
+        by_group: dict[tuple[str, ...], float] = {}
+        for stats in reports.backends:
+            key = (stats.info.group,)
+            by_group[key] = by_group.get(key, 0) + counts(stats)
+        return by_group
+
+    return read
+
+
+MAX_PAIRED = 8  # backends whose pairs have series before anything happened
+# Label values of series that are there from the start, from the backends that there are.
+ERRORS = ("server_error", "server_is_overloaded")  # that backends usually fail with
+
+
+def routed_models(reports: Reports) -> Iterable[tuple[str, str]]:
+    """Yields each route with a model that its tasks may run on."""
+    for stats in reports.backends:
+        yield stats.info.group, stats.info.model
+        yield "parallel", stats.info.model
+
+
+def simulated_models(reports: Reports) -> Iterable[tuple[str, str]]:
+    """Yields the model and the name of each backend that says how long its phases took."""
+    for stats in reports.backends:
+        if stats.info.simulated:
+            yield stats.info.model, stats.info.name
+
+
+def backend_errors(reports: Reports) -> Iterable[tuple[str, str]]:
+    """Yields each backend with what it usually fails with."""
+    return ((stats.info.name, code) for stats in reports.backends for code in ERRORS)
+
+
+def backend_pairs(reports: Reports) -> Iterable[tuple[str, str]]:
+    """Yields pairs of backends, the second of which may stand in for the first."""
+    names = [stats.info.name for stats in reports.backends[:MAX_PAIRED]]
+    return ((name, other) for name in names for other in names if name != other)

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from litestar import Litestar
 from litestar.datastructures import State
@@ -48,11 +48,11 @@ from gateway.live.feed import Feed
 from gateway.live.sources import make_feed
 from gateway.logs.task_line import TaskLog
 from gateway.metrics.metrics import Metrics
-from gateway.process.embedded_redis import start_embedded_redis
+from gateway.process.embedded_redis import redis_at
 from gateway.process.maintenance import every, maintenance
 from gateway.store.decision_log import LogInUse, Recorder
 from gateway.store.kept_answers import TTL_S, KeptAnswers
-from gateway.store.ledger import Ledger, open_ledger
+from gateway.store.ledger import open_ledger
 from gateway.store.policy_watch import InForce, PolicyWatch
 from gateway.store.response_store import ResponseStore
 from gateway.store.stored_bytes import ANSWERS, StoredBytes
@@ -97,29 +97,28 @@ async def services(
     `fleet` is a worker's, and queries all workers; `task_log` takes a line of every task.
     """
     async with AsyncExitStack() as stack:
-        url = config.redis.url or await start_embedded_redis(stack)
-        store_redis, admin_redis = _clients(stack, url, config.redis.budget_ms)
+        redis = await _redis(stack, config)
         enter = stack.enter_async_context
-        ledger = await enter(open_ledger(admin_redis, config.ledger))
+        ledger = await enter(open_ledger(redis.admin, config.ledger))
         backends = _backends(stack, config)
         experience, key_sessions, detached = Experience(), KeySessions(), DetachedCalls()
-        metrics = _metrics(backends, experience, ledger)
+        metrics = Metrics(version=VERSION, backends=backends.stats, experience=experience)
         recorder = await enter(_recording(config, metrics))
         state = GatewayState(load_policy(config))
         waiting = _waiting_room(config, state, detached, metrics)
-        failover = await enter(_failover_pools(config, url, state, waiting, metrics))
-        ceiling_leases = _ceiling_leases(stack, config, url)
+        failover = await enter(_failover_pools(config, redis.url, state, waiting, metrics))
+        ceiling_leases = _ceiling_leases(stack, config, redis.url)
         stack.push_async_callback(detached.settled)
-        learned = await enter(_sharing(admin_redis, experience))
+        learned = await enter(_sharing(redis.admin, experience))
         await failover.greet()  # finds out whether Redis answers, before any task does
-        access = await enter(follow_access(admin_redis, config, key_sessions, wall_s))
-        policies = await enter(_follow_policies(config, state, metrics, admin_redis))
+        access = await enter(follow_access(redis.admin, config, key_sessions, wall_s))
+        policies = await enter(_follow_policies(config, state, metrics, redis.admin))
         gw = Gateway(
             backends=backends,
             pools=failover if ceiling_leases is None else CappedPools(failover, ceiling_leases),
             waiting=waiting,
             budgets=_budgets(config.memory),
-            store=_response_store(config, store_redis, failover, metrics),
+            store=_response_store(config, redis.store, failover, metrics),
             state=state,
             metrics=metrics,
             clock_us=monotonic_us,
@@ -152,19 +151,14 @@ async def services(
             admin_keys=AdminKeys(admin_keys(config)),
             policies=policies,
             route_batches=RouteBatches(partial(live_desk, gw)),
-            socket_tickets=SocketTickets(store_redis),
+            socket_tickets=SocketTickets(redis.store),
             feed=_feed(stack, config, gw, access, policies, fleet),
-            kept_answers=_kept_answers(stack, store_redis, failover),
+            kept_answers=_kept_answers(stack, redis.store, failover),
             fleet=fleet,
             ceiling_leases=ceiling_leases,
+            num_redis_restarts=redis.num_restarts,
             tls=tls_context(config.server),
         )
-
-
-def _run(stack: AsyncExitStack, coroutines: list[Coroutine[Any, Any, None]]) -> None:
-    """Runs coroutines until the stack closes."""
-    for coroutine in coroutines:
-        stack.push_async_callback(cancelled, asyncio.create_task(coroutine))
 
 
 def _backends(stack: AsyncExitStack, config: Config) -> Backends:
@@ -173,13 +167,10 @@ def _backends(stack: AsyncExitStack, config: Config) -> Backends:
     return backends
 
 
-def _metrics(backends: Backends, experience: Experience, ledger: Ledger) -> Metrics:
-    return Metrics(
-        version=VERSION,
-        backends=backends.stats,
-        experience=experience,
-        ledger_report=lambda: ledger.report,
-    )
+def _run(stack: AsyncExitStack, coroutines: list[Coroutine[Any, Any, None]]) -> None:
+    """Runs coroutines until the stack closes."""
+    for coroutine in coroutines:
+        stack.push_async_callback(cancelled, asyncio.create_task(coroutine))
 
 
 def _feed(
@@ -201,12 +192,20 @@ def _background_runs(stack: AsyncExitStack, config: Config, gw: Gateway) -> Back
     return runs
 
 
-def _clients(stack: AsyncExitStack, url: str, budget_ms: int) -> tuple[Redis, Redis]:
-    """Opens the store's client, and the one for what may take longer."""
-    return (
-        _client(stack, url, STORE_BUDGETS * budget_ms),
-        _client(stack, url, ADMIN_BUDGETS * budget_ms),
-    )
+class _Redis(NamedTuple):
+    """Where Redis is, the store's client, and the one for what may take longer."""
+
+    url: str
+    num_restarts: Callable[[], int]
+    store: Redis
+    admin: Redis
+
+
+async def _redis(stack: AsyncExitStack, config: Config) -> _Redis:
+    url, num_restarts = await redis_at(stack, config.redis.url)
+    budget_ms = config.redis.budget_ms
+    store = _client(stack, url, STORE_BUDGETS * budget_ms)
+    return _Redis(url, num_restarts, store, _client(stack, url, ADMIN_BUDGETS * budget_ms))
 
 
 def _budgets(config: MemoryConfig) -> Budgets:

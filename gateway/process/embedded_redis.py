@@ -75,6 +75,7 @@ class EmbeddedRedis:
         self._folder: Path | None = None
         self._server: asyncio.subprocess.Process | None = None
         self._watch: asyncio.Task[None] | None = None
+        self.num_restarts = 0  # in all; after each of them it was empty
 
     @property
     def pid(self) -> int | None:
@@ -202,6 +203,7 @@ class EmbeddedRedis:
                 )
                 return
             server = restarted
+            self.num_restarts += 1
             logger.warning(
                 "the embedded Redis runs again (restart %d of %d), empty: pools are full, and "
                 "stored responses are gone",
@@ -218,11 +220,17 @@ class EmbeddedRedis:
             return None
 
 
-async def start_embedded_redis(stack: AsyncExitStack) -> str:
-    """Starts a server that ends with `stack`, as `EmbeddedRedis.start` does; returns its URL."""
+async def redis_at(stack: AsyncExitStack, url: str | None) -> tuple[str, Callable[[], int]]:
+    """Starts a server that ends with `stack`, unless there is a configured one.
+
+    Returns the URL, and what counts the embedded server's restarts. Raises as `EmbeddedRedis.start`
+    does.
+    """
+    if url is not None:
+        return url, lambda: 0
     embedded = EmbeddedRedis()
     stack.push_async_callback(embedded.stop)
-    return await embedded.start()
+    return await embedded.start(), lambda: embedded.num_restarts
 
 
 def _server_binary() -> str:

@@ -12,7 +12,7 @@ import logging
 import secrets
 import signal
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack, closing
 from functools import partial
 from itertools import chain
@@ -30,8 +30,9 @@ from gateway.fleet.fleet import METRICS, OF_ALL
 from gateway.fleet.wire import Begin
 from gateway.logs.set_up import set_up_logging
 from gateway.metrics.metric_sums import Snapshot, lasting, merged, rendered, supervised
+from gateway.metrics.reports import WorkersReport
 from gateway.process.addresses import addresses, with_ports
-from gateway.process.embedded_redis import start_embedded_redis
+from gateway.process.embedded_redis import redis_at
 from gateway.process.fleet_member import Member, SharedPort
 from gateway.process.reload import Hangups, Load, changed
 from gateway.process.server import check, greeting
@@ -67,8 +68,8 @@ async def _supervise(config: Config, load: Load) -> int:
             stack.enter_context(closing(SharedPort(address, setting)))
             for address, setting in addresses(config)
         ]
-        redis_url = config.redis.url or await start_embedded_redis(stack)
-        supervisor = Supervisor(config, load, ports, redis_url)
+        redis_url, num_redis_restarts = await redis_at(stack, config.redis.url)
+        supervisor = Supervisor(config, load, ports, redis_url, num_redis_restarts)
         try:
             return await supervisor.run()
         finally:
@@ -109,12 +110,18 @@ class Supervisor:
     """Runs all processes of one gateway; call `run` once, then `stop`."""
 
     def __init__(
-        self, config: Config, load: Load, ports: Sequence[SharedPort], redis_url: str
+        self,
+        config: Config,
+        load: Load,
+        ports: Sequence[SharedPort],
+        redis_url: str,
+        num_redis_restarts: Callable[[], int],
     ) -> None:
         self._config = config  # as it was read
         self._load = load
         self._ports = [port.number for port in ports]
         self._redis_url = redis_url
+        self._num_redis_restarts = num_redis_restarts
         self._engines_port = 0
         self._engines_key = secrets.token_urlsafe(32)
         self._listeners = tuple(chain(*(port.to_hand_on for port in ports)))
@@ -257,12 +264,13 @@ class Supervisor:
     async def _metrics(self) -> bytes:
         """Returns all workers' metrics together, as text."""
         await self._gather()
-        everything = merged([self._past, *self._snapshots.values()], self._linked)
         serving = sum(worker.is_serving for worker in self._workers)
         engines = [] if self._engines is None else [self._engines]
         restarts = sum(member.num_restarts for member in (*self._workers, *engines))
-        own = supervised(serving, len(self._workers), restarts)
-        return await asyncio.to_thread(rendered, [*everything, *own])
+        workers = WorkersReport(serving, len(self._workers), restarts)
+        own = supervised(workers, self._num_redis_restarts())
+        everything = merged([self._past, *self._snapshots.values(), own], self._linked)
+        return await asyncio.to_thread(rendered, everything)
 
     async def _gather(self) -> None:
         """Collects every worker's metrics; concurrent calls share one collection."""

@@ -24,6 +24,7 @@ from gateway.core.backends import Backends
 from gateway.fleet.channel import Answers, Channel, ChannelClosed, begun
 from gateway.fleet.fleet import Fleet
 from gateway.fleet.wire import Begin, Reload, Serving
+from gateway.http.scrape import snapshot
 from gateway.http.services import Services
 from gateway.live.sources import worker_sample
 from gateway.logs.set_up import set_up_logging
@@ -99,7 +100,7 @@ async def _serve_gateway(
             status = await serve_on(
                 listeners, made, lambda _: channel.send(Serving()), stop_after=listening
             )
-        await channel.leave(await made.gw.metrics.snapshot())
+        await channel.leave(await snapshot(made))
         return status
 
 
@@ -116,7 +117,7 @@ def _answers(made: Services) -> Answers:
         return msgspec.json.encode(sample)
 
     return {
-        "metrics": made.gw.metrics.snapshot,
+        "metrics": partial(snapshot, made),
         "health": health,
         "decisions": decisions,
         "live": live,

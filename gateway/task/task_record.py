@@ -6,9 +6,12 @@ from backends.contract import NO_USAGE, BackendGroup, Usage
 from gateway.core.gateway import Gateway
 from gateway.core.job import Job
 from gateway.logs.task_line import TaskLine
+from gateway.metrics.engine_requests import EngineRequest
+from gateway.metrics.labels import Arm
+from gateway.run.branch import Branch
 from gateway.store.ledger_entry import entry_of
 from gateway.task.routing import cost_of
-from gateway.task.stages import EndedTask, RunningTask, WarmingTask
+from gateway.task.stages import AdmittedTask, EndedTask, RunningTask, WarmingTask
 from gateway.wire.routing import RoutedCost
 from router.pools.cost import cost_by_group
 from router.record.recording import MAX_NAME_CHARS, TaskOutcome, record_of
@@ -44,6 +47,8 @@ def leave_record(gw: Gateway, job: Job, ended: EndedTask) -> None:
         first_model=gw.infos[branch.backend].model if branch is not None else None,
         ttft_us=outcome.ttft_us,
         tpot_us=outcome.tpot_us,
+        arm=_arm(admitted),
+        wanted=job.decided.ranked[0].route if job.decided and job.decided.ranked else None,
     )
     if gw.task_log is not None:
         gw.task_log(line_of(job, outcome, gw.unix_s(), cost_of(gw, outcome.usages)))
@@ -107,6 +112,15 @@ def _ms(time_us: float | None) -> float | None:
     return None if time_us is None else round(time_us / 1e3, 3)
 
 
+def _arm(admitted: AdmittedTask | None) -> Arm | None:
+    """Returns whether a canary took the task, or left it for its control."""
+    if admitted is None:
+        return None
+    if admitted.chosen.canary:
+        return "canary"
+    return "control" if admitted.chosen.control else None
+
+
 def _note_run(gw: Gateway, running: RunningTask, ended: EndedTask) -> None:
     """Counts what a run did, by engine and strategy."""
     run, admitted = running.run, running.admitted
@@ -126,10 +140,30 @@ def _note_run(gw: Gateway, running: RunningTask, ended: EndedTask) -> None:
         for index, usage in run.branches.wasted():
             tokens = usage.num_input_tokens + usage.num_output_tokens
             wasted[strategy, group_at(gw, run.branches.backends, index)].inc(tokens)
+    for branch in run.branches.all():
+        _note_engine(gw, branch)
     for failover in run.failovers:
         gw.metrics.replaced(failover.error, failover.to)
     for each in run.continued:
         gw.metrics.continued(each.error, each.to, each.reason)
+
+
+def _note_engine(gw: Gateway, branch: Branch) -> None:
+    """Hands over what a simulated engine said of its request."""
+    ended, info = branch.ended, gw.infos[branch.backend]
+    usage = branch.usage
+    if not info.simulated or usage is None or branch.failed:
+        return
+    gw.metrics.engine_request(
+        EngineRequest(
+            info.model,
+            info.name,
+            usage.num_input_tokens,
+            usage.num_output_tokens,
+            None if ended is None else ended.reason,
+            None if ended is None else ended.times,
+        )
+    )
 
 
 def _by_model(gw: Gateway, used: Mapping[str, Usage]) -> dict[str, Usage]:

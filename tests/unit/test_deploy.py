@@ -33,13 +33,15 @@ def test_the_example_configuration_loads_and_states_the_defaults() -> None:
 def test_compose_mounts_files_that_exist() -> None:
     compose = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
     services = compose["services"]
-    assert set(services) == {"gateway", "redis", "prometheus", "grafana"}
+    assert set(services) == {"gateway", "redis", "prometheus", "alertmanager", "grafana"}
     for service in services.values():
         for volume in service.get("volumes", ()):
             source, _, _ = volume.partition(":")
             if source in compose["volumes"]:
                 continue
             assert (DEPLOY / source).resolve().is_file(), source
+    shown = {Path(each.partition(":")[0]).name for each in services["grafana"]["volumes"]}
+    assert {path.name for path in (DEPLOY.parent / "dashboards").glob("*.json")} <= shown
     scraped = yaml.safe_load((DEPLOY / "prometheus.yml").read_text())["scrape_configs"][0]
     assert scraped["static_configs"][0]["targets"] == ["gateway:8081"]
     gateway = services["gateway"]

@@ -158,7 +158,7 @@ class World:
             (sample.labels["route"], sample.labels["outcome"]): sample.value
             for family in self.gw.metrics.registry.collect()
             for sample in family.samples
-            if sample.name == "lanewise_requests_total"
+            if sample.name == "lanewise_requests_total" and sample.value
         }
 
     @property

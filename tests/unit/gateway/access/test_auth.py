@@ -168,3 +168,12 @@ def test_holders_end_once_and_let_go() -> None:
     for now_s in (99, 100, 101):
         holders.end_refused(lambda who, now_s=now_s: keys.refusal(who, now_s))
     assert ended == [("first", "invalid_api_key")]
+
+
+def test_keys_that_are_missing_or_wrong_are_counted() -> None:
+    keys = Keys([TenantConfig(id="acme", keys=("sk-acme-old",), limits={})])
+    for headers in ({}, {"authorization": "Bearer sk-wrong-1"}):
+        with pytest.raises(ProtocolError):
+            keys.tenant(headers, 0)
+    keys.tenant({"authorization": "Bearer sk-wrong-1", "x-api-key": "sk-acme-old"}, 0)
+    assert keys.num_refused == 2

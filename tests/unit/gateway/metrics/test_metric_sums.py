@@ -17,8 +17,10 @@ from gateway.metrics.metric_sums import (
     supervised,
 )
 from gateway.metrics.metrics import Metrics
+from gateway.metrics.reports import WorkersReport
 from gateway.metrics.table import METRICS
 
+WORKERS = WorkersReport(num_serving=3, num_wanted=4, num_restarts=5)
 LINKED = frozenset({"wafer"})
 
 
@@ -110,16 +112,17 @@ async def test_one_worker_s_metrics_come_back_as_they_were() -> None:
 
 def test_the_table_is_what_gateways_and_their_supervisor_have() -> None:
     own = snapshot_of(Metrics(version="", backends=tuple).registry.collect())
-    known = {family.name: (family.kind, family.text) for family in [*own, *supervised(1, 2, 3)]}
+    known = {family.name: (family.kind, family.text) for family in [*own, *supervised(WORKERS)]}
     assert {metric.family: (metric.kind, metric.help) for metric in METRICS} == known
     assert len({metric.family for metric in METRICS}) == len(METRICS)
 
 
 def test_a_supervisor_adds_how_its_workers_stand() -> None:
-    snapshot = supervised(num_serving=3, num_wanted=4, num_restarts=5)
+    snapshot = supervised(WORKERS, num_redis_restarts=2)
     assert value(snapshot, "lanewise_workers") == 3
     assert value(snapshot, "lanewise_workers_wanted") == 4
     assert value(snapshot, "lanewise_worker_restarts_total") == 5
+    assert value(snapshot, "lanewise_embedded_redis_restarts_total") == 2
 
 
 def test_creation_times_and_strangers() -> None:

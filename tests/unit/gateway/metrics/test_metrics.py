@@ -8,7 +8,9 @@ import msgspec
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from backends.contract import BackendInfo, BackendStats, Usage
+from backends.contract import BackendInfo, BackendStats, EngineTimes, FinishReason, Usage
+from gateway.metrics.engine_requests import EngineRequest
+from gateway.metrics.labels import ROUTE
 from gateway.metrics.metrics import MAX_TENANT_SERIES, Metrics
 from gateway.metrics.table import METRICS
 from router.classify.task import Route
@@ -154,7 +156,88 @@ async def test_tenants_beyond_the_bound_share_a_series() -> None:
     seen = await scrape(metrics)
     assert seen["lanewise_tenant_rejected_total", ("none", "other")] == 7
     rejected = [key for key in seen if key[0] == "lanewise_tenant_rejected_total"]
-    assert len(rejected) == MAX_TENANT_SERIES + 1
+    assert len(rejected) == MAX_TENANT_SERIES * len(ROUTE.values) + 1
+
+
+async def test_the_busiest_tenants_have_the_series_and_all_add_up() -> None:
+    metrics = Metrics(version="", backends=tuple)
+
+    def used(tenant_id: str, num_tokens: int) -> None:
+        metrics.task_started()
+        metrics.task_finished(
+            tenant_id=tenant_id,
+            route=Route.FAST,
+            outcome="ok",
+            duration_us=1,
+            usage_by_model={"fast-model": Usage(num_tokens, 0, 0, 0)},
+        )
+
+    for number in range(MAX_TENANT_SERIES):
+        used(f"early-{number}", 10)
+    used("late", 1_000)
+    name = "lanewise_tenant_tokens_total"
+    assert (await scrape(metrics))[name, ("fast", "other")] == 1_000  # it had no series yet
+    used("late", 500)
+    seen = await scrape(metrics)
+    tokens = {key[1][1]: value for key, value in seen.items() if key[0] == name}
+    assert tokens["late"] == 500
+    assert tokens["other"] == 1_000
+    assert len(tokens) == MAX_TENANT_SERIES + 1
+
+
+async def test_outcomes_are_there_before_the_first_of_them() -> None:
+    metrics = Metrics(version="", backends=snapshot)
+    seen = await scrape(metrics)
+    assert seen["lanewise_requests_total", ("error", "deep")] == 0
+    assert seen["lanewise_pool_asks_total", ("fast", "conc")] == 0
+    assert seen["lanewise_canary_tasks_total", ("canary", "error")] == 0
+    assert seen["lanewise_ttft_seconds_count", ("fast-model", "fast")] == 0
+    assert seen["lanewise_backend_errors_total", ("wafer", "server_error")] == 0
+    assert seen["vllm:request_success_total", ("wafer", "stop", "fast-model")] == 0
+
+
+async def test_a_canary_is_counted_beside_its_control() -> None:
+    metrics = Metrics(version="", backends=tuple)
+    for arm, outcome, ttft_us in (("canary", "error", None), ("control", "ok", 40_000)):
+        metrics.task_started()
+        metrics.task_finished(
+            tenant_id="acme",
+            route=Route.FAST,
+            outcome=outcome,  # type: ignore[arg-type]
+            duration_us=1,
+            usage_by_model={"fast-model": Usage(100, 0, 20, 0)},
+            ttft_us=ttft_us,
+            arm=arm,  # type: ignore[arg-type]
+        )
+    seen = await scrape(metrics)
+    assert seen["lanewise_canary_tasks_total", ("canary", "error")] == 1
+    assert seen["lanewise_canary_tasks_total", ("control", "ok")] == 1
+    assert seen["lanewise_canary_tokens_total", ("control", "output")] == 20
+    assert seen["lanewise_canary_ttft_seconds_count", ("control",)] == 1
+    assert seen["lanewise_canary_ttft_seconds_count", ("canary",)] == 0
+
+
+async def test_an_engines_request_fills_vllms_metrics() -> None:
+    metrics = Metrics(version="", backends=snapshot)
+    times = EngineTimes(queue_us=10_000, prefill_us=40_000, decode_us=190_000)
+    metrics.engine_request(EngineRequest("fast-model", "wafer", 300, 20, FinishReason.STOP, times))
+    metrics.engine_request(EngineRequest("fast-model", "wafer", 300, 3, None, None))  # cancelled
+    seen = await scrape(metrics)
+    labels = ("wafer", "fast-model")
+    for name, seconds in (
+        ("request_queue_time", 0.01),
+        ("request_prefill_time", 0.04),
+        ("request_decode_time", 0.19),
+        ("time_to_first_token", 0.05),
+        ("e2e_request_latency", 0.24),
+        ("inter_token_latency", 0.19),
+    ):
+        assert seen[f"vllm:{name}_seconds_sum", labels] == pytest.approx(seconds)
+    assert seen["vllm:inter_token_latency_seconds_count", labels] == 19
+    assert seen["vllm:request_prompt_tokens_sum", labels] == 300
+    assert seen["vllm:request_generation_tokens_sum", labels] == 20
+    assert seen["vllm:request_success_total", ("wafer", "stop", "fast-model")] == 1
+    assert seen["vllm:request_success_total", ("wafer", "abort", "fast-model")] == 1
 
 
 async def test_the_loop_is_watched_until_cancelled() -> None:
@@ -174,7 +257,7 @@ async def test_names_of_a_scrape_are_the_published_ones() -> None:
 
 
 def test_whatever_is_counted_by_its_name_is_in_the_table() -> None:
-    counted = re.compile(r"\b(counts|histograms)\[\s*\"(\w+)\"")
+    counted = re.compile(r"\b(counts|histograms)\[\s*\"([\w:]+)\"")
     found = {
         name
         for path in (ROOT / "gateway").rglob("*.py")

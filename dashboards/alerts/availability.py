@@ -1,0 +1,200 @@
+"""Alerts on what is up: gateways, engines, Redis, and the alerts themselves."""
+
+from dashboards.alerts.record import Alert, Case, Fires
+
+ALERTS = (
+    Alert(
+        name="LanewiseHeartbeat",
+        expr="vector(1)",
+        severity="heartbeat",
+        summary="Alerts reach this far.",
+        fires=Fires(
+            Case({'up{job="lanewise",instance="a"}': "1x20"}, at="1m"), "Alerts reach this far."
+        ),
+        silent=None,  # it never is
+        meaning="""\
+Always raised. It shows that Prometheus evaluates its rules and that Alertmanager delivers. What
+receives it must tell somebody when it stays away: then no other alert would arrive either.""",
+        first_look="""\
+If it stays away:
+
+1. Do Prometheus (`:9090/-/healthy`) and Alertmanager (`:9093/-/healthy`) answer?
+2. Prometheus, *Status > Rules*: does it evaluate? *Status > Runtime*: does it know Alertmanager?
+3. Alertmanager's log: is the receiver's address right, and does it answer?""",
+        remedy="""\
+Start what does not run (`docker compose -f deploy/compose.yaml up -d`), and mend the receiver's
+address in `deploy/alertmanager.yml`.""",
+    ),
+    Alert(
+        name="LanewiseTargetDown",
+        expr='up{job="lanewise"} == 0 or absent(up{job="lanewise"})',
+        severity="page",
+        summary="Prometheus cannot reach gateway {{ $labels.instance }}.",
+        lasts="30s",
+        fires=Fires(
+            Case(
+                {
+                    'up{job="lanewise",instance="a"}': "1x4 0x10",
+                    'up{job="lanewise",instance="b"}': "1x20",
+                },
+                at="4m",
+            ),
+            "Prometheus cannot reach gateway a.",
+            {"job": "lanewise", "instance": "a"},
+        ),
+        # A restart that takes one scrape.
+        silent=Case({'up{job="lanewise",instance="a"}': "1x4 0 1x10"}, at="2m30s"),
+        meaning="""\
+`/metrics` of a gateway has not answered for half a minute, or Prometheus has no gateway to scrape
+at all. The process has ended, hangs, or cannot be reached from Prometheus.""",
+        first_look="""\
+1. Does it serve? `curl http://HOST:8080/healthz`. Then only its admin address (8081) is shut.
+2. Does it run? `docker compose ps gateway`, `systemctl status lanewise`.
+3. Its log's last lines: a `ConfigError` says which setting is wrong; nothing at all after a while
+   of work is the kernel's out-of-memory killer (`dmesg | tail`).""",
+        remedy="""\
+- Start it again. Reservations of the dead process come back by themselves within 31 s, and clients
+  reconnect to any other gateway.
+- It ends at once: `lanewise config check FILE` names what is wrong with the configuration.
+- Out of memory: lower `[memory]`'s bounds, or give it more.
+- Point Prometheus at `server.admin_address`, and at no public one.""",
+    ),
+    Alert(
+        name="LanewiseGroupDown",
+        expr="min by (group) (lanewise_group_backends_up) == 0",
+        severity="page",
+        summary="No engine is left in the {{ $labels.group }} group.",
+        lasts="20s",
+        fires=Fires(
+            Case(
+                {
+                    'lanewise_group_backends_up{group="fast"}': "2x4 0x20",
+                    'lanewise_group_backends_up{group="deep"}': "1x24",
+                },
+                at="5m",
+            ),
+            "No engine is left in the fast group.",
+            {"group": "fast"},
+        ),
+        silent=Case({'lanewise_group_backends_up{group="fast"}': "2x4 1x20"}, at="8m"),
+        meaning="""\
+Every engine of the group is down or left alone for its failures. Tasks that may run on the other
+group do; all others fail.""",
+        first_look="""\
+1. Dashboard *engines*, row **Now**: which are down (*Up*), which are ejected?
+2. `/readyz` names them; the gateway's log says why, once for each cause: refused, timed out, wrong
+   key.
+3. From the gateway's host: does `GET {base_url}/models` answer, with the key of `key_env`?""",
+        remedy="""\
+- Start the engine (`lanewise engine ...` for a linked one); the gateway finds it within 5 s.
+- An upstream that refuses the key: renew it in the variable that `key_env` names, and `kill -HUP`.
+- It takes long: send the group's tasks to the other one with a policy rule
+  (`lanewise policy apply`), so that no task waits in vain.""",
+    ),
+    Alert(
+        name="LanewiseBackendDown",
+        expr="min by (backend) (lanewise_backend_up) == 0",
+        severity="ticket",
+        summary="{{ $labels.backend }} is not healthy.",
+        lasts="1m",
+        fires=Fires(
+            Case(
+                {
+                    'lanewise_backend_up{backend="wafer"}': "1x5 0x30",
+                    'lanewise_backend_up{backend="gpu"}': "1x40",
+                }
+            ),
+            "wafer is not healthy.",
+            {"backend": "wafer"},
+        ),
+        silent=Case({'lanewise_backend_up{backend="wafer"}': "1x5 0 1x30"}),
+        meaning="""\
+One engine does not answer its probe, or its link is down. Others of its group do its work; when
+none is left, [LanewiseGroupDown](LanewiseGroupDown.md) pages.""",
+        first_look="""\
+1. The gateway's log names the engine, its address and the cause, once for each cause.
+2. Dashboard *engines*: is the load of the others bearable (**Sequences**, **KV cache**)?""",
+        remedy="""\
+Start the engine, or take it out of the configuration and `kill -HUP` the gateway.""",
+    ),
+    # An ejection is short at first and comes again while the failures do: gaps of a minute count.
+    Alert(
+        name="LanewiseBackendEjected",
+        expr="max by (backend) (max_over_time(lanewise_backend_ejected[1m])) == 1",
+        severity="ticket",
+        summary="{{ $labels.backend }} fails again and again; others of its group do its work.",
+        lasts="2m",
+        fires=Fires(
+            Case(
+                {'lanewise_backend_ejected{backend="flapping"}': "0 1 0 1 0 1 1 0 1 1 1 1 1 1 1 1"},
+                at="5m",
+            ),
+            "flapping fails again and again; others of its group do its work.",
+            {"backend": "flapping"},
+        ),
+        silent=Case({'lanewise_backend_ejected{backend="stumbled"}': "0 0 1 0x20"}, at="5m"),
+        meaning="""\
+The engine answers its probe, but task after task fails there, so that it is left alone for a while,
+longer each time.""",
+        first_look="""\
+1. Dashboard *engines*, **Failed generations**: which reason?
+2. The gateway's log has the upstream's own words.""",
+        remedy="""\
+- `server_is_overloaded`: its provider limits you; lower `max_concurrent`, or buy more.
+- `server_error`: a fault of the engine. Take it out until it is mended.
+- `invalid_value`: what we send is not taken; see `drops` and the other options of the upstream.""",
+    ),
+    Alert(
+        name="LanewisePoolsUnreachable",
+        expr="max(lanewise_ratelimit_degraded) > 0",
+        severity="page",
+        summary="A gateway cannot reach Redis.",
+        lasts="30s",
+        fires=Fires(
+            Case(
+                {
+                    'lanewise_ratelimit_degraded{instance="a"}': "0x9 1x20",
+                    'lanewise_ratelimit_degraded{instance="b"}': "0x30",
+                },
+                at="6m",
+            ),
+            "A gateway cannot reach Redis.",
+        ),
+        silent=Case({'lanewise_ratelimit_degraded{instance="a"}': "0x9 1 0x20"}, at="5m"),
+        meaning="""\
+Tasks are limited by each gateway for itself, at half of each limit divided by the gateways that
+live. Nothing fails for it, stored responses aside; limits are rough, and new keys are not learned
+of.""",
+        first_look="""\
+1. Dashboard *pools and tenants*, row **Redis**: all gateways, or one?
+2. From the gateway's host: `redis-cli -u $LANEWISE_REDIS_URL ping`.
+3. Redis's own log: out of memory, a failover, a disk that is full?""",
+        remedy="""\
+- Start Redis. Gateways return by themselves within seconds and settle what waited.
+- One gateway only: its network, or its password.
+- It came back empty: see [LanewiseRedisCameBackEmpty](LanewiseRedisCameBackEmpty.md).""",
+    ),
+    Alert(
+        name="LanewiseRedisCameBackEmpty",
+        expr="sum by (instance) (increase(lanewise_embedded_redis_restarts_total[10m])) > 0",
+        severity="ticket",
+        summary="The embedded Redis of {{ $labels.instance }} ended and came back empty.",
+        fires=Fires(
+            Case({'lanewise_embedded_redis_restarts_total{instance="a"}': "0x5 1x20"}, at="5m"),
+            "The embedded Redis of a ended and came back empty.",
+            {"instance": "a"},
+        ),
+        silent=Case({'lanewise_embedded_redis_restarts_total{instance="a"}': "1x40"}, at="15m"),
+        meaning="""\
+The Redis that the gateway runs itself has ended and was started anew. Nothing of it is on disk:
+pools are full again, and stored responses, run-time keys, policies and unexported usage are
+gone.""",
+        first_look="""\
+The gateway's log: `the embedded Redis ended with code ...` and its last words. Code -9 is the
+kernel's out-of-memory killer, or somebody's `kill -9`.""",
+        remedy="""\
+- Apply the policy again (`lanewise policy apply`), and make run-time keys anew.
+- For anything but one process on one machine, run a Redis of its own and name it in `[redis] url`:
+  then nothing is lost.""",
+    ),
+)

@@ -1,0 +1,129 @@
+"""Alerts on pools: full ones, slow ones, what is lost of them, and of the ledger."""
+
+from dashboards.alerts.record import Alert, Case, Fires
+
+ASKS = "lanewise_pool_asks_total"
+
+
+def _asks(num_admitted: int, num_refused: int) -> dict[str, str]:
+    return {
+        f'{ASKS}{{group="fast",result="admitted"}}': f"0+{num_admitted}x60",
+        f'{ASKS}{{group="fast",result="conc"}}': f"0+{num_refused}x60",
+        f'{ASKS}{{group="fast",result="rpm"}}': "0+100x60",
+    }
+
+
+ALERTS = (
+    Alert(
+        name="LanewisePoolFull",
+        expr=(
+            f'sum by (group) (rate({ASKS}{{result="conc"}}[30s]))'
+            f' / sum by (group) (rate({ASKS}{{result=~"admitted|conc"}}[30s])) > 0.1'
+        ),
+        severity="ticket",
+        summary=(
+            "{{ $value | humanizePercentage }} of the tasks for the {{ $labels.group }} group are"
+            " refused: too many at once."
+        ),
+        lasts="20s",
+        fires=Fires(
+            Case(_asks(40, 60), at="5m", interval="5s"),
+            "60% of the tasks for the fast group are refused: too many at once.",
+            {"group": "fast"},
+        ),
+        silent=Case(_asks(95, 5), at="5m", interval="5s"),
+        meaning="""\
+A tenth or more of the tasks for a group find its pool of tasks at once full (`max_concurrent` of
+their tenant, or the group's ceiling) and are refused with 429. Clients that retry make it last.""",
+        first_look="""\
+1. Dashboard *pools and tenants*, **Fullest pools** and **Refusals by tenant**: which tenant?
+2. Dashboard *engines*, **Sequences**: are the engines full, too, or is only the limit too low?
+3. Dashboard *objectives*, **Duration**: have tasks become longer? Then as many fill a pool
+   sooner.""",
+        remedy="""\
+- The engines have room: raise the tenant's `max_concurrent` (`lanewise tenants set`), or the
+  ceiling in `[ceilings]`.
+- They have not: add engines. Or let tasks wait for a place (`wait_ms`, docs/pools.md).
+- One tenant's client retries without a pause: it should obey `retry-after`.""",
+    ),
+    Alert(
+        name="LanewisePoolsSlow",
+        expr=(
+            "histogram_quantile(0.99, sum by (le) "
+            '(rate(lanewise_ratelimit_redis_seconds_bucket{op="admit"}[5m]))) > 0.025'
+        ),
+        severity="ticket",
+        summary="One admission in a hundred takes longer than 25 ms.",
+        lasts="5m",
+        fires=Fires(
+            Case(
+                {
+                    'lanewise_ratelimit_redis_seconds_bucket{op="admit",le="0.025"}': "0+90x60",
+                    'lanewise_ratelimit_redis_seconds_bucket{op="admit",le="0.05"}': "0+100x60",
+                    'lanewise_ratelimit_redis_seconds_bucket{op="admit",le="+Inf"}': "0+100x60",
+                },
+                at="20m",
+            ),
+            "One admission in a hundred takes longer than 25 ms.",
+        ),
+        silent=Case(
+            {
+                'lanewise_ratelimit_redis_seconds_bucket{op="admit",le="0.001"}': "0+100x60",
+                'lanewise_ratelimit_redis_seconds_bucket{op="admit",le="+Inf"}': "0+100x60",
+            },
+            at="20m",
+        ),
+        meaning="""\
+The call that every task makes to Redis before it starts is slow: every first token is as much
+later. From 50 ms on gateways take Redis for gone and limit tasks by themselves.""",
+        first_look="""\
+1. Dashboard *pools and tenants*, **Calls to the pools**: all calls, or `admit` alone?
+2. `redis-cli --latency`, from the gateway's host and from Redis's own: the network, or Redis?
+3. `redis-cli slowlog get`; `info stats` for evictions, `info persistence` for a fork under way.""",
+        remedy="""\
+- Redis is busy: give it a core of its own; use no `save` on a machine with little memory.
+- The network: bring them closer to each other, into one zone.
+- The gateway's loop is late instead: see [LanewiseEventLoopLag](LanewiseEventLoopLag.md).""",
+    ),
+    Alert(
+        name="LanewiseReservationsReaped",
+        expr="sum by (instance) (increase(lanewise_ratelimit_reaped_total[10m])) > 20",
+        severity="ticket",
+        summary="Reservations expire unsettled; gateways crash, or do not renew.",
+        fires=Fires(
+            Case({'lanewise_ratelimit_reaped_total{instance="a"}': "0+5x60"}, at="20m"),
+            "Reservations expire unsettled; gateways crash, or do not renew.",
+            {"instance": "a"},
+        ),
+        silent=Case({'lanewise_ratelimit_reaped_total{instance="a"}': "0x10 8x60"}, at="20m"),
+        meaning="""\
+More than twenty reservations in ten minutes ran out because their holder stopped renewing them.
+Each is a task whose gateway died, or could not reach Redis for half a minute.""",
+        first_look="""\
+1. Dashboard *gateway*, **Age** and **Worker crashes**: did processes end?
+2. The log of the gateway that restarted, from its end.
+3. No crash: was Redis away ([LanewisePoolsUnreachable](LanewisePoolsUnreachable.md))?""",
+        remedy="""\
+Mend what ends the processes; the pools heal by themselves. Tasks of a killed gateway are charged
+nothing.""",
+    ),
+    Alert(
+        name="LanewiseUsageLost",
+        expr="sum(increase(lanewise_ledger_lost_total[10m])) > 0",
+        severity="ticket",
+        summary="Entries of the usage ledger are lost; export it, or bring Redis back.",
+        fires=Fires(
+            Case({'lanewise_ledger_lost_total{reason="stream_full"}': "0x5 0+3x60"}, at="10m"),
+            "Entries of the usage ledger are lost; export it, or bring Redis back.",
+        ),
+        silent=Case({'lanewise_ledger_lost_total{reason="stream_full"}': "0x60"}, at="10m"),
+        meaning="""\
+What tenants used is not all kept: `process_full` means that Redis was away for so long that the
+process had no room, `stream_full` that nobody exported the ledger in time.""",
+        first_look="Dashboard *pools and tenants*, **Usage ledger** and **Ledger entries**.",
+        remedy="""\
+- `stream_full`: run `lanewise usage export` now, and by a timer from now on; or raise
+  `ledger.max_entries`.
+- `process_full`: bring Redis back.""",
+    ),
+)

@@ -1,0 +1,55 @@
+"""What an alert is: its rule, the page that it links to, and two tests of it."""
+
+from collections.abc import Mapping
+from typing import Literal, NamedTuple
+
+# Where the pages are read; who publishes them elsewhere changes this and runs `make dashboards`.
+RUNBOOKS = "https://github.com/lanewise/lanewise/blob/main/docs/runbooks"
+
+# page: somebody has to act now. ticket: somebody has to act, in working hours. heartbeat: always
+# there; the receiver that misses it tells.
+Severity = Literal["page", "ticket", "heartbeat"]
+Series = Mapping[str, str]  # a series -> its values, as promtool writes them: one each `INTERVAL`
+
+
+class Recording(NamedTuple):
+    """A query that Prometheus keeps the result of."""
+
+    name: str
+    expr: str
+
+
+class Case(NamedTuple):
+    """Series, and when promtool looks at them."""
+
+    series: Series
+    at: str = "10m"
+    interval: str = "30s"
+
+
+class Fires(NamedTuple):
+    """A case that raises the alert: the labels it has then, and what it says."""
+
+    case: Case
+    says: str
+    labels: Mapping[str, str] = {}
+
+
+class Alert(NamedTuple):
+    """One alert. The last three fields are its runbook, as Markdown."""
+
+    name: str
+    expr: str
+    severity: Severity
+    summary: str  # one sentence, with Prometheus's templates
+    fires: Fires
+    silent: Case | None
+    meaning: str
+    first_look: str
+    remedy: str
+    lasts: str = "0s"  # before it is raised
+
+    @property
+    def runbook_url(self) -> str:
+        """Returns where its page is."""
+        return f"{RUNBOOKS}/{self.name}.md"

@@ -1,0 +1,14 @@
+"""All alerts, in the groups that Prometheus evaluates."""
+
+from dashboards.alerts import availability, objectives, policy, pools, processes
+from dashboards.alerts.record import Alert, Recording
+
+RECORDINGS: tuple[Recording, ...] = (*objectives.RECORDINGS, *policy.RECORDINGS)
+GROUPS: dict[str, tuple[Alert, ...]] = {
+    "objectives": objectives.ALERTS,
+    "availability": availability.ALERTS,
+    "pools": pools.ALERTS,
+    "policy": policy.ALERTS,
+    "processes": processes.ALERTS,
+}
+ALERTS: tuple[Alert, ...] = tuple(alert for group in GROUPS.values() for alert in group)
