@@ -40,6 +40,7 @@ ROOMS = (
     _room("backends.script"),
     _room("backends.simulated"),
     _room("backends.upstream", "websockets"),
+    _room("backends.relay"),
     _room("backends.link", "websockets"),
     _room("router"),
     _room("router.redis", "redis", "hiredis"),

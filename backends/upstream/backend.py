@@ -51,7 +51,7 @@ class UpstreamBackend:
         option is invalid, or the environment lacks the key.
         """
         check_options(options)
-        headers = _key_headers(options)
+        headers = key_headers(options)
         self.name = name
         self.options = options
         self.health = Health(options)
@@ -375,7 +375,8 @@ class UpstreamGeneration:
         )
 
 
-def _key_headers(options: UpstreamOptions) -> dict[str, str]:
+def key_headers(options: UpstreamOptions) -> dict[str, str]:
+    """Returns the header that shows the key; raises ValueError if the environment lacks it."""
     if options.key_env is None:
         return {}
     key = os.environ.get(options.key_env, "").strip()

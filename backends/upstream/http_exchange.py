@@ -30,7 +30,7 @@ class HttpTransport:
 
     def __init__(self, backend: str, options: UpstreamOptions, headers: dict[str, str]) -> None:
         self._backend = backend
-        self._client = _client(options, headers)
+        self._client = http_client(options, headers)
         self.close, self.close_idle = self._client.close, self._client.close_idle
         is_chat = options.protocol == "chat"
         self._decode: Callable[[bytes], Any] = decode_chunk if is_chat else decode_sse_event
@@ -117,7 +117,7 @@ class Probe:
 
     def __init__(self, options: UpstreamOptions, headers: dict[str, str]) -> None:
         assert options.probe_path is not None
-        self._client = _client(options, headers)
+        self._client = http_client(options, headers)
         self._path = options.probe_path
         self._timeout_s = options.connect_timeout_s
         self.close = self._client.close
@@ -136,7 +136,8 @@ class Probe:
         return f"it answers {status}" if status >= 500 else None
 
 
-def _client(options: UpstreamOptions, headers: dict[str, str]) -> HttpClient:
+def http_client(options: UpstreamOptions, headers: dict[str, str]) -> HttpClient:
+    """Makes the client of an upstream."""
     return HttpClient(
         http_url(options, ""),
         headers,

@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Meta
 
 from backends.contract import BackendGroup
+from backends.relay.options import RelayOptions
 from gateway.config.backend_kinds import DEFAULT_BACKENDS, BackendConfig
 from gateway.config.development import DEVELOPMENT_ADMIN_KEY, DEVELOPMENT_KEY
 from gateway.config.first_key import KEY_VARIABLE, first_key, with_secret_files
@@ -69,6 +70,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     adaptation: AdaptationConfig = AdaptationConfig()
     tenants: tuple[TenantConfig, ...] = (DEVELOPMENT_TENANT,)
     backends: tuple[BackendConfig, ...] = DEFAULT_BACKENDS
+    relays: tuple[RelayOptions, ...] = ()  # of embeddings and legacy completions
     cost_weights: dict[BackendGroup, CostWeights] = {}
     prices: Annotated[tuple[ModelPrice, ...], Meta(max_length=MAX_PRICES)] = ()
     ceilings: dict[BackendGroup, Ceiling] = {}  # tasks at once, of all tenants on all gateways
@@ -191,6 +193,8 @@ def check_config(config: Config) -> None:
         ) from None
     _check_unique("tenants", "ids", [tenant.id for tenant in config.tenants])
     _check_unique("backends", "names", [backend.name for backend in config.backends])
+    if config.relays:
+        _check_unique("relays", "models", [f"{each.path} {each.model}" for each in config.relays])
     seen: dict[str, str] = {}  # key -> tenant
     for index, tenant in enumerate(config.tenants):
         path: Path = ("tenants", index)

@@ -8,6 +8,7 @@ from litestar import Response, delete, get, post
 from litestar.exceptions import HTTPException
 from litestar.response.base import ASGIResponse
 
+from backends.relay.options import RelayedPath
 from gateway.access.socket_tickets import LIFE_S
 from gateway.access.subprotocols import PLAIN, TICKET_PREFIX
 from gateway.http.batch_route import NDJSON
@@ -21,6 +22,7 @@ from gateway.http.messages import (
     list_models,
     one_model,
 )
+from gateway.http.relays import answer_relayed
 from gateway.http.scrape import scraped
 from gateway.http.services import Post, Services
 from gateway.http.streams import (
@@ -187,6 +189,25 @@ async def post_chat_completion(request: AnyRequest) -> ASGIResponse:
     return await _answered(answer_chat, request)
 
 
+async def _answered_elsewhere(path: RelayedPath, request: AnyRequest) -> ASGIResponse:
+    if not _services(request).relays.has(path):
+        message = f"{_not_served('POST', request.scope['path'])} No server of {path} is configured."
+        raise ProtocolError("not_found", message)
+    return await _answered(partial(answer_relayed, path), request)
+
+
+@post("/v1/embeddings", status_code=200)
+async def post_embeddings(request: AnyRequest) -> ASGIResponse:
+    """Passed on to the server that has the model, if one is configured."""
+    return await _answered_elsewhere("embeddings", request)
+
+
+@post("/v1/completions", status_code=200)
+async def post_completion(request: AnyRequest) -> ASGIResponse:
+    """Legacy completions, passed on to the server that has the model."""
+    return await _answered_elsewhere("completions", request)
+
+
 @post("/v1/messages", status_code=200)
 async def post_message(request: AnyRequest) -> ASGIResponse:
     """Anthropic's protocol, over the same pipeline."""
@@ -301,6 +322,7 @@ HANDLERS: list[Any] = [
     *(responses_without_upgrade, post_response, get_response, delete_response, cancel_response),
     *(post_feedback, get_input_items, count_input_tokens, compact_context),
     *(post_chat_completion, post_message, count_message_tokens),
+    *(post_embeddings, post_completion),
     *(post_message_twice, count_message_tokens_twice),
     *(post_route, post_socket_ticket, get_models, get_model, get_usage),
     *(get_metrics, get_health, get_readiness),
@@ -343,6 +365,7 @@ def _not_served(method: str, path: str) -> str:
         for known, methods in _SERVED.items()
         for each in sorted(methods)
         if known.startswith("/v1/") and not known.startswith("/v1/v1/") and "{" not in known
+        if known not in ("/v1/embeddings", "/v1/completions")
     ]
     return f"{method} {path[:200]} is not served here. Served are: {', '.join(served)}."
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import ssl
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ParamSpec, TypeAlias, TypeVar
@@ -16,6 +17,7 @@ from gateway.config.backend_kinds import SimulatedConfig
 from gateway.config.config import Config, admin_keys
 from gateway.core.backends import Backends
 from gateway.core.gateway import Gateway
+from gateway.core.relays import Relays
 from gateway.fleet.fleet import Fleet
 from gateway.http.background import BackgroundRuns
 from gateway.http.batch_route import RouteBatches
@@ -51,17 +53,18 @@ class Services:
     ledger: Ledger
     background: BackgroundRuns
     learned: LearnedStore
-    started_s: int  # Unix time
     admin_keys: AdminKeys
     policies: PolicyWatch
     route_batches: RouteBatches
     feed: Feed  # of the console
     socket_tickets: SocketTickets
     kept_answers: KeptAnswers
+    relays: Relays
     fleet: Fleet | None  # the workers on this machine, where this is one of several
     ceiling_leases: CeilingLeases | None  # if any group has a ceiling
     num_redis_restarts: Callable[[], int]  # of the embedded Redis, if this process runs it
     tls: ssl.SSLContext | None  # of new connections, where TLS is served
+    started_s: int = field(default_factory=lambda: int(time.time()))  # Unix time
     _apart: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def apart(
@@ -118,7 +121,7 @@ class Services:
     def catalogue(self, tenant: Tenant) -> dict[str, Any]:
         """What a tenant's `model` may be, by the policy in force."""
         policy = self.gw.state.policy.for_tenant(tenant.id)
-        return model_list(self.gw.infos.values(), policy, self.started_s)
+        return model_list(self.gw.infos.values(), policy, self.started_s, self.relays.models())
 
 
 def seals_of(access: Access, config: Config) -> Seals:

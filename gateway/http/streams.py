@@ -176,13 +176,7 @@ class Exchange:
 
         Raises `ProtocolError` if it was refused, or its engine failed.
         """
-        leaving = asyncio.ensure_future(_gone(receive))
-        try:
-            await asyncio.wait((self.pump, leaving), return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            leaving.cancel()
-            self.pump.cancel()  # nothing, once it is done
-            await asyncio.gather(self.pump, leaving, return_exceptions=True)
+        await attended(self.pump, receive)
         if self.refusal is not None:
             raise self.refusal
         ended = None if self.pump.cancelled() else self.pump.result()
@@ -275,6 +269,17 @@ async def _gone(receive: Receive) -> None:
     """Return when the client has left; its request was read whole before."""
     while (await receive())["type"] != "http.disconnect":
         pass
+
+
+async def attended(work: "asyncio.Task[Any]", receive: Receive) -> None:
+    """Wait until work is done; a client that leaves first has it cancelled."""
+    leaving = asyncio.ensure_future(_gone(receive))
+    try:
+        await asyncio.wait((work, leaving), return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        leaving.cancel()
+        work.cancel()  # nothing, once it is done
+        await asyncio.gather(work, leaving, return_exceptions=True)
 
 
 def sse_event(event_type: str, data: bytes) -> bytes:

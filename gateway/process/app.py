@@ -36,6 +36,7 @@ from gateway.console.routes import HANDLERS as CONSOLE
 from gateway.core.adaptation import Adaptation
 from gateway.core.backends import Backends
 from gateway.core.gateway import DetachedCalls, Gateway, GatewayState
+from gateway.core.relays import Relays
 from gateway.core.waiting_room import WaitingRoom
 from gateway.fleet.fleet import Fleet
 from gateway.http.background import BackgroundRuns
@@ -147,13 +148,13 @@ async def services(
             ledger=ledger,
             background=_background_runs(stack, config, gw),
             learned=learned,
-            started_s=wall_s(),
             admin_keys=AdminKeys(admin_keys(config)),
             policies=policies,
             route_batches=RouteBatches(partial(live_desk, gw)),
             socket_tickets=SocketTickets(redis.store),
             feed=_feed(stack, config, gw, access, policies, fleet),
             kept_answers=_kept_answers(stack, redis.store, failover),
+            relays=_relays(stack, config),
             fleet=fleet,
             ceiling_leases=ceiling_leases,
             num_redis_restarts=redis.num_restarts,
@@ -228,6 +229,12 @@ def _response_store(
         dropped.inc,
     )
     return ResponseStore(redis, ttl_s, lambda: failover.mode == "redis", stored_bytes)
+
+
+def _relays(stack: AsyncExitStack, config: Config) -> Relays:
+    relays = Relays(config.relays)
+    stack.push_async_callback(relays.close)
+    return relays
 
 
 def _kept_answers(stack: AsyncExitStack, redis: Redis, failover: FailoverPools) -> KeptAnswers:

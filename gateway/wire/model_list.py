@@ -22,8 +22,10 @@ _BASE_INSTRUCTIONS = (
 _EFFORTS = {"low": "Quick", "medium": "Balanced", "high": "Thorough"}
 
 
-def model_list(backends: Iterable[BackendInfo], policy: Policy, created: int) -> dict[str, Any]:
-    """Makes the whole list."""
+def model_list(
+    backends: Iterable[BackendInfo], policy: Policy, created: int, relayed: Iterable[str] = ()
+) -> dict[str, Any]:
+    """Makes the whole list; models that are only relayed are none for Codex."""
     infos = list(backends)
     widest = max(info.window_tokens for info in infos)
     texts = {AUTO: (_AUTO_TEXT, widest)}
@@ -35,7 +37,8 @@ def model_list(backends: Iterable[BackendInfo], policy: Policy, created: int) ->
     return {
         "object": "list",
         "data": [
-            {"id": name, "object": "model", "created": created, "owned_by": OWNER} for name in texts
+            {"id": name, "object": "model", "created": created, "owned_by": OWNER}
+            for name in dict.fromkeys((*texts, *relayed))
         ],
         "models": [
             _codex_entry(name, text, window, priority)

@@ -45,7 +45,7 @@ def served(
     wait_until_at_rest(process)
     assert process.stop() == 0, process.log
     assert "Traceback" not in process.log, process.log
-    logged = [line for line in process.log.splitlines() if line.startswith("20")]  # by its date
+    logged = [line for line in process.log.splitlines() if line.startswith("{")]  # JSON
     assert any("upstream" in line for line in logged)
     assert not any(DEVELOPMENT_KEY in line for line in logged), "only the greeting says it"
 

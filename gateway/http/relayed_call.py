@@ -1,0 +1,288 @@
+"""One request that is passed on: what it reserves, what comes back, and what it costs.
+
+This is an edge.
+"""
+
+import asyncio
+from typing import Any
+
+import msgspec
+
+from backends.contract import BackendError, Usage
+from backends.relay.relay import Relay
+from backends.upstream.errors import Failure
+from backends.upstream.reported_usage import SPARE_INPUT_TOKENS, Reported
+from backends.upstream.sse import EventParser, EventTooLongError
+from gateway.core.gateway import Gateway
+from gateway.core.job import Ended
+from gateway.run.settlement import start_settlement
+from gateway.store.ledger_entry import LedgerEntry, LedgerLine
+from gateway.transport.ids import new_id
+from gateway.transport.outbox import Outbox
+from gateway.wire.errors import ProtocolError
+from gateway.wire.events import decode
+from gateway.wire.ratelimit import rate_limit_headers
+from router.classify.task import Tenant
+from router.decide.admission import reached
+from router.pools.cost import EVEN, cost_tokens
+from router.pools.pools import Demand, Grant, Reservation
+from router.pools.redis_pools import PoolsUnavailable
+
+BYTES_PER_TOKEN = 4  # of English text, to reserve by; what is charged is reported
+DEFAULT_MAX_TOKENS = 16  # of a completion that names no limit (OpenAI)
+LEAST_WAIT_US = 1_000_000
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """Holds what of a request matters here; all else is the server's."""
+
+    model: str
+    stream: bool | None = None
+    stream_options: dict[str, Any] | None = None
+    max_tokens: int | None = None
+    n: int | None = None
+    best_of: int | None = None
+    prompt: Any = None
+
+    @property
+    def num_output_tokens(self) -> int:
+        """The most that all completions come to; embeddings have none."""
+        if self.prompt is None:
+            return 0
+        prompts = self.prompt if isinstance(self.prompt, list) else [self.prompt]
+        num_prompts = 1 if all(isinstance(each, int) for each in prompts) else len(prompts)
+        limit = DEFAULT_MAX_TOKENS if self.max_tokens is None else max(0, self.max_tokens)
+        return limit * max(1, self.n or 1, self.best_of or 1) * num_prompts
+
+
+class _Piece(msgspec.Struct, frozen=True):
+    choices: list[msgspec.Raw] | None = None
+
+
+class RelayedCall:
+    """One request on its way to its server: what it reserved, what came back, what it cost."""
+
+    def __init__(
+        self,
+        gw: Gateway,
+        tenant: Tenant,
+        relay: Relay,
+        asked: Asked,
+        content: bytes,
+        outbox: Outbox | None,
+    ) -> None:
+        """Streams to an outbox; raises `ProtocolError` if the request is not valid."""
+        self._gw = gw
+        self._tenant = tenant
+        self._relay = relay
+        self._asked = asked
+        self._arrived_us = gw.clock_us()
+        self._num_bytes = len(content)
+        self._max_output_tokens = asked.num_output_tokens
+        options = relay.options
+        if self._max_output_tokens > options.max_output_tokens:
+            message = (
+                f"'max_tokens' of all completions together come to {self._max_output_tokens}: "
+                f"expected at most {options.max_output_tokens}."
+            )
+            raise ProtocolError("invalid_value", message, param="max_tokens")
+        self._body = self._forwarded(content)
+        self._estimate = Usage(
+            num_input_tokens=1 + self._num_bytes // BYTES_PER_TOKEN,
+            num_output_tokens=self._max_output_tokens,
+            exact=False,
+        )
+        self._usage = self._estimate
+        self._grant: Grant | None = None
+        self._kept: list[bytes] = []
+        self._parser = EventParser()
+        self._outbox = outbox
+        self._wants_usage = bool((asked.stream_options or {}).get("include_usage"))
+        self._has_begun = False  # events have been passed on
+        self.opened = asyncio.Event()  # so they have, or it is over
+        self.body = b""  # of a whole answer
+
+    def _forwarded(self, content: bytes) -> bytes:
+        body: dict[str, Any] = decode(content, dict[str, msgspec.Raw])
+        body["model"] = self._relay.upstream_model
+        if self._asked.stream:  # its last event then says what it cost
+            body["stream_options"] = (self._asked.stream_options or {}) | {"include_usage": True}
+        return msgspec.json.encode(body)
+
+    async def reserve(self) -> None:
+        """Takes one request and the expected tokens from the tenant's pools.
+
+        Raises `ProtocolError` if they are not the tenant's to use, too empty, or away.
+        """
+        gw, tenant, group = self._gw, self._tenant, self._relay.options.group
+        if group not in tenant.limits:
+            message = f"This key may not use the {group} engines, which this model counts among."
+            raise ProtocolError("insufficient_permissions", message, param="model")
+        demand = Demand(group, self._cost(self._estimate))
+        try:
+            grant = await gw.pools.reserve_first(tenant, f"relay_{new_id()}", ((demand,),))
+        except PoolsUnavailable as error:
+            message = f"The rate-limit pools do not answer: {error}. Try again in 1s."
+            raise ProtocolError(
+                "server_is_overloaded", message, retry_after_us=LEAST_WAIT_US
+            ) from error
+        self._grant = grant
+        limited_by = grant.limited_by
+        if grant.reservation is None:
+            assert limited_by is not None, "a refused grant names its pool"
+            gw.metrics.ratelimit(
+                group=group,
+                tier=tenant.tier,
+                result="reject",
+                mode=grant.mode,
+                limited_by=limited_by[1],
+            )
+            wait_us = max(LEAST_WAIT_US, grant.wait_us)
+            words = reached(limited_by, wait_us).capitalize()
+            raise ProtocolError(
+                "rate_limit_exceeded", f"{words}.", retry_after_us=wait_us, headers=self.headers()
+            )
+        gw.metrics.ratelimit(group=group, tier=tenant.tier, result="admit", mode=grant.mode)
+        gw.metrics.reserved((demand,))
+
+    def headers(self) -> dict[str, str]:
+        """Returns what is left in the pools."""
+        assert self._grant is not None
+        group = self._relay.options.group
+        return rate_limit_headers(self._grant.balances, (group,), self._grant.mode)
+
+    async def run(self) -> Ended | None:
+        """Asks the server, and settles however that ends.
+
+        Raises `ProtocolError` if it failed; if events were passed on by then, it is one more event.
+        """
+        gw, task = self._gw, asyncio.current_task()
+        assert self._grant is not None
+        assert self._grant.reservation is not None
+        assert task is not None
+        gw.state.num_tasks += 1
+
+        def stop(_: ProtocolError) -> None:
+            task.cancel()
+
+        release = gw.key_sessions.add(self._tenant, stop)
+        outcome = "error"
+        try:
+            await self._ask()
+            outcome = "ok"
+        except ProtocolError as error:
+            if not self._has_begun:
+                raise
+            self._emit(msgspec.json.encode(error.body()))
+        finally:
+            release()
+            gw.state.num_tasks -= 1
+            self._settle(self._grant.reservation, outcome)
+        return None
+
+    async def _ask(self) -> None:
+        try:
+            take = self._keep if self._outbox is None else self._pass_on
+            await self._relay.post(self._body, take)
+        except Failure as failure:
+            if failure.unused:
+                self._usage = Usage()
+            raise _told(failure.error) from failure
+        except EventTooLongError as error:
+            raise ProtocolError("server_error", f"The upstream failed: {error}.") from error
+        if self._outbox is None:
+            self.body = self._own(b"".join(self._kept))
+
+    def _settle(self, reservation: Reservation, outcome: str) -> None:
+        gw, tenant, options = self._gw, self._tenant, self._relay.options
+        usage, cost = self._usage, self._cost(self._usage)
+        start_settlement(gw, reservation, {options.group: cost})
+        line = LedgerLine(
+            backend=self._relay.name,
+            group=options.group,
+            model=options.model,
+            input_tokens=usage.num_input_tokens,
+            cached_tokens=usage.num_cached_tokens,
+            output_tokens=usage.num_output_tokens,
+            reasoning_tokens=0,
+            exact=usage.exact,
+            cost_units=cost,
+            bounded=usage.bounded,
+        )
+        gw.record_usage(
+            LedgerEntry(
+                task_id=reservation.id,
+                tenant_id=tenant.id,
+                key_id=tenant.key_id,
+                tier=tenant.tier,
+                route=options.group,
+                outcome=outcome,
+                ended_s=gw.wall_s(),
+                duration_ms=(gw.clock_us() - self._arrived_us) // 1_000,
+                lines=(line,),
+            )
+        )
+
+    def _cost(self, usage: Usage) -> int:
+        return cost_tokens(usage, self._gw.weights.get(self._relay.options.group, EVEN))
+
+    def _keep(self, arrived: bytes) -> bool:
+        self._kept.append(arrived)
+        return False
+
+    def _pass_on(self, arrived: bytes) -> bool:
+        for data in self._parser.feed(arrived):
+            # The event of the usage is left out where the client did not ask for it.
+            if data == b"[DONE]":
+                self._emit(data)
+            elif (piece := self._own(data)) and (self._wants_usage or not _is_bare(data)):
+                self._emit(piece)
+        return False
+
+    def _emit(self, data: bytes) -> None:
+        assert self._outbox is not None
+        self._outbox.send(b"data: " + data + b"\n\n")
+        self._has_begun = True
+        self.opened.set()
+
+    def _own(self, data: bytes) -> bytes:
+        """Puts our name of the model into what the server said, and notes what it cost."""
+        try:
+            said = msgspec.json.decode(data, type=dict[str, msgspec.Raw])
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            message = "The upstream failed: its answer is no JSON object."
+            raise ProtocolError("server_error", message) from error
+        usage = msgspec.json.decode(said.get("usage", b"null"))
+        if usage is not None:
+            self._usage = self._bounded(Reported(usage))
+        if "model" in said:
+            said["model"] = msgspec.Raw(msgspec.json.encode(self._relay.options.model))
+        return msgspec.json.encode(said)
+
+    def _bounded(self, reported: Reported) -> Usage:
+        """Returns the reported usage, at most what the request can cost."""
+        most_input = self._num_bytes + self._num_bytes // 10 + SPARE_INPUT_TOKENS
+        num_input, num_output = map(reported.figure, ("prompt_tokens", "completion_tokens"))
+        cached = reported.figure("prompt_tokens_details", "cached_tokens") or 0
+        is_known = num_input is not None and not reported.is_odd
+        num_input = self._estimate.num_input_tokens if num_input is None else num_input
+        num_output = self._max_output_tokens if num_output is None else num_output
+        return Usage(
+            num_input_tokens=min(num_input, most_input),
+            num_cached_tokens=min(cached, num_input, most_input),
+            num_output_tokens=min(num_output, self._max_output_tokens),
+            exact=is_known,
+            bounded=num_input > most_input or num_output > self._max_output_tokens,
+        )
+
+
+def _is_bare(data: bytes) -> bool:
+    """Says whether an event has no words: only the usage."""
+    return msgspec.json.decode(data, type=_Piece).choices == []
+
+
+def _told(error: BackendError) -> ProtocolError:
+    wait_us = error.retry_after_us
+    if error.retryable and error.code in ("rate_limit_exceeded", "server_is_overloaded"):
+        wait_us = wait_us or LEAST_WAIT_US
+    return ProtocolError(error.code, error.message, param=error.param, retry_after_us=wait_us)

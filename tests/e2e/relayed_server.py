@@ -1,0 +1,83 @@
+"""A server of embeddings and legacy completions, on a thread; what it reports can be set."""
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+KEY = "sk-of-the-relay"
+WORDS = ("One, ", "two, ", "three.")
+
+
+class RelayedServer(ThreadingHTTPServer):
+    """Answers with `status`, and `usage`; `bodies` are the requests that came."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Answers)
+        self.status = 200
+        self.usage: Any = {"prompt_tokens": 7, "completion_tokens": 3, "total_tokens": 10}
+        self.bodies: list[dict[str, Any]] = []
+        self.breaks_off = False  # after the first word of a stream
+
+
+class _Answers(BaseHTTPRequestHandler):
+    server: RelayedServer
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        self.server.bodies.append(body)
+        if self.headers["authorization"] != f"Bearer {KEY}" or self.server.status != 200:
+            status = 401 if self.server.status == 200 else self.server.status
+            error = {"message": f"no {KEY}", "type": "x", "code": "invalid_value", "param": "input"}
+            self._send(status, "application/json", [json.dumps({"error": error}).encode()])
+        elif self.path == "/v1/embeddings":
+            data = [{"object": "embedding", "index": 0, "embedding": [0.5, -0.25]}]
+            answer = {"object": "list", "data": data, "model": body["model"]}
+            self._send_json(answer | {"usage": self.server.usage})
+        elif body.get("stream"):
+            chunks = [{"model": body["model"], "choices": [{"text": word}]} for word in WORDS]
+            if body["stream_options"]["include_usage"]:
+                chunks.append({"choices": [], "usage": self.server.usage})
+            events = [b"data: " + json.dumps(each).encode() + b"\n\n" for each in chunks]
+            self._send(200, "text/event-stream", [*events, b"data: [DONE]\n\n"])
+        else:
+            choices = [{"index": 0, "text": "".join(WORDS), "finish_reason": "stop"}]
+            self._send_json(
+                {"model": body["model"], "choices": choices, "usage": self.server.usage}
+            )
+
+    def _send_json(self, answer: dict[str, Any]) -> None:
+        self._send(200, "application/json", [json.dumps(answer).encode()])
+
+    def _send(self, status: int, kind: str, pieces: list[bytes]) -> None:
+        self.send_response(status)
+        self.send_header("content-type", kind)
+        self.send_header("content-length", str(sum(map(len, pieces))))
+        self.end_headers()
+        for piece in pieces:
+            self.wfile.write(piece)
+            self.wfile.flush()
+            if self.server.breaks_off:
+                self.close_connection = True
+                return
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Says nothing."""
+
+
+@contextmanager
+def relayed_server() -> Iterator[RelayedServer]:
+    """Serves until the context ends."""
+    with RelayedServer() as server:
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        try:
+            yield server
+        finally:
+            server.shutdown()
+            thread.join()

@@ -1,0 +1,153 @@
+"""Embeddings and legacy completions go to the server that has the model, as its own clients ask."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from openai import (
+    APIStatusError,
+    BadRequestError,
+    NotFoundError,
+    OpenAI,
+    PermissionDeniedError,
+    RateLimitError,
+)
+
+from tests.e2e.gateway_process import (
+    CONFIG,
+    DEVELOPMENT_KEY,
+    FAST_ONLY_KEY,
+    SMALL_KEY,
+    GatewayProcess,
+    wait_until_at_rest,
+)
+from tests.e2e.relayed_server import KEY, WORDS, RelayedServer, relayed_server
+
+RELAY = """
+[[relays]]
+path = "{path}"
+model = "{model}"
+upstream_model = "theirs"
+base_url = "http://127.0.0.1:{port}/v1"
+key_env = "RELAY_KEY"
+{more}
+"""
+REPORTED = {"prompt_tokens": 7, "completion_tokens": 3, "total_tokens": 10}
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[RelayedServer]:
+    with relayed_server() as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def relaying(
+    server: RelayedServer, tmp_path_factory: pytest.TempPathFactory, redis_url: str
+) -> Iterator[GatewayProcess]:
+    folder: Path = tmp_path_factory.mktemp("relays")
+    port = server.server_address[1]
+    relays = (
+        RELAY.format(path="embeddings", model="embed", port=port, more=""),
+        RELAY.format(path="completions", model="complete", port=port, more=""),
+        RELAY.format(path="embeddings", model="deep-embed", port=port, more='group = "deep"'),
+    )
+    config = folder / "relays.toml"
+    config.write_text(CONFIG + "".join(relays))
+    process = GatewayProcess(
+        folder, "--config", str(config), "--redis", redis_url, environ={"RELAY_KEY": KEY}
+    )
+    try:
+        process.wait_until_ready()
+        yield process
+        wait_until_at_rest(process)
+        assert "Traceback" not in process.log, process.log
+    finally:
+        assert process.stop() == 0
+
+
+@pytest.fixture
+def asked(relaying: GatewayProcess, server: RelayedServer) -> Iterator[OpenAI]:
+    server.status, server.usage, server.breaks_off = 200, REPORTED, False
+    server.bodies.clear()
+    with client_of(relaying) as client:
+        yield client
+
+
+def client_of(gateway: GatewayProcess, key: str = DEVELOPMENT_KEY) -> OpenAI:
+    return OpenAI(base_url=gateway.base_url, api_key=key, max_retries=0)
+
+
+def test_embeddings_are_passed_on_and_charged_as_reported(
+    relaying: GatewayProcess, asked: OpenAI, server: RelayedServer
+) -> None:
+    before = asked.get("/usage", cast_to=dict[str, Any])["today"]
+    made = asked.embeddings.create(model="embed", input="a text", encoding_format="float")
+    assert made.data[0].embedding == [0.5, -0.25]
+    assert (made.model, server.bodies[0]["model"]) == ("embed", "theirs")
+    after = asked.get("/usage", cast_to=dict[str, Any])["today"]
+    assert after["tasks"] == before.get("tasks", 0) + 1
+    assert after["input_tokens"] == before.get("input_tokens", 0) + 7
+    assert {"embed", "complete"} <= {model.id for model in asked.models.list()}
+
+
+def test_completions_are_passed_on_whole_and_as_events(
+    asked: OpenAI, server: RelayedServer
+) -> None:
+    whole = asked.completions.create(model="complete", prompt="Count.", max_tokens=9)
+    assert whole.choices[0].text == "".join(WORDS)
+    stream = asked.completions.create(model="complete", prompt="Count.", stream=True)
+    chunks = list(stream)
+    assert [chunk.choices[0].text for chunk in chunks] == list(WORDS)  # no event of the usage
+    assert {chunk.model for chunk in chunks} == {"complete"}
+    told = asked.completions.create(
+        model="complete", prompt="Count.", stream=True, stream_options={"include_usage": True}
+    )
+    last = list(told)[-1]
+    assert last.usage is not None
+    assert last.usage.completion_tokens == 3
+
+
+def test_what_is_charged_is_bounded_by_the_request(asked: OpenAI, server: RelayedServer) -> None:
+    server.usage = {"prompt_tokens": 10**12, "completion_tokens": 10**12, "total_tokens": 10**12}
+    before = asked.get("/usage", cast_to=dict[str, Any])["today"]
+    asked.completions.create(model="complete", prompt="Count.", max_tokens=5, n=2)
+    after = asked.get("/usage", cast_to=dict[str, Any])["today"]
+    assert after["output_tokens"] - before.get("output_tokens", 0) == 10
+    assert 0 < after["input_tokens"] - before.get("input_tokens", 0) < 200
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"), [(400, 400), (401, 500), (429, 429), (500, 500), (503, 503)]
+)
+def test_a_servers_errors_are_told_without_its_key(
+    asked: OpenAI, server: RelayedServer, status: int, kind: int
+) -> None:
+    server.status = status
+    for stream in (False, True):
+        with pytest.raises(APIStatusError) as failed:
+            asked.completions.create(model="complete", prompt="Count.", stream=stream)
+        assert failed.value.status_code == kind
+        assert status != 401 or KEY not in failed.value.message
+        assert status != 429 or "retry-after" in failed.value.response.headers
+
+
+def test_a_stream_that_breaks_off_ends_with_an_error(asked: OpenAI, server: RelayedServer) -> None:
+    server.breaks_off = True
+    with pytest.raises(Exception, match="broke off"):
+        list(asked.completions.create(model="complete", prompt="Count.", stream=True))
+
+
+def test_what_cannot_be_passed_on_says_why(relaying: GatewayProcess, asked: OpenAI) -> None:
+    with pytest.raises(NotFoundError, match="Models for embeddings: embed, deep-embed"):
+        asked.embeddings.create(model="complete", input="x")
+    with pytest.raises(BadRequestError, match="max_tokens"):
+        asked.completions.create(model="complete", prompt=["x"] * 5, max_tokens=32_000)
+    with client_of(relaying, FAST_ONLY_KEY) as client, pytest.raises(PermissionDeniedError):
+        client.embeddings.create(model="deep-embed", input="x")
+    with client_of(relaying, SMALL_KEY) as client:
+        asks = [client.embeddings.with_raw_response] * 10
+        with pytest.raises(RateLimitError) as refused:
+            [each.create(model="embed", input="x") for each in asks]
+    assert float(refused.value.response.headers["retry-after"]) >= 1
