@@ -79,7 +79,9 @@ def rank(
     record = STRATEGIES[wish.strategy]
     options = record.options_from(policy.strategies, asked)
     if record.weighed is not None:
-        options = record.weighed(options, task_class.p_gain, _deep_price(policy))
+        price = _deep_price(policy)
+        fast_price = price * policy.tradeoff.price_ratio
+        options = record.weighed(options, task_class.p_gain, price, fast_price)
     if options is not wish.options:
         wish = msgspec.structs.replace(wish, options=options)
     expected = min(task.request.max_output_tokens, task_class.expected_output_tokens)

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from backends.contract import BackendGroup
 from router.learn.check_odds import fit_odds
 from router.learn.learning import GainLearner, Observation
-from router.strategies.acceptance import Acceptance, CheckOdds
+from router.strategies.acceptance import expected_saving
 
 Floats = NDArray[np.float64]
 
@@ -29,7 +29,7 @@ SEED = 20_261_122
 CHECK_AUCS = (0.65, 0.75, 0.85)
 NUM_FOLDS = 5
 NUM_RESAMPLES = 200  # for the intervals
-USUAL_TENTHS = (10.0, 90.0)  # percentiles between which a check's evidence usually lies
+SEEN_PERCENTILES = np.arange(5.0, 100.0, 10.0)  # of a check's evidence: what it may come to
 # Prices of a deep answer, in right answers, for which `verify` is replayed.
 DEEP_PRICES = tuple(np.linspace(0.01, 0.99, 50).round(4).tolist())
 
@@ -104,25 +104,18 @@ def by_check(pairs: Sequence[Pair], auc: float, price_ratio: float, seed: int = 
     for fold in range(NUM_FOLDS):
         taught = np.flatnonzero(folds != fold).tolist()
         p_gains = _learned_gains(pairs, taught)
-        gained = [pairs[at].deep > pairs[at].fast for at in taught]
-        odds = fit_odds(p_gains[taught], evidence[taught], gained)
-        usual = tuple(np.percentile(evidence[taught], USUAL_TENTHS).tolist()) if taught else (0, 0)
+        gains = [pairs[at].deep - pairs[at].fast for at in taught]
+        odds = fit_odds(p_gains[taught], evidence[taught], gains)
+        usual = np.percentile(evidence[taught], SEEN_PERCENTILES).tolist() if taught else [0.0]
         for at in np.flatnonzero(folds == fold).tolist():
+            p_gain = float(p_gains[at])
+            may_come = [odds.doubt(p_gain, each) for each in usual]
+            doubt = odds.doubt(p_gain, float(evidence[at]))
             for row, price in enumerate(DEEP_PRICES):
-                chosen = _chosen(float(p_gains[at]), price, odds, usual, float(evidence[at]))
-                costs[row, at] = price_ratio * chosen[0] + chosen[1]
-                goes_deep[row, at] = chosen[1]
+                asks_fast = expected_saving(may_come, price) > price_ratio * price
+                goes_deep[row, at] = not asks_fast or doubt >= price
+                costs[row, at] = price_ratio * asks_fast + goes_deep[row, at]
     return Ways(costs, goes_deep * np.array([pair.deep - pair.fast for pair in pairs]))
-
-
-def _chosen(
-    p_gain: float, price: float, odds: CheckOdds, usual: tuple[float, ...], evidence: float
-) -> tuple[bool, bool]:
-    """Returns whether the fast engine is asked, and whether the deep one."""
-    acceptance = Acceptance(p_gain=p_gain, deep_price=price, odds=odds)
-    if acceptance.settles(usual) == "doubtful":
-        return False, True
-    return True, not acceptance.accepts(evidence)
 
 
 def _learned_gains(pairs: Sequence[Pair], taught: Sequence[int]) -> Floats:

@@ -62,8 +62,9 @@ class StrategyRecord(Generic[Own]):
     # What a run is expected to use of each group, where one whole answer uses `once`. Branches with
     # a reservation of their own are not in it.
     usage: Callable[[Own, Usage], Usages] = lambda _options, once: {"fast": once, "deep": once}
-    # Adds what the router knows: the task's `p_gain`, and a deep answer's price in right ones.
-    weighed: Callable[[Own, float, float], Own] | None = None
+    # Adds what the router knows: the task's `p_gain`, and the prices of a deep and of a fast answer
+    # in right ones.
+    weighed: Callable[[Own, float, float, float], Own] | None = None
     metadata: Mapping[str, str] = field(default_factory=dict)  # a client's key -> an option's field
     # Fills in options that nobody has set: by how long 95 % of the answers of the backend with an
     # index take to their first words, in us, or None where that is not measured yet.

@@ -113,10 +113,10 @@ class Verify(Machine):
         self._stage: Literal["answers", "verdict", "deep"] = "answers"
 
     def start(self, now_us: int) -> list[Action]:
-        outcome = self._acceptance.settles(self._all_evidence())
-        if outcome == "doubtful":
+        may_come = list(self._all_evidence())
+        if not self._acceptance.is_worth_a_look(may_come, len(self._held)):
             return self._go_deep()
-        if outcome == "accepted":
+        if self._acceptance.settles(may_come) == "accepted":
             del self._held[1:]  # one is enough, whatever others would say
         answers = [
             StartBranch(number, FAST, OneOfMany(number), own_reservation=number > 0)
@@ -253,8 +253,10 @@ class Verify(Machine):
         )
 
 
-def _weighed(options: VerifyOptions, p_gain: float, deep_price: float) -> WeighedOptions:
-    acceptance = Acceptance(p_gain=p_gain, deep_price=deep_price)
+def _weighed(
+    options: VerifyOptions, p_gain: float, deep_price: float, fast_price: float
+) -> WeighedOptions:
+    acceptance = Acceptance(p_gain=p_gain, deep_price=deep_price, fast_price=fast_price)
     return WeighedOptions(**msgspec.structs.asdict(options), acceptance=acceptance)
 
 

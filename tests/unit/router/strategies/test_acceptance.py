@@ -2,7 +2,7 @@
 
 import pytest
 
-from router.strategies.acceptance import Acceptance, CheckOdds
+from router.strategies.acceptance import Acceptance, CheckOdds, Odds
 
 
 def test_without_evidence_the_doubt_is_the_expected_gain() -> None:
@@ -29,5 +29,29 @@ def test_it_is_settled_once_nothing_that_may_come_changes_it() -> None:
 
 
 def test_a_check_that_says_nothing_may_be_left_out_by_its_odds() -> None:
-    deaf = CheckOdds(per_evidence=0.0)
+    deaf = CheckOdds(Odds(0.0, 1.0, 0.0))
     assert deaf.doubt(0.2, 5.0) == pytest.approx(0.2)
+
+
+def test_what_deep_may_lose_counts_against_what_it_may_gain() -> None:
+    """An answer that is surely right goes out even where deep answers cost nothing."""
+    odds = CheckOdds(loss=Odds(-2.0, 0.0, 1.0))
+    acceptance = Acceptance(p_gain=0.2, deep_price=0.0, odds=odds)
+    assert acceptance.doubt(3.0) < 0 < acceptance.doubt(-3.0)
+    assert acceptance.accepts(3.0)
+    assert not acceptance.accepts(-3.0)
+
+
+@pytest.mark.parametrize(
+    ("fast_price", "num_answers", "is_worth_it"),
+    [(0.0, 1, True), (0.1, 1, True), (0.1, 3, False), (0.2, 1, False)],
+)
+def test_a_look_is_worth_what_it_is_expected_to_save(
+    fast_price: float, num_answers: int, is_worth_it: bool
+) -> None:
+    acceptance = Acceptance(p_gain=0.3, deep_price=0.3, fast_price=fast_price)
+    assert acceptance.is_worth_a_look([-3.0, 3.0], num_answers) is is_worth_it
+
+
+def test_where_no_evidence_could_save_anything_there_is_no_look() -> None:
+    assert not Acceptance(p_gain=0.9, deep_price=0.1).is_worth_a_look([-1.0, 1.0])

@@ -35,7 +35,7 @@ WHOLE = ("begin", DEEP, WholeAnswer())
 
 def weighed(p_gain: float, request: GenerateRequest = REQUEST, **options: Any) -> Machine:
     assert RECORD.weighed is not None
-    return RECORD.machine(RECORD.weighed(VerifyOptions(**options), p_gain, 0.25), request)
+    return RECORD.machine(RECORD.weighed(VerifyOptions(**options), p_gain, 0.25, 0.0), request)
 
 
 def said(branch: int, text: str) -> list[Event]:
