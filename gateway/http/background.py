@@ -3,7 +3,7 @@
 A run lives in the process that took it; its stored object is what every process answers with. It
 is written when it begins and when it ends. Events are kept while it runs and a while after, so that
 a stream can be taken up again with `starting_after`, where it ran: those of a tenant's oldest runs
-go first where its bytes in memory are too many.
+go first where its bytes in memory are too many, be they running; they are counted once a second.
 
 Once a second a process says in Redis which runs it has, and hears which of them another process was
 asked to cancel. A run whose process has fallen silent has failed: nobody polls it for ever.
@@ -51,15 +51,17 @@ class _Run:
         """Begins with a request of so many bytes."""
         self.tenant = tenant
         self.num_bytes = num_bytes  # of the request and the events
-        self.memory: Memory | None = None  # as it is counted for its tenant, once it has ended
+        self.memory: Memory | None = None  # as it is counted for its tenant
         self.events: list[tuple[str, bytes]] = []
+        self.keeps_events = True
         self.readers: set[Outbox] = set()
         self.stream: ResponseStream
         self.exchange: Exchange
 
     def emit(self, event_type: str, data: bytes) -> None:
-        self.events.append((event_type, data))
-        self.num_bytes += len(data)
+        if self.keeps_events:
+            self.events.append((event_type, data))
+            self.num_bytes += len(data)
         for reader in self.readers:
             reader.send(sse_event(event_type, data))
 
@@ -100,7 +102,7 @@ class BackgroundRuns:
         run = self._runs[parsed.id] = _Run(tenant, num_bytes)
         run.stream = ResponseStream(parsed, run.emit, on_dirty=self._flusher.mark)
         run.exchange = Exchange(self._gw, tenant, parsed, run.stream)
-        run.exchange.pump.add_done_callback(lambda _: self._remember(parsed.id))
+        run.exchange.pump.add_done_callback(lambda _: self._ended(parsed.id))
         try:
             await run.exchange.until_open()  # a client that leaves before it begins ends it
         except BaseException:
@@ -154,12 +156,29 @@ class BackgroundRuns:
         return ended is not None
 
     def _remember(self, response_id: str) -> None:
-        """Counts what is kept of an ended run; the tenant's oldest goes where that is much."""
+        """Counts what is kept of a run; the tenant's oldest goes where that is much."""
         run = self._runs.get(response_id)
-        if run is not None:
-            drop = partial(self._forget, response_id)
-            run.memory = Memory(run.tenant.id, run.num_bytes, drop)
-            self._gw.budgets.memory.add(run.memory)
+        if run is None or not run.keeps_events:
+            return
+        if run.memory is not None:
+            self._gw.budgets.memory.remove(run.memory)
+        run.memory = Memory(run.tenant.id, run.num_bytes, partial(self._drop, response_id))
+        self._gw.budgets.memory.add(run.memory)
+
+    def _ended(self, response_id: str) -> None:
+        run = self._runs.get(response_id)
+        if run is not None and not run.keeps_events:
+            self._forget(response_id)
+        self._remember(response_id)
+
+    def _drop(self, response_id: str) -> None:
+        """Drops what is kept of a run; one that runs goes on without."""
+        run = self._runs.get(response_id)
+        if run is not None and run.running:
+            run.keeps_events = False
+            run.events.clear()
+        else:
+            self._forget(response_id)
 
     def _forget(self, response_id: str) -> None:
         """Drops a run, if it is still kept."""
@@ -196,7 +215,7 @@ class BackgroundRuns:
         Raises `ProtocolError`: This process has no such run.
         """
         run = self._run_of(tenant, response_id)
-        if run is None:
+        if run is None or not run.keeps_events:
             message = (
                 f"No background response '{response_id[:80]}' can be streamed here: its events are "
                 "kept where it ran, and a while only. Retrieve it without 'stream'."
@@ -272,9 +291,10 @@ class BackgroundRuns:
         while True:
             await asyncio.sleep(BEAT_INTERVAL_S)
             by_tenant: dict[str, list[str]] = {}
-            for response_id, run in self._runs.items():
+            for response_id, run in list(self._runs.items()):
                 if run.running:
                     by_tenant.setdefault(run.tenant.id, []).append(response_id)
+                    self._remember(response_id)
             for tenant_id, response_ids in by_tenant.items():
                 try:
                     asked = await self._gw.store.beat(tenant_id, response_ids)

@@ -128,6 +128,36 @@ def test_events_of_background_runs_are_bounded(small: GatewayProcess) -> None:
     assert MIB < remembered_bytes() <= 2 * MIB
 
 
+def test_events_of_runs_that_go_on_are_bounded(small: GatewayProcess) -> None:
+    item = {"type": "message", "role": "user", "content": "A book.", "id": "m" * (MIB * 3 // 4)}
+    long = {"model": "lanewise-fast", "max_output_tokens": 100_000, "min_tokens": 100_000}
+    ids = []
+
+    def remembered_bytes() -> float:
+        return small.metrics().total("lanewise_tenant_memory_bytes", kind="remembered")
+
+    def status_of(response_id: str) -> int:
+        url, streamed = f"{small.base_url}/responses/{response_id}", {"stream": "true"}
+        with httpx.stream("GET", url, params=streamed, headers=HEAVY, timeout=60) as answer:
+            return answer.status_code
+
+    try:
+        for _ in range(4):
+            asked = {**long, "ignore_eos": True, "input": [item], "background": True}
+            ids.append(ask(small, HEAVY, **asked).json()["id"])
+        while status_of(ids[0]) == 200:  # they are counted once a second
+            assert small.process.poll() is None
+        while not MIB < remembered_bytes() <= 2 * MIB:
+            assert small.process.poll() is None
+        assert 200 in map(status_of, ids)
+    finally:
+        for each in ids:
+            url = f"{small.base_url}/responses/{each}"
+            assert httpx.post(f"{url}/cancel", headers=HEAVY, timeout=60).status_code == 200
+            assert httpx.get(url, headers=HEAVY, timeout=60).json()["status"] == "cancelled"
+    wait_until_at_rest(small)
+
+
 async def test_unfinished_frames_are_bounded_together(small: GatewayProcess) -> None:
     async with contextlib.AsyncExitStack() as stack:
         sockets = []
