@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 from litestar import get
-from litestar.params import Parameter
+from litestar.params import QueryParameter
 
 from gateway.admin.guard import services_of
 from gateway.http.streams import AnyRequest
@@ -33,7 +33,7 @@ async def get_usage(
     request: AnyRequest,
     first_day: datetime.date | None = None,
     last_day: datetime.date | None = None,
-    by: Annotated[list[By] | None, Parameter(query="by")] = None,
+    by: Annotated[list[By] | None, QueryParameter(name="by")] = None,
     tenant: str | None = None,
 ) -> UsageView:
     """Sums by `by` (day, tenant, key, model, route; several), of one tenant or all; today if unset.
