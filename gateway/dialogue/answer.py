@@ -93,7 +93,7 @@ class AnswerView:
     @property
     def text(self) -> str:
         """The answer itself, without thoughts, asides and notes."""
-        return "\n\n".join(part.text for part in self.passages if part.kind == "answer")
+        return "\n\n".join(passage.text for passage in self.passages if passage.kind == "answer")
 
     def steer(self, line: str, now_us: int) -> None:
         """Notes a steer that is about to be sent."""
@@ -151,16 +151,13 @@ class AnswerView:
             return ""
         usage = self.response.usage
         num_tokens = self._pace.num_tokens if usage is None else usage.output_tokens
-        passages = [_tokens(num_tokens)]
+        said = [_tokens(num_tokens)]
         if self._first_us is not None:
-            first_ms = (self._first_us - self._asked_us) / 1e3
-            passages.append(f"first words after {first_ms:,.0f} ms")
-        passages += self._rate()
-        passages += [
-            f"{one['from']} failed, {one['to']} stood in" for one in self._routing.failovers
-        ]
+            said.append(f"first words after {(self._first_us - self._asked_us) / 1e3:,.0f} ms")
+        said += self._rate()
+        said += [f"{one['from']} failed, {one['to']} stood in" for one in self._routing.failovers]
         reason = _reason(self.response)
-        return " · ".join([*passages, *([reason.replace("_", " ")] if reason else [])])
+        return " · ".join([*said, *([reason.replace("_", " ")] if reason else [])])
 
     def _rate(self) -> list[str]:
         rate = self._pace.tokens_per_s

@@ -69,12 +69,8 @@ class Canvas:
         return _DIM.render(text, color_system=self._colours)
 
     def _styled(self, segment: Segment) -> str:
-        style = segment.style
-        return (
-            segment.text
-            if style is None
-            else style.render(segment.text, color_system=self._colours)
-        )
+        text, style = segment.text, segment.style
+        return text if style is None else style.render(text, color_system=self._colours)
 
 
 class _Scroll(msgspec.Struct):
@@ -82,33 +78,37 @@ class _Scroll(msgspec.Struct):
 
     title: str
     answer: AnswerView
-    num_parts: int = 0  # whole ones
+    num_passages: int = 0  # whole ones
     num_chars: int = 0  # of the next one
     begun: bool = False
 
     @property
     def rest(self) -> list[Passage]:
-        """What is not printed yet."""
-        passages = self.answer.passages[self.num_parts :]
+        """What is not printed yet, without what has no words yet."""
+        return _with_words(self._rest)
+
+    @property
+    def _rest(self) -> list[Passage]:
+        passages = self.answer.passages[self.num_passages :]
         if passages and self.num_chars:
-            first = msgspec.structs.replace(passages[0], text=passages[0].text[self.num_chars :])
-            passages = [first, *passages[1:]]
-        return [part for part in passages if part.text.strip()]
+            begun = msgspec.structs.replace(passages[0], text=passages[0].text[self.num_chars :])
+            passages = [begun, *passages[1:]]
+        return passages
 
     def take(self, *, whole: bool) -> list[Passage]:
         """Moves on to what can still change, or to the end, and returns what was passed."""
-        rest = self.rest
-        if whole or self.answer.over or not rest:
-            self.num_parts, self.num_chars = len(self.answer.passages), 0
-            return rest
-        *before, last = rest
-        self.num_parts, offset = len(self.answer.passages) - 1, self.num_chars
-        if before:
-            offset = 0
-        num_finished = num_settled_chars(last.text)
-        self.num_chars = offset + num_finished
-        settled = msgspec.structs.replace(last, text=last.text[:num_finished])
-        return [*before, settled] if num_finished else before
+        rest = self._rest
+        if whole or self.answer.over:
+            self.num_passages, self.num_chars = len(self.answer.passages), 0
+            return _with_words(rest)
+        if not rest:
+            return []
+        *before, growing = rest
+        num_settled = num_settled_chars(growing.text)
+        self.num_passages = len(self.answer.passages) - 1
+        self.num_chars = num_settled + (0 if before else self.num_chars)
+        settled = msgspec.structs.replace(growing, text=growing.text[:num_settled])
+        return _with_words([*before, settled])
 
 
 class DialogueView:
@@ -150,7 +150,7 @@ class DialogueView:
         return lines[-rows:]
 
     def _settled_of(self, scroll: _Scroll, width: int) -> Lines:
-        if width >= WIDE_COLUMNS and any(part.kind == "aside" for part in scroll.rest):
+        if width >= WIDE_COLUMNS and any(passage.kind == "aside" for passage in scroll.rest):
             if not scroll.answer.over:
                 return []  # both columns still grow
             lines = self._half_by_half(scroll, width)
@@ -177,7 +177,7 @@ class DialogueView:
     def _half_by_half(self, scroll: _Scroll, width: int, rows: int | None = None) -> Lines:
         """Draws what is said beside an answer on the left of it; nothing if there is none."""
         rest = scroll.rest if rows is None else _ends(scroll.rest)
-        asides = [part for part in rest if part.kind == "aside"]
+        asides = [passage for passage in rest if passage.kind == "aside"]
         if width < WIDE_COLUMNS or not asides:
             return []
         left = self._canvas.column(asides, half(width))
@@ -223,7 +223,14 @@ def num_settled_chars(markdown: str) -> int:
 
 def _ends(passages: list[Passage]) -> list[Passage]:
     """Cuts unfinished passages to what may be on the screen."""
-    return [msgspec.structs.replace(part, text=part.text[-MAX_DRAWN_CHARS:]) for part in passages]
+    return [
+        msgspec.structs.replace(passage, text=passage.text[-MAX_DRAWN_CHARS:])
+        for passage in passages
+    ]
+
+
+def _with_words(passages: list[Passage]) -> list[Passage]:
+    return [passage for passage in passages if passage.text.strip()]
 
 
 def _trimmed(lines: Lines) -> Lines:
@@ -232,14 +239,14 @@ def _trimmed(lines: Lines) -> Lines:
     return lines[filled[0] : filled[-1] + 1] if filled else []
 
 
-def _drawn(part: Passage) -> RenderableType:
-    markdown = Markdown(part.text.strip("\n"), code_theme=CODE_THEME, hyperlinks=False)
-    match part.kind:
+def _drawn(passage: Passage) -> RenderableType:
+    markdown = Markdown(passage.text.strip("\n"), code_theme=CODE_THEME, hyperlinks=False)
+    match passage.kind:
         case "answer":
             return markdown
         case "thinking" | "aside":
             return Padding(Styled(markdown, _DIM), (0, 0, 0, 2))
         case "call":
-            return Text(f"calls {part.text}", style=_DIM)
+            return Text(f"calls {passage.text}", style=_DIM)
         case "note":
-            return Text(f"({part.text})", style=_DIM)
+            return Text(f"({passage.text})", style=_DIM)

@@ -95,6 +95,21 @@ def test_however_it_comes_it_is_printed_once_and_whole(seed: int) -> None:
     assert view.settled(60) == []
 
 
+def test_a_passage_that_begins_with_blank_lines_is_not_lost() -> None:
+    answer = AnswerView(0)
+    view = DialogueView(PLAIN, [("", answer)])
+    say(answer, "\n")
+    printed = [text_of(view.settled(60))]
+    say(answer, "One. ")
+    printed.append(text_of(view.settled(60)))
+    say(answer, "\n", "msg_2")
+    printed.append(text_of(view.settled(60)))
+    say(answer, "Two.", "msg_2")
+    end(answer)
+    printed.append(text_of(view.settled(60)))
+    assert "".join(printed).split() == ["One.", "Two."]
+
+
 def test_the_end_of_what_is_not_settled_is_seen() -> None:
     answer = AnswerView(0)
     say(answer, "```\n" + "".join(f"line {n}\n" for n in range(100)))
