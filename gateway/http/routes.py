@@ -291,7 +291,7 @@ async def get_metrics(request: AnyRequest) -> ASGIResponse:
     return ASGIResponse(body=body, headers={"content-type": CONTENT_TYPE})
 
 
-@get("/healthz")
+@get(["/healthz", "/health"])  # the second as vLLM and SGLang name it, and load generators ask
 async def get_health() -> ASGIResponse:
     """Alive: the event loop answers."""
     return json_response({"status": "ok"})

@@ -21,7 +21,7 @@ from gateway.transport.socket_protocol import VISIT, WRITE_NOW, SocketProtocol
 MAX_HEAD_BYTES = 64 << 10
 # Of a request's bytes to its body's: chunks have sizes, and trailers may follow.
 MAX_FRAMING = 2
-OPEN_PATHS = ("/healthz", "/readyz", "/metrics")  # answered with the last descriptors
+OPEN_PATHS = ("/healthz", "/health", "/readyz", "/metrics")  # answered with the last descriptors
 
 
 class HttpProtocol(HttpToolsProtocol):

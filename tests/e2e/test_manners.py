@@ -57,7 +57,7 @@ def test_a_page_of_another_origin_may_not_read(http: httpx.Client) -> None:
         assert answer.headers["vary"] == "Origin"
 
 
-@pytest.mark.parametrize("path", ["/healthz", "/v1/models", "/v1/models/lanewise-fast"])
+@pytest.mark.parametrize("path", ["/healthz", "/health", "/v1/models", "/v1/models/lanewise-fast"])
 def test_head_is_get_without_its_body(http: httpx.Client, path: str) -> None:
     head, got = http.head(path), http.get(path)
     assert (head.status_code, head.content) == (200, b"")
