@@ -218,6 +218,7 @@ class GenerateRequest(msgspec.Struct, frozen=True, kw_only=True):
     generate: bool = True
     extras: Extras = NO_EXTRAS
     prefill: str = ""
+    traceparent: str | None = None  # W3C's, for an upstream; None: the task is not traced
 
 
 class Usage(msgspec.Struct, frozen=True):

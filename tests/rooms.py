@@ -59,6 +59,7 @@ ROOMS = (
     _room("gateway.wire"),
     _room("gateway.chat"),
     _room("gateway.messages"),
+    _room("gateway.tracing"),
     _room("gateway.transport", "litestar", "uvicorn", "websockets"),
     _room("gateway.access", "redis"),
     _room("gateway.store", "redis"),

@@ -24,6 +24,8 @@ from backends.upstream.sse import MAX_EVENT_BYTES
 FIRST_EVENT_BYTES = 256 << 10  # of an event that repeats nothing
 # Of all events of an answer: one for a token has 150 to 500 bytes, and servers may send two.
 SPARE_STREAM_BYTES, STREAM_BYTES_PER_TOKEN = 4 << 20, 2_048
+# Codex' name for W3C's header in `client_metadata`, since a socket has headers only once.
+SOCKET_TRACEPARENT = "ws_request_header_traceparent"
 PARENT_LOST = "previous_response_not_found"  # the server's code; sending the whole context helps
 
 
@@ -52,6 +54,7 @@ class Turn:
         self._options = options
         self.continues = options.continues and (request.may_store or not options.stores)
         self.generate = request.generate  # False for a warm-up
+        self.traceparent = request.traceparent
         self.salt = request.cache_salt
         self.digests = tuple(entry.digest for entry in request.items if entry.num_tokens)
         self._num_known_bytes = 0  # of the chain that the latest body continues

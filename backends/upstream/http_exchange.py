@@ -22,6 +22,7 @@ from backends.upstream.sse import EventParser, EventTooLongError
 # Receives events that came together, as the protocol has them; True once the last has come.
 Receive = Callable[[list[Any]], bool]
 
+_HEADERS = {"accept": "text/event-stream", "content-type": "application/json"}
 MAX_CHAINS = 4_096  # responses stored by the server that can be continued
 
 
@@ -34,11 +35,8 @@ class HttpTransport:
         self.close, self.close_idle = self._client.close, self._client.close_idle
         is_chat = options.protocol == "chat"
         self._decode: Callable[[bytes], Any] = decode_chunk if is_chat else decode_sse_event
-        self._head = self._client.head(
-            "POST",
-            "/chat/completions" if is_chat else "/responses",
-            {"accept": "text/event-stream", "content-type": "application/json"},
-        )
+        self._path = "/chat/completions" if is_chat else "/responses"
+        self._head = self._client.head("POST", self._path, _HEADERS)
         self._ahead_path = options.probe_path or "/models"
         self._ahead_timeout_s = options.connect_timeout_s
         self._chains = StoredChains(MAX_CHAINS)  # empty unless the server stores responses
@@ -71,6 +69,11 @@ class HttpTransport:
     ) -> None:
         encoded = msgspec.json.encode(body)
         turn.sent(len(encoded))
+        head = self._head
+        if turn.traceparent is not None:
+            head = self._client.head(
+                "POST", self._path, _HEADERS | {"traceparent": turn.traceparent}
+            )
         parser = EventParser(turn.max_event_bytes)
         num_left = turn.max_stream_bytes
 
@@ -91,7 +94,7 @@ class HttpTransport:
             return False
 
         try:
-            answer = await self._client.request(self._head, encoded, take, reading)
+            answer = await self._client.request(head, encoded, take, reading)
         except BrokenError as error:
             what = "the upstream's stream broke" if error.begun else "no answer from the upstream"
             raise broken(

@@ -20,7 +20,7 @@ from websockets.frames import CloseCode
 
 from backends.net.quick_connection import QuickConnection
 from backends.net.read_pause import ReadPause
-from backends.upstream.chain import FIRST_EVENT_BYTES, PARENT_LOST, Chain, Turn
+from backends.upstream.chain import FIRST_EVENT_BYTES, PARENT_LOST, SOCKET_TRACEPARENT, Chain, Turn
 from backends.upstream.errors import (
     SOCKET_AGED,
     Failure,
@@ -408,6 +408,8 @@ class _Stream:
         event["type"] = "response.create"
         if self._name is not None:
             event["stream_id"] = self._name
+        if turn.traceparent is not None:
+            event["client_metadata"] = {SOCKET_TRACEPARENT: turn.traceparent}
         self.is_stale = self.socket.idle_s > STALE_AFTER_S
         encoded = msgspec.json.encode(event)
         turn.sent(len(encoded))

@@ -34,6 +34,7 @@ from gateway.config.sections import (
     ServerConfig,
     StoreConfig,
     TenantConfig,
+    TracingConfig,
     admin_address,
     first_tenant,
     is_loopback,
@@ -77,6 +78,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     policy_path: str | None = None  # TOML; without it the default policy rules
     recording: RecordingConfig = RecordingConfig()
     logs: LogsConfig = LogsConfig()
+    tracing: TracingConfig = TracingConfig()
     policy_cache: str | None = None  # a file: the last good policy, for a start without Redis
     admin: AdminConfig = AdminConfig()
 

@@ -137,6 +137,15 @@ class LogsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tasks: bool = True  # a line per task that ends
 
 
+class TracingConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Traces for an OpenTelemetry collector (docs/tracing.md)."""
+
+    endpoint: str | None = None  # of OTLP over HTTP: http://collector:4318/v1/traces; None: none
+    sample: Annotated[float, Meta(ge=0, le=1)] = 0.01  # of tasks whose callers do not decide
+    service_name: str = "lanewise"
+    timeout_s: Seconds = 10.0  # of the collector's answer
+
+
 class AdminKeyConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A key to the admin API; `name` is the author of its changes."""
 

@@ -18,6 +18,7 @@ from gateway.metrics.metrics import Metrics
 from gateway.store.decision_log import Recorder
 from gateway.store.ledger_entry import LedgerEntry
 from gateway.store.response_store import ResponseStore
+from gateway.tracing.tracer import Tracer
 from gateway.transport.byte_budgets import Budgets
 from gateway.transport.flush_timer import FlushTimer
 from gateway.transport.gc_freeze import SocketAges
@@ -92,6 +93,7 @@ class Gateway:
     adaptation: Adaptation | None = None  # if any group's capacity adapts
     recorder: Recorder | None = None  # the decision log
     task_log: TaskLog | None = None  # takes a line of every task for the process's log
+    tracer: Tracer | None = None  # if traces are sent
     warm_up_timeout_s: float = 10.0  # of each warm-up; 0: warm-ups do nothing
     detached: DetachedCalls = field(default_factory=DetachedCalls)
 

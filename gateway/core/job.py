@@ -7,6 +7,7 @@ from typing import Literal
 import msgspec
 
 from backends.contract import BackendGroup, ContextItem
+from gateway.tracing.trace import Trace
 from gateway.wire.errors import ProtocolError
 from gateway.wire.requests import ParsedCreate
 from gateway.wire.response import Ending, ResponseWriter
@@ -49,6 +50,7 @@ class Job:
     decision: RouteDecision | None = None  # once admitted
     decided: RouteDecision | None = None  # admitted or refused: for the decision log
     records_text: bool = False  # whether the log has the prompt's text, by policy
+    trace: Trace | None = None  # if it is traced
     opened_bytes: int = 0  # of compactions, counted as in flight until it is over
     stopped: StopReason | None = None
     delegations: frozenset[int] = frozenset()  # sub-tasks under way, by number

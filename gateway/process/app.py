@@ -5,6 +5,7 @@ This is an edge.
 
 import asyncio
 import logging
+import random
 import secrets
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
@@ -57,6 +58,7 @@ from gateway.store.ledger import open_ledger
 from gateway.store.policy_watch import InForce, PolicyWatch
 from gateway.store.response_store import ResponseStore
 from gateway.store.stored_bytes import ANSWERS, StoredBytes
+from gateway.tracing.tracer import Tracer
 from gateway.transport.byte_budgets import Budgets, ByteBudgets, MemoryBudgets
 from gateway.transport.flush_timer import FlushTimer
 from router.learn.experience import Experience
@@ -104,7 +106,6 @@ async def services(
         backends = _backends(stack, config)
         experience, key_sessions, detached = Experience(), KeySessions(), DetachedCalls()
         metrics = Metrics(version=VERSION, backends=backends.stats, experience=experience)
-        recorder = await enter(_recording(config, metrics))
         state = GatewayState(load_policy(config))
         waiting = _waiting_room(config, state, detached, metrics)
         failover = await enter(_failover_pools(config, redis.url, state, waiting, metrics))
@@ -134,7 +135,8 @@ async def services(
             max_unread_bytes=config.server.max_unread_bytes,
             flush_timer=FlushTimer(config.server.flush_interval_ms / 1e3),
             adaptation=_adaptation(config, waiting, backends.stats, metrics),
-            recorder=recorder,
+            recorder=await enter(_recording(config, metrics)),
+            tracer=_tracer(stack, config),
             task_log=task_log,
             warm_up_timeout_s=config.server.warm_up_timeout_s,
             detached=detached,
@@ -166,6 +168,14 @@ def _backends(stack: AsyncExitStack, config: Config) -> Backends:
     backends = Backends(config.backends)
     stack.push_async_callback(backends.close)
     return backends
+
+
+def _tracer(stack: AsyncExitStack, config: Config) -> Tracer | None:
+    if config.tracing.endpoint is None:
+        return None
+    tracer = Tracer(config.tracing, VERSION, random.SystemRandom())
+    stack.push_async_callback(asyncio.to_thread, tracer.close)
+    return tracer
 
 
 def _run(stack: AsyncExitStack, coroutines: list[Coroutine[Any, Any, None]]) -> None:

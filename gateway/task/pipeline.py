@@ -37,6 +37,7 @@ from gateway.task.stages import (
 )
 from gateway.task.summary_run import SummaryRun
 from gateway.task.task_record import costs, group_at, leave_record
+from gateway.task.traced import begin_trace, step, traced
 from gateway.task.warming import Warming
 from gateway.wire.compaction import Plan
 from gateway.wire.context_usage import CONTEXT_EVENT, context_event
@@ -57,12 +58,16 @@ async def handle_task(gw: Gateway, job: Job) -> Ended | None:
     """
     gw.metrics.task_started()
     gw.state.num_tasks += 1
-    queued_us = gw.clock_us() - job.arrived_us
+    began_us = gw.clock_us()
+    queued_us = began_us - job.arrived_us
+    begin_trace(gw, job, began_us)
     reached: TaskStage | None = None
     ended: EndedTask | None = None
     try:
         reached = loaded = await load(gw, job, queued_us)
+        loaded_us = step(gw, job, "load", began_us)
         reached = admitted = await admit(gw, job, loaded)  # classify, rank, reserve
+        step(gw, job, "admit", loaded_us)
         gw.metrics.queue_wait(admitted.chosen.route, queued_us)
         if not loaded.task.generate:
             reached = warming = _warming_task(gw, job, admitted)
@@ -93,7 +98,7 @@ async def handle_task(gw: Gateway, job: Job) -> Ended | None:
 
 def _running_task(gw: Gateway, job: Job, admitted: AdmittedTask) -> RunningTask:
     """Makes the run and reservation of a task; nothing starts yet."""
-    task, plan = admitted.loaded.task, admitted.loaded.plan
+    task, plan = traced(admitted.loaded.task, job), admitted.loaded.plan
     chosen = admitted.chosen.tuned(gw.experience.backend_speeds.late_words_us)
     side_reservations = SideReservations(gw, job, task)
     summary = SummaryRun(gw, chosen, job.parsed, plan) if plan is not None else None
@@ -210,7 +215,7 @@ def _dispatch(gw: Gateway, job: Job, running: RunningTask) -> Routing:
 
     run.on_delegations = run.on_failover = update
     job.begin(run.stop)
-    gw.metrics.stage("dispatch", gw.clock_us() - started_us)
+    gw.metrics.stage("dispatch", step(gw, job, "dispatch", started_us) - started_us)
     return routing
 
 

@@ -12,6 +12,7 @@ from gateway.run.branch import Branch
 from gateway.store.ledger_entry import entry_of
 from gateway.task.routing import cost_of
 from gateway.task.stages import AdmittedTask, EndedTask, RunningTask, WarmingTask
+from gateway.task.traced import send_trace
 from gateway.wire.routing import RoutedCost
 from router.pools.cost import cost_by_group
 from router.record.recording import MAX_NAME_CHARS, TaskOutcome, record_of
@@ -50,6 +51,7 @@ def leave_record(gw: Gateway, job: Job, ended: EndedTask) -> None:
         arm=_arm(admitted),
         wanted=job.decided.ranked[0].route if job.decided and job.decided.ranked else None,
     )
+    send_trace(gw, job, ended, outcome)
     if gw.task_log is not None:
         gw.task_log(line_of(job, outcome, gw.unix_s(), cost_of(gw, outcome.usages)))
     if running is not None:

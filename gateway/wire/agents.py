@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from backends.upstream.chain import SOCKET_TRACEPARENT
 from gateway.wire.events import NULL
 from router.classify.agent import MAX_LABEL_CHARS, UNKNOWN_AGENT, Agent, AgentRole
 
@@ -37,6 +38,7 @@ class _ClientMetadata(
         "parent_thread_id": "x-codex-parent-thread-id",
         "turn_metadata": "x-codex-turn-metadata",
         "turn_state": TURN_STATE,
+        "traceparent": SOCKET_TRACEPARENT,
     },
 ):
     """`client_metadata` as Codex sends it; other clients may send any object."""
@@ -47,6 +49,7 @@ class _ClientMetadata(
     parent_thread_id: Any = None
     turn_metadata: Any = None
     turn_state: Any = None
+    traceparent: Any = None
 
 
 _client_metadata = msgspec.json.Decoder(_ClientMetadata)
@@ -81,6 +84,7 @@ def agent_of(client_metadata: msgspec.Raw) -> Agent:
         parent_thread_id=parent,
         turn_id=_short(told.turn_id, MAX_ID_CHARS),
         turn_state=_short(told.turn_state, MAX_TURN_STATE_CHARS),
+        traceparent=_short(told.traceparent, MAX_ID_CHARS),
     )
 
 
@@ -90,11 +94,18 @@ def with_headers(agent: Agent, headers: Mapping[str, str]) -> Agent:
     parent = agent.parent_thread_id
     parent = parent or _short(headers.get("x-codex-parent-thread-id"), MAX_ID_CHARS)
     state = agent.turn_state or _short(headers.get(TURN_STATE), MAX_TURN_STATE_CHARS)
-    if (label, parent, state) == (agent.subagent, agent.parent_thread_id, agent.turn_state):
+    traced = agent.traceparent or _short(headers.get("traceparent"), MAX_ID_CHARS)
+    known = (agent.subagent, agent.parent_thread_id, agent.turn_state, agent.traceparent)
+    if (label, parent, state, traced) == known:
         return agent
     role = _role_of(label) if label or parent else agent.role
     return msgspec.structs.replace(
-        agent, role=role, subagent=label, parent_thread_id=parent, turn_state=state
+        agent,
+        role=role,
+        subagent=label,
+        parent_thread_id=parent,
+        turn_state=state,
+        traceparent=traced,
     )
 
 

@@ -21,6 +21,7 @@ class Agent(msgspec.Struct, frozen=True, kw_only=True):
     parent_thread_id: str | None = None  # the conversation that started it
     turn_id: str | None = None  # one ask of the user; a turn has many requests
     turn_state: str | None = None  # what a gateway gave it for its turn; not checked yet
+    traceparent: str | None = None  # W3C's, of the span that asks; not checked yet
 
 
 UNKNOWN_AGENT = Agent()
