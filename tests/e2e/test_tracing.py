@@ -47,8 +47,13 @@ class Collector(ThreadingHTTPServer):
     def url(self) -> str:
         return f"http://127.0.0.1:{self.server_port}/v1/traces"
 
-    def of(self, trace_id: str) -> list[Any]:
-        return [span for span in list(self.spans) if span.trace_id.hex() == trace_id]
+    def with_tasks(self, number: int) -> list[Any]:
+        """The trace's spans once so many tasks are among them; the test's own limit bounds it."""
+        found: list[Any] = []
+        while [span.name for span in found].count("task") < number:
+            time.sleep(0.05)
+            found = [span for span in list(self.spans) if span.trace_id.hex() == TRACE]
+        return found
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -114,11 +119,7 @@ def test_a_parallel_task_is_one_trace(tmp_path: Path, redis_url: str, protocol: 
             metadata=metadata,
             extra_headers={"traceparent": f"00-{TRACE}-{SPAN}-01"},
         )
-        names: list[str] = []
-        while names.count("task") < 2:  # the test's own limit bounds it
-            time.sleep(0.05)
-            names = [span.name for span in collector.of(TRACE)]
-        spans = collector.of(TRACE)
+        spans = collector.with_tasks(2)
         tasks = {span.span_id: span for span in spans if span.name == "task"}
         (own,) = (span for span in tasks.values() if span.parent_span_id.hex() == SPAN)
         (next_one,) = (span for span in tasks.values() if span.parent_span_id == own.span_id)
@@ -143,8 +144,7 @@ async def test_a_socket_says_it_as_codex_does(tmp_path: Path, redis_url: str) ->
         async with SocketClient.open(gateway) as client:
             told = {"ws_request_header_traceparent": f"00-{TRACE}-{SPAN}-01"}
             await client.turn("Hi.", max_output_tokens=16, client_metadata=told)
-        while not any(span.name == "task" for span in collector.of(TRACE)):
-            await asyncio.sleep(0.05)
+        await asyncio.to_thread(collector.with_tasks, 1)
 
 
 def test_a_collector_that_is_away_harms_nobody(tmp_path: Path, redis_url: str) -> None:
