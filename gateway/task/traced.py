@@ -6,7 +6,7 @@ from gateway.core.gateway import Gateway
 from gateway.core.job import Job
 from gateway.run.branch import Branch
 from gateway.task.stages import EndedTask
-from gateway.tracing.trace import Step
+from gateway.tracing.trace import TaskStep
 from gateway.tracing.tracer import GenerationSpan
 from router.classify.task import Task
 from router.record.recording import MAX_NAME_CHARS, TaskOutcome
@@ -62,7 +62,7 @@ def send_trace(gw: Gateway, job: Job, ended: EndedTask, outcome: TaskOutcome) ->
     is_fault = ended.outcome not in ("ok", "cancelled")
     gw.tracer.end(
         job.trace,
-        Step("task", job.arrived_us, job.arrived_us + outcome.duration_us),
+        TaskStep("task", job.arrived_us, job.arrived_us + outcome.duration_us),
         attributes,
         [_generation(gw, branch, now_us) for branch in branches if branch.generation is not None],
         error=(ended.error or ended.outcome) if is_fault else None,
@@ -87,5 +87,5 @@ def _generation(gw: Gateway, branch: Branch, now_us: int) -> GenerationSpan:
         ended_us = branch.times.last.at_us
         first_us = branch.times.first_at_us - branch.started_us
         attributes["gen_ai.server.time_to_first_token"] = max(0, first_us) / 1e6
-    span = Step(f"chat {info.model}", branch.started_us, ended_us)
+    span = TaskStep(f"chat {info.model}", branch.started_us, ended_us)
     return GenerationSpan(span, attributes, branch.failed)

@@ -19,7 +19,7 @@ class Caller(NamedTuple):
     is_sampled: bool
 
 
-class Step(NamedTuple):
+class TaskStep(NamedTuple):
     """A part of a task's life, in the gateway's monotonic microseconds."""
 
     name: str
@@ -34,7 +34,7 @@ class Trace:
     trace_id: int
     span_id: int
     parent_id: int | None  # the caller's span
-    steps: list[Step] = field(default_factory=list)
+    steps: list[TaskStep] = field(default_factory=list)
 
     @property
     def traceparent(self) -> str:
@@ -43,7 +43,7 @@ class Trace:
 
     def step(self, name: str, began_us: int, ended_us: int) -> None:
         """Notes a step."""
-        self.steps.append(Step(name, began_us, ended_us))
+        self.steps.append(TaskStep(name, began_us, ended_us))
 
 
 def caller_of(traceparent: str | None) -> Caller | None:

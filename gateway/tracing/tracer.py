@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from gateway.config.sections import ConfigError, TracingConfig
-from gateway.tracing.trace import Caller, Step, Trace, caller_of
+from gateway.tracing.trace import Caller, TaskStep, Trace, caller_of
 
 Attributes = Mapping[str, str | int | float | bool]
 
@@ -21,7 +21,7 @@ Attributes = Mapping[str, str | int | float | bool]
 class GenerationSpan(NamedTuple):
     """One generation, as a span of a task."""
 
-    step: Step
+    step: TaskStep
     attributes: Attributes
     is_failed: bool
 
@@ -60,7 +60,7 @@ class Tracer:
     def end(
         self,
         trace: Trace,
-        whole: Step,
+        whole: TaskStep,
         attributes: Attributes,
         generations: Sequence[GenerationSpan],
         *,
@@ -87,7 +87,7 @@ class Tracer:
 
     def _span(
         self,
-        step: Step,
+        step: TaskStep,
         parent: Any,
         attributes: Attributes,
         epoch_ns: int,
