@@ -3,10 +3,12 @@
 import contextlib
 import json
 import os
+import select
 import socket
+import ssl
 import subprocess
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -160,25 +162,17 @@ def test_a_certificate_is_judged_before_it_expires(tmp_path: Path, days: int, le
 
 
 @contextlib.contextmanager
-def gathering_proxy(port: int) -> Iterator[str]:
-    """A proxy in front of a gateway that passes an answer on once it is whole, and cuts sockets."""
+def proxy(serve: Callable[[socket.socket, socket.socket], None], port: int) -> Iterator[str]:
+    """A proxy in front of a gateway: `serve` has each connection, and one of its own."""
     listener = socket.create_server(("127.0.0.1", 0))
 
-    def forward(client: socket.socket, upstream: socket.socket) -> None:
-        with contextlib.suppress(OSError):
-            while body := client.recv(65_536):
-                upstream.sendall(body)
-
-    def serve(client: socket.socket) -> None:
-        with client, socket.create_connection(("127.0.0.1", port)) as upstream:
-            head = client.recv(65_536)
-            if b"upgrade: websocket" in head.lower():
-                client.sendall(b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n")
-                return
-            upstream.sendall(head)
-            pump = threading.Thread(target=forward, args=(client, upstream), daemon=True)
-            pump.start()
-            client.sendall(b"".join(iter(lambda: upstream.recv(65_536), b"")))
+    def connected(client: socket.socket) -> None:
+        with (
+            contextlib.suppress(OSError),
+            client,
+            socket.create_connection(("127.0.0.1", port)) as upstream,
+        ):
+            serve(client, upstream)
 
     def accept() -> None:
         while True:
@@ -186,7 +180,7 @@ def gathering_proxy(port: int) -> Iterator[str]:
                 client, _ = listener.accept()
             except OSError:
                 return
-            threading.Thread(target=serve, args=(client,), daemon=True).start()
+            threading.Thread(target=connected, args=(client,), daemon=True).start()
 
     threading.Thread(target=accept, daemon=True).start()
     try:
@@ -196,11 +190,74 @@ def gathering_proxy(port: int) -> Iterator[str]:
         listener.close()
 
 
+def gather(client: socket.socket, upstream: socket.socket) -> None:
+    """Passes an answer on once it is whole, and refuses sockets."""
+    head = client.recv(65_536)
+    if b"upgrade: websocket" in head.lower():
+        client.sendall(b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n")
+        return
+
+    def forward() -> None:
+        with contextlib.suppress(OSError):
+            while body := client.recv(65_536):
+                upstream.sendall(body)
+
+    upstream.sendall(head)
+    threading.Thread(target=forward, daemon=True).start()
+    client.sendall(b"".join(iter(lambda: upstream.recv(65_536), b"")))
+
+
+def cut_silence(client: socket.socket, upstream: socket.socket) -> None:
+    """Passes everything on, and cuts what is silent for a third of a second."""
+    while ready := select.select([client, upstream], [], [], 0.3)[0]:
+        for one in ready:
+            arrived = one.recv(65_536)
+            if not arrived:
+                return
+            (upstream if one is client else client).sendall(arrived)
+
+
 def test_a_proxy_that_gathers_streams_and_refuses_sockets(gateway: GatewayProcess) -> None:
-    with gathering_proxy(gateway.port) as url:
+    with proxy(gather, gateway.port) as url:
         status, found = doctor("--url", url, "--model", "lanewise-deep")
     assert status == 1
     assert found["streaming"]["level"] == "fail", found
     assert "proxy_buffering" in found["streaming"]["advice"]
     assert found["websocket"]["level"] == "fail"
     assert "Upgrade" in found["websocket"]["advice"]
+
+
+def test_a_gateway_that_serves_tls(tmp_path: Path, redis_url: str) -> None:
+    """Its certificate is trusted by its file, and clients that do not have that are told."""
+    authority = trustme.CA()
+    issued = authority.issue_cert("127.0.0.1")
+    pem = tmp_path / "server.pem"
+    issued.private_key_and_cert_chain_pem.write_to_path(pem)
+    trusting = ssl.create_default_context()
+    authority.configure_trust(trusting)
+    port = free_port()
+    path = tmp_path / "lanewise.toml"
+    path.write_text(
+        f'[server]\nport = {port}\ntls_cert_path = "{pem}"\ntls_key_path = "{pem}"\n'
+        f'[redis]\nurl = "{redis_url}"\n'
+    )
+    gateway = GatewayProcess(tmp_path, "--config", str(path), port=port, trusting=trusting)
+    try:
+        gateway.wait_until_ready()
+        _, found = doctor("--config", str(path), "--no-engines")
+        _, by_clients = doctor("--config", str(path), "--no-engines", "--url", gateway.url)
+    finally:
+        gateway.stop()
+    for check in (f"certificate of {pem}", f"certificate of {gateway.url}", "gateway", "websocket"):
+        assert found[check]["level"] == "ok", found
+    untrusted = by_clients[f"certificate of {gateway.url}"]
+    assert untrusted["level"] == "fail"
+    assert untrusted["advice"] == "do clients trust it?"
+
+
+def test_a_proxy_that_cuts_silent_sockets(gateway: GatewayProcess) -> None:
+    with proxy(cut_silence, gateway.port) as url:
+        status, found = doctor("--url", url, "--no-engines", "--idle-s", "2")
+    assert status == 1
+    assert found["websocket"]["level"] == "fail"
+    assert "proxy_read_timeout" in found["websocket"]["advice"]
