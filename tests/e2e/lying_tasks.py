@@ -19,7 +19,8 @@ LIMITS = (16, 200, 2_000, None)  # what clients ask for, in tokens
 ENGINE_LIMIT = 4_096  # the upstream's, where a client names none
 KEY = "sk-a-tenant-of-a-liar"
 TIMEOUT_S = 120.0
-WORDLESS = ("says nothing for ever", "annotates for ever")  # after some words
+# They go on after their words, and say no more.
+WORDLESS = [lie for lie in LIES if lie.endswith(("for ever", "without end"))]
 SILENT = "silent amid its words"  # how such a task may fail
 
 # As many tokens as 1,000 tasks can cost by their bounds, and not one task at 10**15.
