@@ -58,8 +58,10 @@ class Relay:
                         raise
                     answer = await self._client.request(self._head, body, take_bounded)
         except BrokenError as error:
-            message = f"the upstream's answer broke off: {error}"
-            raise broken(self.name, message, unused=not error.begun) from error
+            what = (
+                "the upstream's answer broke off" if error.begun else "no answer from the upstream"
+            )
+            raise broken(self.name, f"{what}: {error}", unused=not error.begun) from error
         except TimeoutError:
             message = f"no answer from the upstream within {options.total_timeout_s:g} s"
             raise broken(self.name, message) from None

@@ -195,8 +195,7 @@ def check_config(config: Config) -> None:
         ) from None
     _check_unique("tenants", "ids", [tenant.id for tenant in config.tenants])
     _check_unique("backends", "names", [backend.name for backend in config.backends])
-    if config.relays:
-        _check_unique("relays", "models", [f"{each.path} {each.model}" for each in config.relays])
+    _check_relays(config.relays)
     seen: dict[str, str] = {}  # key -> tenant
     for index, tenant in enumerate(config.tenants):
         path: Path = ("tenants", index)
@@ -225,6 +224,17 @@ def check_config(config: Config) -> None:
     if config.redis.url is not None:
         _check_redis_url(config.redis.url)
     _check_secrets(config)
+
+
+def _check_relays(relays: tuple[RelayOptions, ...]) -> None:
+    if relays:
+        _check_unique("relays", "models", [f"{each.path} {each.model}" for each in relays])
+    for index, relay in enumerate(relays):
+        try:
+            relay.upstream()
+        except ValueError as error:
+            name = str(error).partition(":")[0]
+            raise ConfigError(f"relays[{index}].{error}", ("relays", index, name)) from None
 
 
 def is_public(config: Config) -> bool:

@@ -207,6 +207,18 @@ PLACES: list[tuple[bytes, dict[str, Any], str, tuple[str, ...]]] = [
     ),
     (b"[[tenants]]\nid = 'A B'", {}, "lw.toml:2:6: tenants: id 'A B'", ()),
     (b"[redis]\nurl = 'http://h'", {}, "lw.toml:2:7: redis.url", ()),
+    (
+        b"[[relays]]\npath = 'embeddings'\nmodel = 'm'\nbase_url = 'h'",
+        {},
+        "lw.toml:4:12: relays[0].base_url: expected http(s)://HOST[:PORT]/v1, got 'h'",
+        (),
+    ),
+    (
+        b"[[relays]]\npath = 'embedding'\nmodel = 'm'\nbase_url = 'http://h'",
+        {},
+        "lw.toml:2:8: relays[0].path: expected one of 'embeddings', 'completions'",
+        ("did you mean 'embeddings'?",),
+    ),
     (b"[redis]\nurl = 'redis://h'", {"redis_url": "http://h"}, "redis.url", ()),
     (b"[server]\nport = 80", {"port": 70000}, "server.port", ()),
     (b"[server]\ntls_key_path = 'k'", {}, "lw.toml:2:16: server.tls_cert_path", ()),
