@@ -80,7 +80,9 @@ def rank(
     options = record.options_from(policy.strategies, asked)
     if record.weighed is not None:
         price = _deep_price(policy)
-        fast_price = price * policy.tradeoff.price_ratio
+        # A client that asks for fast answers has said that they are worth it.
+        is_asked_for = task.hints.strategy is not None
+        fast_price = 0.0 if is_asked_for else price * policy.tradeoff.price_ratio
         options = record.weighed(options, task_class.p_gain, price, fast_price)
     if options is not wish.options:
         wish = msgspec.structs.replace(wish, options=options)

@@ -113,8 +113,12 @@ class Verify(Machine):
         self._stage: Literal["answers", "verdict", "deep"] = "answers"
 
     def start(self, now_us: int) -> list[Action]:
-        may_come = list(self._all_evidence())
-        if not self._acceptance.is_worth_a_look(may_come, len(self._held)):
+        for num_answers in (len(self._held), 1):
+            del self._held[num_answers:]
+            may_come = list(self._all_evidence())
+            if self._acceptance.is_worth_a_look(may_come, num_answers):
+                break
+        else:
             return self._go_deep()
         if self._acceptance.settles(may_come) == "accepted":
             del self._held[1:]  # one is enough, whatever others would say

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from backends.contract import Delta, FinishReason, FunctionTool, GenerateRequest, TextFormat, Usage
-from router.strategies.actions import StartBranch
+from router.strategies.actions import FAST, StartBranch
 from router.strategies.machine import Machine
 from router.strategies.part_requests import WholeAnswer
 from router.strategies.verify import RECORD, AskVerdict, OneOfMany, VerifyOptions
@@ -33,9 +33,12 @@ STARTS = [("begin", number, OneOfMany(number)) for number in range(3)]
 WHOLE = ("begin", DEEP, WholeAnswer())
 
 
-def weighed(p_gain: float, request: GenerateRequest = REQUEST, **options: Any) -> Machine:
+def weighed(
+    p_gain: float, request: GenerateRequest = REQUEST, fast_price: float = 0.0, **options: Any
+) -> Machine:
     assert RECORD.weighed is not None
-    return RECORD.machine(RECORD.weighed(VerifyOptions(**options), p_gain, 0.25, 0.0), request)
+    made = RECORD.weighed(VerifyOptions(**options), p_gain, 0.25, fast_price)
+    return RECORD.machine(made, request)
 
 
 def said(branch: int, text: str) -> list[Event]:
@@ -198,3 +201,11 @@ def test_the_verdict_reads_the_answer_and_may_say_little() -> None:
     assert [entry.item.role for entry in request.items] == ["assistant", "user"]  # type: ignore[union-attr]
     assert request.max_output_tokens <= 16
     assert request.text_format.type == "text"
+
+
+@pytest.mark.parametrize(("fast_price", "num_answers"), [(0.01, 3), (0.07, 1), (0.2, 0)])
+def test_it_asks_for_as_many_answers_as_they_are_worth(fast_price: float, num_answers: int) -> None:
+    begun = weighed(0.2, fast_price=fast_price).start(0)
+    asked = [each for each in begun if isinstance(each, StartBranch) and each.backend_index == FAST]
+    assert len(asked) == num_answers
+    assert num_answers or begun == [StartBranch(DEEP, 1, own_reservation=True)]
