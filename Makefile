@@ -11,17 +11,18 @@ EXAMPLE = $(wildcard examples/$(NAME).py examples/$(NAME).mjs examples/$(NAME).h
 NEEDS..py = $(VENV)-examples/.made
 NEEDS..mjs = examples/node_modules/.made
 NEEDS..html = $(BIN)/python
-CLIENTS := examples tests/clients/agents tests/clients/libraries
+CLIENTS := examples tests/clients/agents tests/clients/libraries \
+  tests/bench/others/aiperf tests/bench/others/guidellm
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
 # The first interpreter that is new enough; PYTHON=... names another.
 PYTHON ?= $(shell for p in python3 python3.12 python3.11 python3.13 python3.14; do \
   $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 
-.PHONY: help run init example test clients accept conformance fuzz check fmt bench train strategies dashboards sdk console setup lock clean
+.PHONY: help run init example test clients accept conformance fuzz check fmt bench bench-others train strategies dashboards sdk console setup lock clean
 
 help: ## Show this list.
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1	\2/p' Makefile | expand -t 14
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1	\2/p' Makefile | expand -t 14
 
 run: $(VENV)/.run ## Set up and serve on http://127.0.0.1:8080 (PORT=9000 for another port).
 	@exec $(BIN)/lanewise serve $(if $(PORT),--port $(PORT)) $(ARGS)
@@ -59,6 +60,9 @@ fmt: $(VENV)/.dev ## Format, and fix what the linter can.
 
 bench: $(VENV)/.dev ## Measure everything against its baseline (ARGS="--only headline"; --list names them).
 	@exec $(BIN)/python tests/bench/table.py $(ARGS)
+
+bench-others: $(VENV)/.dev ## Measure by aiperf and guidellm, which bring 7 GB (ARGS="--only aiperf").
+	@exec $(BIN)/python tests/bench/others/measure.py $(ARGS)
 
 train: $(VENV)/.dev ## Fit the classifier's weights anew, bit for bit (DATA=folder with train/ and dev/).
 	@exec $(BIN)/python -m router.training --data $(DATA)/train --calibrate $(DATA)/dev $(ARGS)

@@ -24,9 +24,13 @@ _UV = re.compile(r"^uv==.*?[^\\]$", re.MULTILINE | re.DOTALL)
 
 
 def python_of(name: str) -> Path:
+    """The interpreter of one of `PYTHON`."""
+    return environment(f"clients-{name}", CLIENTS / name / "requirements.lock")
+
+
+def environment(name: str, lock: Path) -> Path:
     """The interpreter of an environment, which is made if it is not there or its lock changed."""
-    lock = CLIENTS / name / "requirements.lock"
-    folder = ROOT / f".venv-clients-{name}"
+    folder = ROOT / f".venv-{name}"
     python = folder / "bin" / "python"
     made_from = _made_from(lock, sys.version)
     if _read(folder / _STAMP) != made_from:
