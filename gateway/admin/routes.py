@@ -5,13 +5,14 @@ from typing import Any
 import msgspec
 from litestar import Router, get
 
+from gateway.access.admin_keys import Admin
 from gateway.admin import events as event_admin
 from gateway.admin import keys as key_admin
 from gateway.admin import learning as learning_admin
 from gateway.admin import policies as policy_admin
 from gateway.admin import tenants as tenant_admin
 from gateway.admin import usage as usage_admin
-from gateway.admin.guard import require_admin, services_of
+from gateway.admin.guard import admin_of, require_admin, services_of
 from gateway.admin.store_errors import STORE_ERRORS
 from gateway.config.version import VERSION
 from gateway.http.services import Services
@@ -86,6 +87,12 @@ async def get_admin_health(request: AnyRequest) -> HealthView:
     )
 
 
+@get("/me")
+async def get_me(request: AnyRequest) -> Admin:
+    """Whose key this is, and whether it may only read."""
+    return admin_of(request)
+
+
 @get("/backends")
 async def get_backends(request: AnyRequest) -> list[BackendView]:
     """The backends of this process, and how busy each is."""
@@ -123,7 +130,7 @@ async def get_pools(request: AnyRequest, tenant_id: str) -> list[PoolView]:
 
 
 HANDLERS: list[Any] = [
-    *(get_admin_health, get_backends, get_pools),
+    *(get_admin_health, get_me, get_backends, get_pools),
     *key_admin.HANDLERS,
     *tenant_admin.HANDLERS,
     *usage_admin.HANDLERS,

@@ -36,9 +36,9 @@ def ask(
             return error.code, json.loads(error.read())
 
 
-def run_task(gateway: GatewayProcess) -> str:
+def run_task(gateway: GatewayProcess, model: str = "lanewise-fast") -> str:
     """Runs a small task of the development tenant; returns its response's id."""
-    body = json.dumps({"model": "lanewise-fast", "input": "Say hi."}).encode()
+    body = json.dumps({"model": model, "input": "Say hi."}).encode()
     headers = {"authorization": f"Bearer {DEVELOPMENT_KEY}", "content-type": "application/json"}
     request = urllib.request.Request(f"{gateway.base_url}/responses", body, headers)
     with urllib.request.urlopen(request, timeout=60) as answer:

@@ -8,14 +8,15 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from tests.e2e.gateway_process import ROOT
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium: run `make setup`")
 
-WAIT_MS = 60_000  # bounds a hang
+WAIT_MS = 30_000  # bounds a hang
+expect.set_options(timeout=WAIT_MS)
 AXE = ROOT / "console" / "node_modules" / "axe-core" / "axe.min.js"
 # Screenshots of every page, kept for whoever looks at a run.
 PICTURES = Path(os.environ.get("LANEWISE_TEST_PICTURES", ROOT / "build" / "screenshots"))
@@ -80,6 +81,6 @@ def opened(
         tab = Tab(context.new_page())
         tab.page.goto(url)
         yield tab
-        assert tab.faults == []
+        assert not tab.faults, "\n".join(tab.faults)
     finally:
         context.close()

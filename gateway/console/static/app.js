@@ -10,6 +10,8 @@ import { Lazy } from "./shared/lazy.js";
 const PAGES = [
   { name: "play", title: "Play", load: () => import("./play/page.js") },
   { name: "live", title: "Live", load: () => import("./live/page.js"), admin: true },
+  { name: "policies", title: "Policies", load: () => import("./policies/page.js"), admin: true },
+  { name: "tenants", title: "Tenants", load: () => import("./tenants/page.js"), admin: true },
 ];
 
 function App() {

@@ -1,6 +1,7 @@
 // Each engine: how full its batch and its KV cache are, and how fast it generates.
 import { html } from "../vendor/preact.js";
-import { count, short } from "../shared/format.js";
+import { Bar } from "../shared/bar.js";
+import { count } from "../shared/format.js";
 import { backends, points } from "./feed.js";
 
 export function Engines() {
@@ -30,11 +31,3 @@ function Engine({ backend, rate }) {
     </article>
   `;
 }
-
-export const Bar = ({ name, value, max, note = "" }) => html`
-  <div class="bar">
-    <span>${name}</span>
-    <meter aria-label=${name} min="0" max=${max || 1} value=${value}></meter>
-    <span class="quiet">${short(value)} of ${max ? short(max) : "?"} ${note}</span>
-  </div>
-`;

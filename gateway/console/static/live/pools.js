@@ -1,6 +1,6 @@
 // The rate-limit pools of the tenants whose tasks came last, as they drain and fill.
 import { html } from "../vendor/preact.js";
-import { Bar } from "./engines.js";
+import { Bar } from "../shared/bar.js";
 import { pools } from "./feed.js";
 
 export const Pools = () => html`

@@ -1,0 +1,74 @@
+// The policies of the gateway and the draft in the editor, as signals.
+import { batch, signal } from "../vendor/preact.js";
+import { admin } from "../shared/api.js";
+import { address } from "../shared/address.js";
+
+const TEMPLATE = `# What is left out is as in the default policy. docs/policies.md has every field.
+version = "my-policy"
+
+# The first rule that holds decides.
+[[rules]]
+name = "refactorings-go-fast"
+when = { kinds = ["refactor"] }
+route = "fast"
+fallback = ["deep"]
+`;
+
+export const versions = signal(null); // GET /admin/policies; null before it came
+export const error = signal(null);
+export const draft = signal("");
+export const validDraft = signal(null); // the last draft that the gateway found valid
+export const base = signal(null); // { version, document }: what the draft is compared with
+export const audit = signal([]);
+
+/** Loads everything anew; the draft stays, unless there is none yet. */
+export async function load() {
+  try {
+    const [found, lines] = await Promise.all([admin("GET", "policies"), admin("GET", "policies/audit?limit=50")]);
+    const document = (await admin("GET", `policies/${found.active}`)).document;
+    batch(() => {
+      error.value = null;
+      versions.value = found;
+      audit.value = lines;
+      base.value = { version: found.active, document };
+      if (!draft.value) draft.value = found.active ? document : TEMPLATE;
+    });
+    takeRule();
+  } catch (fault) {
+    error.value = fault;
+  }
+}
+
+/** Puts a rule that a decision was made into, which came in the address, before the others. */
+function takeRule() {
+  const rule = address.value.options.get("rule");
+  if (!rule || draft.value.includes(rule)) return;
+  const first = draft.value.indexOf("[[rules]]");
+  const at = first < 0 ? draft.value.length : first;
+  draft.value = `${draft.value.slice(0, at)}${rule}\n\n${draft.value.slice(at)}`;
+}
+
+/** Stores the draft as the next version; nothing changes before it is activated. */
+export async function storeDraft(comment) {
+  return (await admin("POST", "policies", { document: draft.value, name: "console", comment })).version;
+}
+
+/** Puts a version in force, unless another admin changed what is in force since it was loaded. */
+export async function activate(version, comment) {
+  await admin("POST", `policies/${version}/activate`, { expected: versions.value.active, comment });
+  await load();
+}
+
+export async function rollBack(comment) {
+  await admin("POST", "policies/rollback", { expected: versions.value.active, comment });
+  await load();
+}
+
+export async function shadow(version) {
+  await admin("POST", "policies/shadow", { version });
+  await load();
+}
+
+export async function open(version) {
+  draft.value = (await admin("GET", `policies/${version}`)).document;
+}

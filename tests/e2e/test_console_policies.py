@@ -1,0 +1,162 @@
+"""*Policies* in a real browser: from a decision to a rule in force, and back."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Locator, Page, expect
+
+from tests.e2e.admin_api import ask, run_task
+from tests.e2e.browser import Theme, chromium, needs_chromium, opened
+from tests.e2e.gateway_process import GatewayProcess
+
+pytestmark = needs_chromium
+VIEWS = [(1440, "light"), (1440, "dark"), (360, "light"), (360, "dark")]
+NASTY = "<img src=x onerror=alert(1)>"
+POLICY = f"""version = "canaried"
+description = "{NASTY}"
+record_text = true
+
+[[rules]]
+name = "hello-goes-deep"
+when = {{ labels = ["interactive"] }}
+percent = 40
+route = "deep"
+"""
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with chromium() as browser:
+        yield browser
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Iterator[GatewayProcess]:
+    """A gateway whose policies are this test's."""
+    gateway = GatewayProcess(tmp_path)
+    try:
+        gateway.wait_until_ready()
+        yield gateway
+    finally:
+        assert gateway.stop() == 0, gateway.log
+
+
+def write(page: Page, document: str) -> None:
+    """Replaces the draft by keyboard, as a person does: filling it would paste styles."""
+    page.get_by_label("Policy document").focus()
+    page.keyboard.press("Control+a")
+    page.keyboard.press("Delete")
+    page.keyboard.insert_text(document)
+
+
+def in_force(page: Page) -> Locator:
+    return page.get_by_role("region", name="In force")
+
+
+def test_from_a_decision_to_a_rule_and_back(own: GatewayProcess, browser: Browser) -> None:
+    run_task(own)
+    with opened(browser, f"{own.url}/console/#live") as tab:
+        page = tab.page
+        rows = page.get_by_role("region", name="Decisions").locator("tbody tr")
+        rows.first.get_by_role("button").click()
+        page.get_by_role("link", name="Make a rule of this").click()
+        expect(page.get_by_label("Policy document")).to_contain_text('name = "like-')
+        expect(page.get_by_text("valid", exact=True)).to_be_visible()
+
+        write(page, POLICY)
+        expect(page.get_by_text("valid", exact=True)).to_be_visible()
+        page.get_by_role("tab", name="Canary").click()
+        page.get_by_role("slider").fill("100")
+        expect(page.get_by_label("Policy document")).to_contain_text("percent = 100")
+        page.get_by_role("button", name="Store and activate").click()
+        expect(in_force(page)).to_contain_text("In force: v1")
+
+        run_task(own, model="auto")  # by a policy that records its prompt
+        write(page, POLICY.replace('route = "deep"', 'route = "parallel"'))
+        page.get_by_role("tab", name="Changes").click()
+        expect(page.get_by_role("tabpanel")).to_contain_text("Against v1")
+        page.get_by_role("tab", name="Dry run").click()
+        page.get_by_role("button", name="Run it").click()
+        expect(page.get_by_role("tabpanel")).to_contain_text("would go elsewhere")
+
+        page.get_by_role("button", name="Store", exact=True).click()
+        versions = page.get_by_role("region", name="Versions")
+        newest = versions.get_by_role("listitem").first
+        expect(newest).to_contain_text("v2")
+        newest.get_by_role("button", name="Shadow").click()
+        expect(in_force(page)).to_contain_text("Shadow: v2")
+        newest.get_by_role("button", name="Activate").click()
+        expect(in_force(page)).to_contain_text("In force: v2")
+        tab.picture("policies-in-force")
+        page.get_by_role("button", name="Roll back").click()
+        expect(in_force(page)).to_contain_text("In force: v1")
+        expect(page.get_by_role("region", name="Audit")).to_contain_text("rollback")
+    _, told = ask(own, "GET", "/admin/policies")
+    assert told["active"] == 1
+
+
+def test_errors_stand_at_their_line(own: GatewayProcess, browser: Browser) -> None:
+    with opened(browser, f"{own.url}/console/#policies") as tab:
+        page = tab.page
+        write(page, 'version = "x"\n[[rules]]\nname = "a"\nroute = "fsat"\n')
+        expect(page.get_by_text("Line 4, column 9:")).to_be_visible()
+        expect(page.get_by_role("button", name="Store and activate")).to_be_disabled()
+        expect(page.locator(".cm-lint-marker-error")).to_have_count(1)
+
+
+def test_two_editors_cannot_undo_each_other(own: GatewayProcess, browser: Browser) -> None:
+    with opened(browser, f"{own.url}/console/#policies") as tab:
+        page = tab.page
+        write(page, 'version = "mine"\n')
+        expect(page.get_by_text("valid", exact=True)).to_be_visible()
+        _, stored = ask(own, "POST", "/admin/policies", {"document": 'version = "theirs"\n'})
+        ask(own, "POST", f"/admin/policies/{stored['version']}/activate", {"expected": 0})
+        page.get_by_role("button", name="Store and activate").click()
+        expect(page.get_by_role("alert")).to_be_visible()
+        _, told = ask(own, "GET", "/admin/policies")
+        assert told["active"] == stored["version"]
+        tab.faults = [fault for fault in tab.faults if "409" not in fault]
+
+
+@pytest.mark.parametrize(("width", "theme"), VIEWS)
+def test_it_is_for_everybody(
+    gateway: GatewayProcess, browser: Browser, width: int, theme: Theme
+) -> None:
+    url = f"{gateway.url}/console/#policies"
+    with opened(browser, url, width=width, theme=theme) as tab:
+        page = tab.page
+        write(page, POLICY)
+        page.get_by_label("Prompt").fill(f"say hi {NASTY}")
+        expect(page.get_by_role("tabpanel").get_by_role("status")).to_contain_text(
+            re.compile("on (wafer|gpu)")
+        )
+        assert tab.violations() == []
+        assert not tab.overflows()
+        tab.picture(f"policies-{width}-{theme}")
+        page.get_by_role("tab", name="Explain").focus()
+        for name in ("Changes", "Dry run", "Canary"):
+            page.keyboard.press("ArrowRight")
+            expect(page.get_by_role("tab", name=name)).to_be_focused()
+        assert page.locator("main img").count() == 0
+
+
+def test_a_read_only_key_sees_no_buttons(browser: Browser, tmp_path: Path) -> None:
+    key = "sk-31bd0f77c5a94e28"
+    config = tmp_path / "read.toml"
+    config.write_text(f'[[admin.keys]]\nname = "viewer"\nkey = "{key}"\nread_only = true\n')
+    own = GatewayProcess(tmp_path, "--config", str(config))
+    try:
+        own.wait_until_ready()
+        assert ask(own, "GET", "/admin/me", key=key)[1] == {"name": "viewer", "read_only": True}
+        with opened(browser, f"{own.url}/console/#policies") as tab:
+            page = tab.page
+            page.get_by_role("button", name="Enter the key").click()
+            page.get_by_label("Key", exact=True).fill(key)
+            page.keyboard.press("Enter")
+            expect(page.get_by_text("valid", exact=True)).to_be_visible()
+            for name in ("Store", "Store and activate", "Roll back", "Activate", "Shadow"):
+                assert page.get_by_role("button", name=name, exact=True).count() == 0
+    finally:
+        assert own.stop() == 0, own.log

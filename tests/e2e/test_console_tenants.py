@@ -1,0 +1,99 @@
+"""*Tenants* in a real browser: a key from its making to its end, and limits changed live."""
+
+import contextlib
+import json
+import subprocess
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Browser, expect
+from websockets.exceptions import ConnectionClosed
+from websockets.sync.client import ClientConnection, connect
+
+from tests.e2e.admin_api import ask, run_task
+from tests.e2e.browser import Theme, chromium, needs_chromium, opened
+from tests.e2e.gateway_process import GatewayProcess
+
+pytestmark = needs_chromium
+VIEWS = [(1440, "light"), (1440, "dark"), (360, "light"), (360, "dark")]
+NASTY = "<img src=x onerror=alert(1)>"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with chromium() as browser:
+        yield browser
+
+
+def end_of(socket: ClientConnection) -> str:
+    """Waits until the gateway closes a socket; the code of the error before that."""
+    code = ""
+    with contextlib.suppress(ConnectionClosed):
+        while True:
+            code = json.loads(socket.recv(timeout=60))["error"]["code"]
+    return code
+
+
+def test_a_key_is_made_used_and_revoked(gateway: GatewayProcess, browser: Browser) -> None:
+    with opened(browser, f"{gateway.url}/console/#tenants") as tab:
+        page = tab.page
+        page.get_by_role("button", name="dev development").click()
+        page.get_by_label("Name of the key").fill(NASTY)
+        page.get_by_label("Expires").select_option("in a day")
+        page.get_by_role("button", name="Make a key").click()
+        page.get_by_label("For").select_option("curl")
+        snippet = page.get_by_label("Snippet").inner_text()
+        key = page.locator("code.key").inner_text()
+        used = subprocess.run(["sh", "-c", snippet], capture_output=True, timeout=60, check=True)
+        assert json.loads(used.stdout)["status"] == "completed"
+        page.get_by_role("button", name="I have kept it").click()
+        assert key not in page.content()
+
+        headers = {"authorization": f"Bearer {key}"}
+        socket = connect(gateway.socket_url, additional_headers=headers)
+        row = page.get_by_role("row").filter(has_text=NASTY).first
+        expect(row).to_contain_text("active")
+        row.get_by_role("button", name="Revoke").click()
+        expect(row).to_contain_text("revoked")
+        assert end_of(socket) == "invalid_api_key"
+        assert page.locator("main img").count() == 0
+
+
+def test_limits_are_changed_live(gateway: GatewayProcess, browser: Browser) -> None:
+    with opened(browser, f"{gateway.url}/console/#tenants") as tab:
+        page = tab.page
+        page.get_by_label("Id of the new tenant").fill("studio")
+        page.get_by_label("Its tier").select_option("pro")
+        page.get_by_role("button", name="Add").click()
+        page.get_by_label("Requests/min, deep").fill("7")
+        page.get_by_role("button", name="Save").click()
+        expect(page.get_by_text("In force from the next task on.")).to_be_visible()
+        _, told = ask(gateway, "GET", "/admin/tenants/studio")
+        assert told["limits"]["deep"]["requests_per_min"] == 7
+        limit = page.get_by_label("Requests/min, deep")
+        expect(limit).to_have_attribute("placeholder", "7")  # loaded again
+        limit.fill("")
+        page.get_by_role("button", name="Save").click()
+        expect(limit).to_have_attribute("placeholder", "120")
+        _, told = ask(gateway, "GET", "/admin/tenants/studio")
+        assert told["limits"]["deep"]["requests_per_min"] == 120
+    ask(gateway, "DELETE", "/admin/tenants/studio")
+
+
+@pytest.mark.parametrize(("width", "theme"), VIEWS)
+def test_it_is_for_everybody(
+    gateway: GatewayProcess, browser: Browser, width: int, theme: Theme
+) -> None:
+    run_task(gateway)
+    url = f"{gateway.url}/console/#tenants"
+    with opened(browser, url, width=width, theme=theme) as tab:
+        page = tab.page
+        page.get_by_role("button", name="dev development").press("Enter")
+        expect(page.get_by_role("region", name="Usage")).to_contain_text("lanewise-fast")
+        expect(page.get_by_role("region", name="Left in its pools")).to_contain_text("left")
+        assert tab.violations() == []
+        assert not tab.overflows()
+        tab.picture(f"tenants-{width}-{theme}")
+        with page.expect_download() as download:
+            page.get_by_role("button", name="CSV").press("Enter")
+        assert download.value.path().read_text().startswith('"day","model","tasks"')
