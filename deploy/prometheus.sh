@@ -17,5 +17,9 @@ for package in prometheus prometheus-alertmanager; do
   dpkg-deb -x "${package}"_*.deb .
   rm "${package}"_*.deb
 done
+# Debian's Alertmanager reads its templates from where the package installs them: from here instead,
+# by a path of the same length, where it is started in DIR.
+LC_ALL=C sed -i 's|/usr/share/prometheus/alertmanager|usr/share/prometheus//alertmanager|g' \
+  usr/bin/prometheus-alertmanager
 usr/bin/promtool --version >/dev/null 2>&1
 usr/bin/amtool --version >/dev/null 2>&1

@@ -14,7 +14,7 @@ import openai
 import pytest
 from openai import OpenAI
 
-from dashboards.alerts.table import ALERTS, RECORDINGS
+from dashboards.alerts.table import ALERTS, LONG_RECORDINGS, RECORDINGS
 from dashboards.grafana import VALUES
 from tests.e2e.admin_api import ask as ask_admin
 from tests.e2e.gateway_process import (
@@ -151,7 +151,7 @@ def narrowed(values: dict[str, str]) -> Iterator[tuple[str, str]]:
 
 def rules() -> Iterator[tuple[str, str]]:
     """What every rule records, and every series that an alert looks at."""
-    for recording in RECORDINGS:
+    for recording in (*RECORDINGS, *LONG_RECORDINGS):
         yield recording.name, recording.name
     for alert in ALERTS:
         for series in re.findall(r"\b(?:lanewise[_:]|process_)[\w:]+(?:\{[^}]*\})?", alert.expr):
