@@ -25,7 +25,7 @@ from tests.ports import free_port
 INTERVAL = "5s"  # as deploy/prometheus.yml has it
 LINK_KEY = "sk-link-of-the-test"
 KEY, NARROW_KEY = "sk-of-the-test", "sk-of-a-narrow-tenant"
-ADMIN = {"authorization": "Bearer sk-lanewise-admin-dev"}
+ADMIN_KEY = "sk-admin-of-the-alerts-test"
 PAUSE_S = 0.5  # between two tasks of a client
 
 TENANTS = f"""
@@ -102,7 +102,8 @@ class Watched:
         config.write_text(text)
         redis = f"redis://127.0.0.1:{self.redis.port}"
         arguments = ("--config", str(config), "--redis", redis)
-        gateway = GatewayProcess(self.folder, *arguments, port=port)
+        environ = {"LANEWISE_ADMIN_KEY": ADMIN_KEY}
+        gateway = GatewayProcess(self.folder, *arguments, port=port, environ=environ)
         gateway.wait_until_ready()
         self.gateways[name] = gateway
 
@@ -168,7 +169,8 @@ async def ask_for_ever(
 async def put_in_force(gateway: GatewayProcess, document: str) -> None:
     """Stores a policy and puts it in force on all gateways."""
     url = f"{gateway.url}/admin/policies"
-    async with httpx.AsyncClient(headers=ADMIN, timeout=30.0) as client:
+    headers = {"authorization": f"Bearer {ADMIN_KEY}"}
+    async with httpx.AsyncClient(headers=headers, timeout=30.0) as client:
         stored = await client.post(url, json={"document": document, "comment": "a test"})
         version = json.loads(stored.raise_for_status().content)["version"]
         put = await client.post(f"{url}/{version}/activate", json={"expected": None})
