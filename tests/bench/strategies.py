@@ -137,10 +137,13 @@ def quality_of(runs: Sequence[Answered], how: str, outcomes: Outcomes | None) ->
         routing = run.response["routing"]
         by = routing["answered_by"]
         rows: list[dict[str, Any]] = routing.get("generations") or []
-        if any(row["part"] == "answer" for row in rows if row["backend"] == by) or not rows:
+        # A fast engine that is offered a tool, and does not call it, answers as it does alone.
+        is_whole = {row["part"] for row in rows} == {"converse"}
+        if is_whole or not rows or any((r["part"], r["backend"]) == ("answer", by) for r in rows):
             parts[by] += 1
     whole = sum(parts.values()) == len(runs)
-    chosen_by_words = all(parts.values()) and not STRATEGIES[how].competes
+    weighed = how in STRATEGIES and STRATEGIES[how].weighed is not None
+    chosen_by_words = all(parts.values()) and weighed
     if outcomes is None or not whole or chosen_by_words:
         return "-"
     right = parts["wafer"] * outcomes.fast + parts["gpu"] * outcomes.deep

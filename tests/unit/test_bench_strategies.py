@@ -34,6 +34,12 @@ def test_the_document_has_a_row_for_each_strategy() -> None:
         ("draft", [run("gpu", ("wafer", "draft"), ("gpu", "answer"))], "0.750"),
         ("hedge", [run("gpu", ("gpu", "answer")), run("wafer", ("wafer", "answer"))], "0.625"),
         ("verify", [run("gpu", ("gpu", "answer")), run("wafer", ("wafer", "answer"))], "-"),
+        ("delegate", [run("wafer", ("wafer", "converse"))], "0.500"),
+        (
+            "advise",
+            [run("wafer", ("wafer", "converse"), ("gpu", "advice"), ("wafer", "converse"))],
+            "-",
+        ),
         ("breadth", [run("gpu", ("wafer", "vary"), ("gpu", "judge"))], "-"),
     ],
 )
