@@ -32,7 +32,6 @@ from gateway.wire.sealing import Seals, make_seals
 from router.classify.task import Tenant
 from router.learn.learned_store import LearnedStore
 from router.pools.ceiling_leases import CeilingLeases
-from router.pools.prices import PriceList
 
 _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")
@@ -83,7 +82,7 @@ class Services:
         self.admin_keys.configure(admin_keys(config))
         self.access.configure(config)
         self.gw.reseal(seals_of(self.access, config))
-        self.gw.prices = PriceList(config.prices)
+        self.gw.prices.configure(config.prices)
         if self.ceiling_leases is not None:
             self.ceiling_leases.configure(config.ceilings)
 

@@ -38,8 +38,8 @@ def set_up_logging(config: LogsConfig) -> TaskLog | None:
     root.addHandler(handler)
     root.setLevel(logging.INFO)
     uvicorn = logging.getLogger("uvicorn.error")
-    if _escaped not in uvicorn.filters:
-        uvicorn.addFilter(_escaped)
+    if escaped not in uvicorn.filters:
+        uvicorn.addFilter(escaped)
     return handler.take if config.tasks else None
 
 
@@ -58,7 +58,7 @@ class _StandardError(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
-            message = record.getMessage()  # now: its arguments may change
+            message = record.getMessage().encode(errors="replace").decode()  # now: it may change
         except Exception:
             self.handleError(record)
             return
@@ -106,7 +106,7 @@ def _time_of(unix_s: float) -> str:
     return datetime.fromtimestamp(unix_s, UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")
 
 
-def _escaped(record: logging.LogRecord) -> bool:
+def escaped(record: logging.LogRecord) -> bool:
     """Lets pass what escaped; malformed frames and clients that left are counted, not logged."""
     error = record.exc_info[1] if record.exc_info else None
     is_fault = isinstance(error, Exception) and not isinstance(error, OSError)

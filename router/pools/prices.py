@@ -36,13 +36,18 @@ class PriceList:
     """The prices of all models, by day."""
 
     def __init__(self, prices: Iterable[ModelPrice] = ()) -> None:
-        """Takes several prices of one model; the latest that has begun holds."""
         self._by_model: dict[str, list[tuple[int, ModelPrice]]] = {}
+        self.configure(prices)
+
+    def configure(self, prices: Iterable[ModelPrice]) -> None:
+        """Goes on with other prices; of several of one model the latest that has begun holds."""
+        by_model: dict[str, list[tuple[int, ModelPrice]]] = {}
         for price in prices:
             began_s = 0 if price.since is None else (price.since - _EPOCH).days * _DAY_S
-            self._by_model.setdefault(price.model, []).append((began_s, price))
-        for of_model in self._by_model.values():
+            by_model.setdefault(price.model, []).append((began_s, price))
+        for of_model in by_model.values():
             of_model.sort(key=lambda begun: begun[0], reverse=True)
+        self._by_model = by_model
 
     def __bool__(self) -> bool:
         return bool(self._by_model)

@@ -1,12 +1,10 @@
 """What escapes is logged once, and its answer names the log's id."""
 
-import asyncio
-import logging
 from typing import Any
 
 import pytest
 
-from gateway.process.server import StandardHeaders, set_up_logging
+from gateway.process.server import StandardHeaders
 
 
 async def serve(app: Any) -> list[dict[str, Any]]:
@@ -46,24 +44,3 @@ async def test_what_escapes_after_the_answer_began_is_left_to_uvicorn() -> None:
 
     with pytest.raises(ZeroDivisionError):
         await serve(app)
-
-
-@pytest.mark.parametrize(
-    ("message", "error", "is_logged"),
-    [
-        ("Exception in ASGI application\n", ZeroDivisionError(), True),
-        ("Exception in ASGI application\n", ConnectionResetError(), False),
-        ("Exception in ASGI application\n", asyncio.CancelledError(), False),
-        ("Invalid UTF-8 sequence received from client.", ValueError(), False),
-        ("Invalid HTTP request received.", None, False),
-    ],
-)
-def test_uvicorn_logs_what_escaped_and_no_malformed_frames(
-    message: str, error: BaseException | None, is_logged: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    logger = logging.getLogger("uvicorn.error")
-    monkeypatch.setattr(logger, "filters", [])
-    set_up_logging()
-    given = None if error is None else (type(error), error, None)
-    record = logger.makeRecord(logger.name, logging.ERROR, "f", 1, message, (), given)
-    assert bool(logger.filter(record)) is is_logged
