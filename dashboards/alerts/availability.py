@@ -140,9 +140,9 @@ longer each time.""",
 1. Dashboard *engines*, **Failed generations**: which reason?
 2. The gateway's log has the upstream's own words.""",
         remedy="""\
-- `server_is_overloaded`: its provider limits you; lower `max_concurrent`, or buy more.
+- `server_is_overloaded`: its provider limits you; lower its `max_num_seqs`, or buy more.
 - `server_error`: a fault of the engine. Take it out until it is mended.
-- `invalid_value`: what we send is not taken; see `drops` and the other options of the upstream.""",
+- Anything else: what we send is not taken; see the upstream's options (docs/operations.md).""",
     ),
     Alert(
         name="LanewisePoolsUnreachable",

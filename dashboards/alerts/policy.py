@@ -38,7 +38,8 @@ def _arms(canary_failed: int, control_failed: int, of: int = 100) -> dict[str, s
 CANARY_LOOK = """\
 1. Dashboard *routing*, row **Canary and shadow against control**: failures, first tokens and tokens
    of both arms.
-2. Which rule is the canary? The one with `percent` in `lanewise policy show`.
+2. Which rule is the canary? The one with `percent`: `lanewise policy list` says which version
+   is in force, `lanewise policy show VERSION` prints it.
 3. Dashboard *engines*: does the engine that the canary sends tasks to fail for others as well?
    Then it is the engine, not the rule."""
 CANARY_REMEDY = """\

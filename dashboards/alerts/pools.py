@@ -43,7 +43,7 @@ their tenant, or the group's ceiling) and are refused with 429. Clients that ret
         remedy="""\
 - The engines have room: raise the tenant's `max_concurrent` (`lanewise tenants set`), or the
   ceiling in `[ceilings]`.
-- They have not: add engines. Or let tasks wait for a place (`wait_ms`, docs/pools.md).
+- They have not: add engines. Or let tasks wait for a place (`wait_ms`, docs/operations.md).
 - One tenant's client retries without a pause: it should obey `retry-after`.""",
     ),
     Alert(
