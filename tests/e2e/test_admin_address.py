@@ -3,6 +3,7 @@
 import contextlib
 import json
 import socket
+import time
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -40,6 +41,7 @@ async def test_each_address_serves_its_own(tmp_path: Path, redis_url: str, worke
     )
     try:
         gateway.wait_until_ready()
+        wait_for_workers(gateway, workers)
         for path in ("metrics", "schema", "admin/health", "admin/", "//metrics", "metrics/"):
             status, body = fetched(f"{gateway.url}/{path}")
             assert status == 404, path
@@ -56,8 +58,7 @@ async def test_each_address_serves_its_own(tmp_path: Path, redis_url: str, worke
             assert fetched(f"{url}/healthz")[0] == 200
             assert fetched(f"{url}/readyz")[0] == 200
         assert fetched(f"{gateway.admin_url}/schema")[0] == 200
-        health = json.loads(fetched(f"{gateway.admin_url}/admin/health")[1])
-        assert health["workers"] == workers
+        check_console(gateway)
         if workers > 1:
             assert gateway.metrics().total("lanewise_workers") == workers
     finally:
@@ -66,6 +67,25 @@ async def test_each_address_serves_its_own(tmp_path: Path, redis_url: str, worke
         f"Console: {gateway.admin_url}/console/   Metrics: {gateway.admin_url}/metrics"
         in gateway.log
     )
+
+
+def wait_for_workers(gateway: GatewayProcess, workers: int) -> None:
+    """Returns once all answer: the first one may serve before the others."""
+    while json.loads(fetched(f"{gateway.admin_url}/admin/health")[1])["workers"] != workers:
+        time.sleep(0.05)
+
+
+def check_console(gateway: GatewayProcess) -> None:
+    """The console is on both; what needs an admin key on one, and tenants' API for it there."""
+    for url, is_admin in ((gateway.url, False), (gateway.admin_url, True)):
+        assert "<title>Lanewise console" in fetched(f"{url}/")[1]
+        site = json.loads(fetched(f"{url}/console/site.json")[1])
+        assert site["serves_admin"] is is_admin
+        assert "development_key" not in site
+        status, models = fetched(f"{url}{site['api']}/models", KEY)
+        assert (status, '"auto"' in models) == (200, True)
+    assert fetched(f"{gateway.url}/console/v1/models", KEY)[0] == 404
+    assert fetched(f"{gateway.admin_url}/console/v1/models", "sk-nobody")[0] == 401
 
 
 def port_before_a_free_one() -> int:

@@ -6,7 +6,7 @@ const HEIGHT = 150;
 const colour = (element) => getComputedStyle(element).color;
 
 /** `times`: Unix seconds. `series`: [{ name, kind, values }]; `kind` names a colour. */
-export function Plot({ title, times, series, unit }) {
+export function Plot({ title, times, series, unit, timeFormat = "{HH}:{mm}:{ss}" }) {
   const place = useRef(null);
   const chart = useRef(null);
   const names = series.map(({ name, kind }) => `${name} ${kind}`).join();
@@ -14,11 +14,11 @@ export function Plot({ title, times, series, unit }) {
   useEffect(() => {
     const make = () => {
       chart.current?.destroy();
-      chart.current = draw(place.current, series, times);
+      chart.current = draw(place.current, series, times, timeFormat);
     };
     make();
     const resized = new ResizeObserver(() => {
-      chart.current.setSize({ width: place.current.clientWidth, height: HEIGHT });
+      if (place.current) chart.current.setSize({ width: place.current.clientWidth, height: HEIGHT });
     });
     resized.observe(place.current);
     const dark = matchMedia("(prefers-color-scheme: dark)");
@@ -51,7 +51,7 @@ export function Plot({ title, times, series, unit }) {
   `;
 }
 
-function draw(place, series, times) {
+function draw(place, series, times, timeFormat) {
   const figure = place.closest("figure");
   const text = colour(figure.querySelector(".quiet"));
   const swatches = [...figure.querySelectorAll(".swatch")];
@@ -62,7 +62,7 @@ function draw(place, series, times) {
     legend: { show: false },
     cursor: { show: false },
     scales: { y: { range: (_, __, max) => [0, Math.max(max * 1.1, 1)] } },
-    axes: [{ ...axis, values: "{HH}:{mm}:{ss}", space: 90, size: 28 }, { ...axis, size: 46, values: (_, ticks) => ticks.map(short) }],
+    axes: [{ ...axis, values: timeFormat, space: 90, size: 28 }, { ...axis, size: 46, values: (_, ticks) => ticks.map(short) }],
     series: [{}, ...series.map((_, index) => ({ stroke: colour(swatches[index]), width: 1.5, points: { show: false } }))],
   };
   return new uPlot(options, [times, ...series.map(({ values }) => values)], place);
