@@ -219,23 +219,20 @@ class SimulatedGeneration:
     def finish(self, at_us: int) -> None:
         self._is_live = False
         playback = self._playback
-        finish = Finish(
-            playback.reason, self._usage(), at_us, None, playback.stop_sequence, self._times(at_us)
+        sequence = self._sequence
+        times = EngineTimes(
+            sequence.scheduled_us - sequence.arrived_us,
+            sequence.first_token_us - sequence.scheduled_us,
+            at_us - sequence.first_token_us,
         )
+        usage, stop = self._usage(), playback.stop_sequence
+        finish = Finish(playback.reason, usage, at_us, None, stop, times)
         self._sink.finish(finish)
 
     def fail(self, message: str, at_us: int) -> None:
         self._is_live = False
         error = BackendError(self._backend, "server_error", message, retryable=True)
         self._sink.finish(Finish(FinishReason.ERROR, self._usage(), at_us, error))
-
-    def _times(self, at_us: int) -> EngineTimes:
-        sequence = self._sequence
-        return EngineTimes(
-            sequence.scheduled_us - sequence.arrived_us,
-            sequence.first_token_us - sequence.scheduled_us,
-            at_us - sequence.first_token_us,
-        )
 
     def _usage(self) -> Usage:
         sequence = self._sequence

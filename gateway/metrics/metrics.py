@@ -16,7 +16,7 @@ from backends.contract import BackendError, BackendGroup, BackendStats, Usage
 from gateway.metrics import labels
 from gateway.metrics.busiest import BusiestTenants
 from gateway.metrics.counters import Counters
-from gateway.metrics.engine_requests import EngineRequest, EngineRequests
+from gateway.metrics.engine_requests import EngineRequests
 from gateway.metrics.metric_sums import snapshot_of
 from gateway.metrics.reports import Reports
 from gateway.metrics.table import METRICS
@@ -59,6 +59,8 @@ class Metrics(Counters):
         self._backends = backends
         self.tenants = BusiestTenants(MAX_TENANT_SERIES, MAX_TENANTS_KNOWN)
         self._engine_requests = EngineRequests(self)
+        # Takes what an engine said of a request; it is counted at the next scrape.
+        self.engine_request = self._engine_requests.add
         self._policies: list[str] = []  # whose decisions have series, the latest last
 
     # Tasks
@@ -168,10 +170,6 @@ class Metrics(Counters):
         self.counts["lanewise_decision_records_total"][(result,)].inc(count)
 
     # Engines
-
-    def engine_request(self, request: EngineRequest) -> None:
-        """Takes what an engine said of a request; it is counted at the next scrape."""
-        self._engine_requests.add(request)
 
     def failed(self, error: BackendError) -> None:
         """Counts a failed generation."""

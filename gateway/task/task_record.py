@@ -11,7 +11,7 @@ from gateway.metrics.labels import Arm
 from gateway.run.branch import Branch
 from gateway.store.ledger_entry import entry_of
 from gateway.task.routing import cost_of
-from gateway.task.stages import AdmittedTask, EndedTask, RunningTask, WarmingTask
+from gateway.task.stages import EndedTask, RunningTask, WarmingTask
 from gateway.task.traced import send_trace
 from gateway.wire.routing import RoutedCost
 from router.pools.cost import cost_by_group
@@ -39,6 +39,9 @@ def leave_record(gw: Gateway, job: Job, ended: EndedTask) -> None:
         usages=worked.usage_by_backend() if worked is not None else {},
         cost=cost,
     )
+    arm: Arm | None = None
+    if admitted is not None and (admitted.chosen.canary or admitted.chosen.control):
+        arm = "canary" if admitted.chosen.canary else "control"
     gw.metrics.task_finished(
         tenant_id=job.tenant.id,
         route=admitted.chosen.route if admitted is not None else None,
@@ -48,7 +51,7 @@ def leave_record(gw: Gateway, job: Job, ended: EndedTask) -> None:
         first_model=gw.infos[branch.backend].model if branch is not None else None,
         ttft_us=outcome.ttft_us,
         tpot_us=outcome.tpot_us,
-        arm=_arm(admitted),
+        arm=arm,
         wanted=job.decided.ranked[0].route if job.decided and job.decided.ranked else None,
     )
     send_trace(gw, job, ended, outcome)
@@ -114,15 +117,6 @@ def _ms(time_us: float | None) -> float | None:
     return None if time_us is None else round(time_us / 1e3, 3)
 
 
-def _arm(admitted: AdmittedTask | None) -> Arm | None:
-    """Returns whether a canary took the task, or left it for its control."""
-    if admitted is None:
-        return None
-    if admitted.chosen.canary:
-        return "canary"
-    return "control" if admitted.chosen.control else None
-
-
 def _note_run(gw: Gateway, running: RunningTask, ended: EndedTask) -> None:
     """Counts what a run did, by engine and strategy."""
     run, admitted = running.run, running.admitted
@@ -152,8 +146,8 @@ def _note_run(gw: Gateway, running: RunningTask, ended: EndedTask) -> None:
 
 def _note_engine(gw: Gateway, branch: Branch) -> None:
     """Hands over what a simulated engine said of its request."""
-    ended, info = branch.ended, gw.infos[branch.backend]
-    usage = branch.usage
+    info = gw.backends[branch.backend].info
+    ended, usage = branch.ended, branch.usage
     if not info.simulated or usage is None or branch.failed:
         return
     gw.metrics.engine_request(
