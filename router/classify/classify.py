@@ -104,9 +104,13 @@ def form_opinion(
     # Work on security is deep work.
     deep_log_odds = max(scores.deep_log_odds, scores.security_log_odds)
     p_deep = _logistic(deep_log_odds + sum([size for size, _ in _shifts(features)]))
-    watched = _WATCHED_WORDS.intersection(features.reading.words)
-    strong = _strong_terms(features.reading.words, watched) if watched else []
-    is_brief = not _BRIEF.isdisjoint(watched)
+    words = features.reading.words
+    strong: list[str] = []
+    is_brief = False
+    if not _WATCHED_WORDS.isdisjoint(words):
+        watched = _WATCHED_WORDS.intersection(words)
+        strong = _strong_terms(words, watched)
+        is_brief = not _BRIEF.isdisjoint(watched)
     if strong:
         p_security = max(p_security, signals.STRONG_SECURITY)
     p_security = max(p_security, features.p_security_around)

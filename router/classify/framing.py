@@ -7,9 +7,11 @@ it, so that a task is judged alike however it is handed over.
 
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
+
+import msgspec
 
 from router.classify.words import OPENERS, all_words_of
 
@@ -19,7 +21,10 @@ MAX_SENTENCES = 24  # dropped at each end
 MAX_SPACED_CHARS = 1_024  # of a text whose double spaces are removed; in longer ones few count
 MAX_NAME_CHARS = 32  # of a signature
 MAX_CLOSING_CHARS = 900  # of a text's end that is looked through
-KNOWN_IN_FOUR = 3  # of four words of a framing sentence, so many are in the vocabulary
+KNOWN_IN_TEN = 7.5  # of ten words of a framing sentence, so many are in the vocabulary
+KNOWN_IN_TEN_APART = 5  # in one that stands apart, of so many words
+MIN_APART_WORDS, MAX_APART_WORDS, MAX_APART_CHARACTERS = 3, 12, 20
+KNOWN_IN_TEN_OUTSIDE = 2.5  # in a paragraph behind the task, or one before it that ends in a colon
 KNOWN_PAIRS_IN_TEN = 6  # of ten pairs of characters
 
 _SENTENCE = re.compile(
@@ -27,7 +32,7 @@ _SENTENCE = re.compile(
 )
 # Behind a task only what ends a sentence for sure separates: lines may be wrapped anywhere.
 _CLOSING_SENTENCE = re.compile(
-    r"(?:[^\n.!?:,;。！？：]|[.!?:;](?!\s)|,(?!\n)|\n(?!\s*\n))*+"
+    r"(?:[^\n.!?:,;。！？：]|[.!?:;](?!\s)|(?<=\s[A-Z])\.|,(?!\n)|\n(?!\s*\n))*+"
     r"(?:[.!?:;。！？：]|,\n|\n\s*\n|$)[\s\"'*_`#=>{-]*"
 )
 _THANKS = re.compile(
@@ -37,9 +42,23 @@ _THANKS = re.compile(
     re.IGNORECASE,
 )
 _THANKS_CHARS = 64
-_NAME = re.compile(r"[A-Z][a-z]+(?: [A-Z][a-z.]*)?\s*$")
+_NAME = re.compile(r"(?:[A-Z][a-z]*\.? ){0,2}[A-Z][a-z]*\.?\s*$")
 EDGES = " \n\t\r\"'`*#=>-{}[]"
+_LINE = re.compile(r"[^\n]+\n[\s\"'*_`#=>{-]*")
+MAX_LINE_CHARS = 120
+MAX_APART_CHARS = 100
+MAX_FAREWELL_WORDS = 2
+_ENDS = (". ", "! ", "? ", ".\n", "!\n", "?\n", "\n\n")
+MAX_ADDRESS_WORDS, MAX_ADDRESS_CHARACTERS = 3, 5  # "Dear colleagues," and such
 _HEADER = re.compile(r"[\s*#>-]*([^\W\d_]+)(?:[ _]\w+)?\**:\**[^\n]{0,60}\n\s*")
+# Tags around a task, and headers between dashed lines, as of Markdown files.
+_TAGS_BEFORE = re.compile(r"(?:<[^<>\n]{1,80}>\s*)+")
+_TAGS_BEHIND = re.compile(r"(?:\s*</[^<>\n]{1,40}>)+\s*$")
+_FRONT_MATTER = re.compile(r"---\n(?:[^\n]{0,80}\n){1,12}?---\n")
+_LAST_HEADER = re.compile(r"[\s*#>(-]*([^\W\d_]+)(?:[ _]\w+)?\**:\**[^\n]*$")
+MAX_HEADER_CHARS = 80
+MAX_TAGS_CHARS = 120
+_OBJECT = msgspec.json.Decoder(dict[str, object])
 _QUOTED = re.compile(r"^ ?> ?", re.MULTILINE)
 _FENCES = re.compile(r"\A\s*(?:```\w*|\"\"\"|~~~)\n|\n(?:```|\"\"\"|~~~)\s*\Z")
 _POLITE = re.compile(
@@ -71,39 +90,70 @@ _CLOSES = re.compile(
     r"|output|solution"
 ).search
 _FIRST_CHARS = 24
-_MARKUP = tuple("<[{>#*-`=\"'")
+_MARKUP = frozenset("<[{>#*-`=\"'")
+_END_MARKUP = (">", "]", "```", '"""', "~~~")
+_QUOTE_CHARS = 200  # of a text's start, where quoted lines are looked for
+_MARKS = frozenset("!:,\n\u3001\uff01\uff0c\uff1a")  # that may end an address or an introduction
+_US = frozenset(b"we us i me".split())  # "How should we react?" is no question of its own
 _QUESTIONS = frozenset(b"what how why which where who when whose".split())  # as the first word
+
+
+_Part = tuple[int, int]  # where it starts and ends
 
 
 class _Vocabulary:
     """Knows the words of framing sentences, and pairs of Chinese and Japanese characters."""
 
-    def __init__(self, lines: str, never: frozenset[bytes]) -> None:
+    def __init__(self, lines: str, never: frozenset[bytes], *, closes: bool) -> None:
+        self.closes = closes
         words = all_words_of(lines.encode())
         self.words = frozenset(words) - never
         self.never = never | OPENERS - self.words - _QUESTIONS
+        self.verbs = self.never & OPENERS
         self.pairs = frozenset(p for p in pairwise(words) if not (p[0] + p[1]).isascii())
 
-    def holds(self, sentence: str) -> bool:
-        """Returns whether nearly all words of a sentence are of this vocabulary."""
+    def holds(self, sentence: str, *, apart: bool = False) -> bool:
+        """Returns whether nearly all words of a sentence are of this vocabulary.
+
+        Fewer are enough in one that stands apart from the task: before a colon, or in a paragraph
+        of its own.
+        """
         words = all_words_of(sentence.encode("utf-8", "replace"))
         if not sentence.isascii() and len(words) > 1 and _is_character(words[-1]):
             pairs = [*pairwise(words)]
             known = sum([pair in self.pairs for pair in pairs])
-            return 10 * known >= KNOWN_PAIRS_IN_TEN * len(pairs)
+            if 10 * known >= KNOWN_PAIRS_IN_TEN * len(pairs):
+                return True
+            known = sum([word in self.words for word in words])
+            return apart and len(words) <= MAX_APART_CHARACTERS and 2 * known >= len(words)
         if words and max(map(len, words)) == 1:
             return sentence.strip() in ("Q:", "A:")  # rather than the letter of a choice
-        known = sum([word in self.words for word in words])
-        return 4 * known >= KNOWN_IN_FOUR * len(words) and not self._asks(words)
+        known = sum([word in self.words or _is_label(word) for word in words])
+        enough = KNOWN_IN_TEN
+        apart = apart and len(words) <= MAX_APART_WORDS
+        if apart and (self.closes or sentence.rstrip().endswith(":")):
+            enough = KNOWN_IN_TEN_OUTSIDE
+        elif apart or (len(words) >= MIN_APART_WORDS and sentence.rstrip().endswith(":")):
+            enough = KNOWN_IN_TEN_APART
+        if 10 * known < enough * len(words):
+            return False
+        return not self._asks(words, known == len(words), enough == KNOWN_IN_TEN_OUTSIDE)
 
-    def _asks(self, words: list[bytes]) -> bool:
+    def _asks(self, words: list[bytes], sure: bool, outside: bool) -> bool:
         """Returns whether a sentence of plain words asks for something after all."""
         is_question = words[:1] and words[0] in _QUESTIONS and b"you" not in words
-        return bool(is_question) or not self.never.isdisjoint(words)
+        if is_question and not (sure and self.closes and not _US.isdisjoint(words)):
+            return True
+        return not (self.verbs if outside else self.never).isdisjoint(words)
 
 
 def _is_character(word: bytes) -> bool:
     return len(word) == 3 and word[0] >= 0xE3
+
+
+def _is_label(word: bytes) -> bool:
+    """Returns whether a word is a number, a label such as P2, or an emoji."""
+    return not word.isalpha() and (word.isascii() or word.startswith(b"\xf0\x9f"))
 
 
 def _vocabularies(lines: Mapping[str, str]) -> tuple[_Vocabulary, _Vocabulary]:
@@ -112,7 +162,9 @@ def _vocabularies(lines: Mapping[str, str]) -> tuple[_Vocabulary, _Vocabulary]:
         "\n".join([text for name, text in lines.items() if name.startswith(kind)])
         for kind in ("opening", "closing")
     ]
-    return _Vocabulary(parts[0], never), _Vocabulary("\n".join(parts), never)
+    parts[0] += lines["headers"]
+    opening = _Vocabulary(parts[0], never, closes=False)
+    return opening, _Vocabulary("\n".join(parts), never, closes=True)
 
 
 _LINES: Mapping[str, str] = tomllib.loads(LINES_PATH.read_text("utf-8"))
@@ -120,9 +172,7 @@ _OPENING, _CLOSING = _vocabularies(_LINES)
 _HEADERS = frozenset(_LINES["headers"].split())
 
 
-def has_no_framing(words: Sequence[bytes]) -> bool:
-    """Returns whether a text surely has no framing, by its words: as most requests."""
-    return bool(words) and words[0] in _OPENING.never and words[-1] not in _CLOSING.words
+_MAY_OPEN = _OPENING.words | frozenset(all_words_of(" ".join(_POLITE_STARTS).encode()))
 
 
 def without_framing(text: str, *, before: bool = True, behind: bool = True) -> str:
@@ -130,16 +180,26 @@ def without_framing(text: str, *, before: bool = True, behind: bool = True) -> s
     text = text.strip()
     while len(text) <= MAX_SPACED_CHARS and "  " in text:
         text = text.replace("  ", " ")
-    if text.startswith(">") or "\n> " in text[:200]:
+    if before and behind and text.startswith("{") and text.endswith("}"):
+        text = _unwrapped(text)
+    if before and behind and _has_none(text):
+        return text.lstrip(EDGES).rstrip(EDGES + ".")
+    if text.startswith(">") or "\n> " in text[:_QUOTE_CHARS]:
         text = _QUOTED.sub("", text)
     if text.startswith(("```", '"""', "~~~")) or text.endswith(("```", '"""', "~~~")):
         text = _FENCES.sub("", text).strip()
-    start = _opening_end(text) if before and _may_open(text) else 0
-    if start >= len(text):  # nothing else: then it is the task
-        return text
-    end = _closing_start(text, start) if behind else len(text)
-    if start >= end:
-        return text
+    if before and text.startswith(("<", "---\n")):
+        wrapped = _TAGS_BEFORE.match(text) or _FRONT_MATTER.match(text)
+        text = text[wrapped.end() :] if wrapped and wrapped.end() < len(text) else text
+    if behind and text.endswith(">"):
+        tags = _TAGS_BEHIND.search(text, max(0, len(text) - MAX_TAGS_CHARS))
+        text = text[: tags.start()] if tags and tags.start() else text
+    opening = _opening_parts(text) if before and _may_open(text) else []
+    start = opening[-1][1] if opening else 0
+    end, closing = _closing_parts(text, start) if behind else (len(text), [])
+    end = closing[-1][0] if closing else end
+    if start >= end and (opening or closing):  # nothing else: then one of them is the task
+        start, end = _likeliest(text, [*opening, *closing])
     text = text[start:end].rstrip()
     if behind and _CLOSES(text[-_THANKS_CHARS:].lower()) is not None:
         thanks = _THANKS.search(text, max(0, len(text) - _THANKS_CHARS))
@@ -156,32 +216,90 @@ def without_framing(text: str, *, before: bool = True, behind: bool = True) -> s
     return text
 
 
+def _unwrapped(text: str) -> str:
+    """Returns the longest text of a JSON object that wraps one."""
+    try:
+        values = _OBJECT.decode(text).values()
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        return text
+    texts = [value.strip() for value in values if isinstance(value, str)]
+    longest = max(texts, key=len, default="")
+    return longest if " " in longest else text
+
+
+def _has_none(text: str) -> bool:
+    """Returns whether a text surely has no framing, by its ends: as most requests."""
+    if text[:1] in _MARKUP or text.endswith(_END_MARKUP) or "\n> " in text[:_QUOTE_CHARS]:
+        return False
+    if "\n\n" in text[-MAX_APART_CHARS:]:
+        return False
+    tail = text[-MAX_NAME_CHARS:]
+    last = all_words_of(tail.encode("utf-8", "replace"))
+    if not last or last[-1] in _CLOSING.words or not last[-1].isalpha():
+        return False
+    if any(mark in tail for mark in _ENDS) or (
+        "\n" in tail and _NAME.match(tail, tail.rindex("\n") + 1)
+    ):
+        return False
+    words = all_words_of(text[:_FIRST_CHARS].encode("utf-8", "replace"))
+    if not words or words[0] in _OPENING.never:
+        return bool(words)
+    return words[0] not in _MAY_OPEN and words[0].isascii() and _MARKS.isdisjoint(text[:40])
+
+
 def _may_open(text: str) -> bool:
     """Returns whether a text may begin with framing, by its first words; most do not."""
     words = all_words_of(text[:_FIRST_CHARS].encode("utf-8", "replace"))
     if text[:1] in _MARKUP or not words:
         return True
-    return words[0] in _OPENING.words or (":" in text[:32] and words[0] not in _OPENING.never)
+    if words[0] in _OPENING.words:
+        return True
+    return words[0] not in _OPENING.never and not _MARKS.isdisjoint(text[:40])
 
 
-def _opening_end(text: str) -> int:
-    """Returns where the framing before a task ends."""
+def _opening_parts(text: str) -> list[_Part]:
+    """Finds the headers, lines and sentences before a task that only frame it."""
+    parts: list[_Part] = []
     at = 0
-    for _ in range(MAX_SENTENCES):
-        header = _HEADER.match(text, at)
-        if header is not None and header[1].lower() in _HEADERS:
-            at = header.end()
-            continue
-        sentence = _SENTENCE.match(text, at, at + MAX_SENTENCE_CHARS)
-        if sentence is None or not _OPENING.holds(sentence[0]):
+    while at < len(text) and len(parts) < MAX_SENTENCES:
+        end = _part_end(text, at)
+        if end is None:
             break
-        at = sentence.end()
-        if at >= len(text):
-            break
-    return at
+        parts.append((at, end))
+        at = end
+    return parts
+
+
+def _part_end(text: str, at: int) -> int | None:
+    """Returns where a header, line or sentence that only frames a task ends."""
+    header = _HEADER.match(text, at)
+    if header is not None and header[1].lower() in _HEADERS:
+        return header.end()
+    line = _LINE.match(text, at, at + MAX_LINE_CHARS)
+    if line is not None and _OPENING.holds(line[0]):
+        return line.end()
+    sentence = _SENTENCE.match(text, at, at + MAX_SENTENCE_CHARS)
+    if sentence is None:
+        return None
+    found = sentence[0]
+    if not _OPENING.holds(found, apart="\n\n" in found) and not _addresses(found):
+        return None
+    return sentence.end()
+
+
+def _addresses(sentence: str) -> bool:
+    """Returns whether a few words name somebody, or are a heading of what follows."""
+    words = all_words_of(sentence.encode("utf-8", "replace"))
+    length = MAX_ADDRESS_CHARACTERS if not sentence.isascii() else MAX_ADDRESS_WORDS
+    is_short = len(words) <= length and not _OPENING.never.intersection(words)
+    mark = sentence.rstrip()[-1:]
+    if mark in ("!", "\uff01"):
+        return is_short
+    return is_short and mark in _MARKS and (mark != ":" or "\n" in sentence)
 
 
 def _last_sentence(text: str) -> str:
+    text = text.rstrip()
     end = len(text) - 2
     first = max(0, end - MAX_SENTENCE_CHARS)
     starts = [text.rfind(mark, first, end) for mark in (". ", "! ", "? ", ": ", "\n\n", "。", "！")]
@@ -189,22 +307,61 @@ def _last_sentence(text: str) -> str:
     return text[max(first, *starts) :]
 
 
-def _closing_start(text: str, start: int) -> int:
-    """Returns where the framing behind a task begins."""
-    end = len(text)
+def _likeliest(text: str, parts: list[_Part]) -> _Part:
+    """Returns the part with the most words that are no framing's, of equal ones the longest."""
+
+    def size(part: _Part) -> tuple[int, int]:
+        words = all_words_of(text[slice(*part)].encode("utf-8", "replace"))
+        own = sum([word not in _CLOSING.words and not _is_label(word) for word in words])
+        return (own, part[1] - part[0])
+
+    return max(parts, key=size)
+
+
+def _closing_parts(text: str, start: int) -> tuple[int, list[_Part]]:
+    """Finds the end of a text without its signature, and the framing sentences before that."""
+    end = max(start, _without_signature(text))
+    parts: list[_Part] = []
     first = max(start, end - MAX_CLOSING_CHARS)
-    words = all_words_of(text[-MAX_NAME_CHARS:].encode("utf-8", "replace"))
-    is_framing = words and (words[-1] in _CLOSING.words or not words[-1].isascii())
-    if not is_framing and "\n" not in text[-MAX_NAME_CHARS:]:
-        return end  # as most texts
-    if is_framing and not _CLOSING.holds(_last_sentence(text)):
-        return end
-    sentences = [match[0] for match in _CLOSING_SENTENCE.finditer(text, first) if match[0]]
-    is_name = _NAME.match(sentences[-1]) is not None
-    if is_name and len(sentences) > 1 and _CLOSING.holds(sentences[-2]):
-        end -= len(sentences.pop())
+    tail = text[max(start, end - MAX_NAME_CHARS) : end]
+    words = all_words_of(tail.encode("utf-8", "replace"))
+    is_apart = "\n\n" in text[max(start, end - MAX_APART_CHARS) : end]
+    if not words or (words[-1] not in _CLOSING.words and words[-1].isalpha() and not is_apart):
+        return _without_farewell(text, first, end), parts  # as most texts
+    sentences = [match[0] for match in _CLOSING_SENTENCE.finditer(text, first, end) if match[0]]
+    at = end
     for sentence in sentences[: -1 - MAX_SENTENCES : -1]:
-        if len(sentence) > MAX_SENTENCE_CHARS or not _CLOSING.holds(sentence):
+        begin = at - len(sentence)
+        apart = "\n\n" in text[max(0, begin - 4) : begin]
+        if len(sentence) > MAX_SENTENCE_CHARS or not _CLOSING.holds(sentence, apart=apart):
             break
-        end -= len(sentence)
+        parts.append((begin, at))
+        at = begin
+    return (end if parts else _without_farewell(text, first, end)), parts
+
+
+def _without_farewell(text: str, first: int, end: int) -> int:
+    """Returns where a last sentence of one or two words begins, if it asks for nothing."""
+    at = max([text.rfind(mark, max(first, end - MAX_NAME_CHARS), end - 2) for mark in _ENDS])
+    if at < 1 or text[at - 1].isdigit():  # "2. click" is of a list
+        return end
+    words = all_words_of(text[at:end].encode("utf-8", "replace"))
+    asks = not _QUESTIONS.isdisjoint(words) or not _OPENING.never.isdisjoint(words)
+    return end if asks or len(words) > MAX_FAREWELL_WORDS else at + 1
+
+
+def _without_signature(text: str) -> int:
+    """Returns where a task ends before headers behind it, and before a name below a greeting."""
+    end = len(text)
+    for _ in range(MAX_SENTENCES):
+        line = text.rfind("\n", 0, end) + 1
+        if not line or end - line > MAX_HEADER_CHARS:
+            break
+        header = _LAST_HEADER.match(text, line, end)
+        if header is not None and (header[1].lower() in _HEADERS or text[end - 1] == ":"):
+            end = line - 1
+            continue
+        if _NAME.match(text, line, end) and _CLOSING.holds(_last_sentence(text[:line])):
+            end = line
+        break
     return end

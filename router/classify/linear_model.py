@@ -10,28 +10,28 @@ window count alone. `docs/classifier.md` has the formula and the measured qualit
 
 import math
 from collections.abc import Sequence
-from itertools import chain, pairwise
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from router.classify.spelling import Spelling
 from router.classify.text_features import (
     DENSE_NAMES,
-    STEM_BYTES,
+    WHOLE_CHARS,
     Reading,
     Term,
     dense,
     num_terms,
     once,
 )
+from router.classify.vocabulary import Rows, Vocabulary
 
 HEADS = ("deep", "security", "gain", "output")
 DEEP, SECURITY, GAIN, OUTPUT = range(4)
 REQUEST_SHARE = 0.8  # of the score of a long text that begins or ends with a request
-NUM_SPELLED = 12_000  # most frequent words, whose misspellings are recognised
 MAX_LOG2_OUTPUT_TOKENS = 15.0
+
+_ONES = np.ones(2 * WHOLE_CHARS, np.float32)
 
 Weights = NDArray[np.float64]
 Singles = NDArray[np.float32]
@@ -89,95 +89,64 @@ class LinearModel:
         # After the terms' rows come those of the shape and of the constant.
         slopes, offsets = scales[:, 0], scales[:, 1]
         constant = (biases - dense_means @ dense_weights) * slopes + offsets
-        table = np.vstack([term_weights * slopes, dense_weights * slopes, constant])
-        self._table = table.astype(np.float32)
-        self._shape_rows = list(range(len(term_weights), len(table)))
-        # The average prompt's shape and the constant are no signals for `Scores.parts`.
-        usual = np.append(dense_means, 1.0)[:, None] * table[len(term_weights) :]
-        self.usual_shape = usual.astype(np.float32)
-        # A window's score is a sum over few rows, for which plain Python is faster.
-        self._security_column = table[: len(term_weights), SECURITY].tolist()
-        rows = list(enumerate(self.vocabulary))
-        self._word_row = {term: row for row, term in rows if isinstance(term, bytes)}
-        self._pair_row = {term: row for row, term in rows if isinstance(term, tuple)}
-        self._stem_row = {stem: row for row, stem in enumerate(self.stems, start=len(rows))}
-        self._spelling = Spelling([*self._word_row][:NUM_SPELLED])
+        self.table = (term_weights * slopes).astype(np.float32)
+        self.shape_table = np.vstack([dense_weights * slopes, constant])
+        self._terms = Vocabulary(self.vocabulary, self.stems)
         self.score = once(self._score)
 
     def _score(self, reading: Reading) -> "Scores":
-        if len(reading.windows) == 1:
-            windows = [self._rows(reading.words)]
-        else:
-            windows = [self._rows_as_written(words) for words in reading.windows]
-        rows = [*chain.from_iterable([found for found, _ in windows])]
-        part = window_share(len(windows))
+        if len(reading.windows) > 1:
+            return self._score_long(reading)
         shape = dense(reading, reading.num_chars)
-        asked: tuple[list[int], float] = [], 0.0
+        rows = self._terms.rows(reading.words)
+        share = term_share(num_terms(reading.words))
+        of_shape = np.array([*shape, 1.0]) @ self.shape_table
+        of_terms = _ONES[: len(rows)] @ self.table.take(rows, axis=0)
+        deep, security, gain, output = (of_terms * share + of_shape).tolist()
+        return Scores(self, deep, security, gain, output, Sum(rows, share, shape), rows)
+
+    def _score_long(self, reading: Reading) -> "Scores":
+        shape = dense(reading, reading.num_chars)
         if reading.request is not None:
-            rest = 1 - REQUEST_SHARE
             own = dense(reading.request, len(reading.request.prompt))
+            rest = 1 - REQUEST_SHARE
             shape = [rest * x + REQUEST_SHARE * y for x, y in zip(shape, own, strict=True)]
-            asked = self._rows(reading.request.words)
-            rows += asked[0]
-            part *= rest
-        shares = [*[part * share for _, share in windows], REQUEST_SHARE * asked[1]]
-        counted = np.empty(len(rows) + len(shape) + 1, np.float32)
-        if len(windows) == 1:
-            counted[: len(rows)] = shares[0]
-        else:
-            counted[: len(rows)] = np.repeat(shares, [len(found) for found, _ in (*windows, asked)])
-        counted[len(rows) : -1] = shape
-        counted[-1] = 1.0
-        taken = self._table.take(rows + self._shape_rows, axis=0)
-        deep, security, gain, output = (counted @ taken).tolist()
-        sensitive = rows
-        if len(windows) > 1:
-            # The words of the highest window count in place of those of all windows.
-            of_all = float(counted[: len(rows)] @ taken[: len(rows), SECURITY])
-            highest, at = max([(self._security(*found), at) for at, found in enumerate(windows)])
-            security, sensitive = security - of_all + highest, windows[at][0]
-        output_tokens = 2.0 ** max(0.0, min(output, MAX_LOG2_OUTPUT_TOKENS))
-        summed = Sum(rows, counted, taken)
-        return Scores(self, deep, security, gain, output_tokens, summed, sensitive)
+        rows, owners, shares = self._of_windows(reading)
+        taken = self.table.take(rows, axis=0)
+        total = shares @ taken + np.array([*shape, 1.0]) @ self.shape_table
+        deep, security, gain, output = total.tolist()
+        # For security the words of the highest window count in place of all windows'.
+        column = taken[:, SECURITY]
+        highest, at = _highest_window(reading.windows, owners, column)
+        security += highest - float(shares @ column)
+        summed = Sum(rows, shares, shape)
+        return Scores(self, deep, security, gain, output, summed, rows[owners == at])
 
-    def _security(self, rows: list[int], share: float) -> float:
-        """Sums up the words of one window."""
-        column = self._security_column
-        total: float = sum([column[row] for row in rows])
-        return share * total
+    def _of_windows(self, reading: Reading) -> tuple[Rows, Rows, Singles]:
+        """Finds the rows, each one's window and share; behind them those of the request."""
+        windows, request = reading.windows, reading.request
+        rows, owners = self._terms.rows_by_window(windows)
+        part = window_share(len(windows))
+        if request is not None:
+            part *= 1 - REQUEST_SHARE
+        of_windows = [part * term_share(num_terms(words)) for words in windows]
+        shares = np.array(of_windows, np.float32)[owners]
+        if request is None:
+            return rows, owners, shares
+        asked = np.array(self._terms.rows(request.words), np.intp)
+        share = REQUEST_SHARE * term_share(num_terms(request.words))
+        return (
+            np.concatenate([rows, asked]),
+            np.concatenate([owners, np.full(len(asked), len(windows))]),
+            np.concatenate([shares, np.full(len(asked), share, np.float32)]),
+        )
 
-    def _rows(self, words: list[bytes]) -> tuple[list[int], float]:
-        """Finds the rows of the terms of a short text, misspelt ones too, and the terms' share."""
-        found = dict.fromkeys(map(self._word_row.get, words))
-        if None in found:
-            unknown = [word for word in dict.fromkeys(words) if word not in self._word_row]
-            slips = self._spelling.slips(unknown)
-            if slips:
-                words = [*map(slips.get, words, words)]
-                found = dict.fromkeys(map(self._word_row.get, words))
-            stems = [word[:STEM_BYTES] for word in unknown if word not in slips]
-            found.update(dict.fromkeys(map(self._stem_row.get, stems)))
-        return self._with_pairs(found, words)
-
-    def _rows_as_written(self, words: list[bytes]) -> tuple[list[int], float]:
-        """Finds the rows of a window's terms and the terms' share; a slip hardly counts there."""
-        found = dict.fromkeys(map(self._word_row.get, words))
-        if None in found:
-            known = self._word_row
-            stems = [word[:STEM_BYTES] for word in words if word not in known]
-            found.update(dict.fromkeys(map(self._stem_row.get, stems)))
-        return self._with_pairs(found, words)
-
-    def _with_pairs(
-        self, found: dict[int | None, None], words: list[bytes]
-    ) -> tuple[list[int], float]:
-        found.update(dict.fromkeys(map(self._pair_row.get, pairwise(words))))
-        return [row for row in found if row is not None], term_share(num_terms(words))
-
-    def strongest(self, rows: list[int], num_rows: int) -> list[str]:
+    def strongest(self, rows: Sequence[int] | Rows, num_rows: int) -> list[str]:
         """Names the rows with the largest weights for security, strongest first."""
-        ordered = sorted(dict.fromkeys(rows), key=lambda row: -self._security_column[row])
-        return [self.name(row) for row in ordered[:num_rows] if self._security_column[row] > 0]
+        found = np.unique(np.asarray(rows, np.intp))
+        weights = self.table[found, SECURITY]
+        ordered = (-weights).argsort(kind="stable")[:num_rows].tolist()
+        return [self.name(int(found[at])) for at in ordered if weights[at] > 0]
 
     def name(self, row: int) -> str:
         """Returns the term or stem of a row of the table, quoted."""
@@ -192,9 +161,9 @@ class LinearModel:
 class Sum(msgspec.Struct, frozen=True, gc=False, eq=False):
     """Holds what a text's scores are summed up from."""
 
-    rows: list[int]  # of the terms
-    counted: Singles  # how much each row counts; shape and constant come last
-    taken: Singles  # the rows of the table, shape (rows, heads)
+    rows: Sequence[int] | Rows  # of the terms
+    shares: float | Singles  # how much each row counts
+    shape: Sequence[float]
 
 
 class Scores(msgspec.Struct, eq=False):
@@ -204,21 +173,30 @@ class Scores(msgspec.Struct, eq=False):
     deep_log_odds: float
     security_log_odds: float  # with the words of the window where it is highest
     gain_log_odds: float  # a large model gets it right, and a small one does not
-    output_tokens: float
+    log2_output_tokens: float
     summed: Sum
-    sensitive_rows: list[int]  # of that window
+    sensitive_rows: Sequence[int] | Rows  # of that window
     known_parts: tuple[list[Part], float] | None = None  # cached
+
+    @property
+    def output_tokens(self) -> float:
+        """Returns the expected length of the answer."""
+        return 2.0 ** max(0.0, min(self.log2_output_tokens, MAX_LOG2_OUTPUT_TOKENS))
 
     def parts(self, num_parts: int) -> tuple[list[Part], float]:
         """Returns the strongest signals of deep work, largest first, and the sum of all sizes."""
         if self.known_parts is None:
-            rows, model = self.summed.rows, self.model
-            parts = self.summed.counted * self.summed.taken[:, DEEP]
-            parts[len(rows) :] -= model.usual_shape[:, DEEP]
+            summed, model = self.summed, self.model
+            rows = np.asarray(summed.rows, np.intp)
+            # The average prompt's shape is no signal.
+            by_shape = (summed.shape - model.dense_means) * model.shape_table[:-1, DEEP]
+            parts = np.concatenate([summed.shares * model.table[rows, DEEP], by_shape])
             sizes = np.abs(parts)
+            num_rows = len(rows)
             named = []
             for at in (-sizes).argsort(kind="stable")[:num_parts].tolist():
-                name = model.name(rows[at]) if at < len(rows) else DENSE_NAMES[at - len(rows)]
+                shape_at = at - num_rows
+                name = DENSE_NAMES[shape_at] if shape_at >= 0 else model.name(int(rows[at]))
                 named.append(Part(float(parts[at]), name))
             self.known_parts = named, float(np.add.reduce(sizes))
         return self.known_parts
@@ -226,6 +204,16 @@ class Scores(msgspec.Struct, eq=False):
     def security_terms(self, num_terms: int) -> list[str]:
         """Names the terms that speak most for security, strongest first."""
         return self.model.strongest(self.sensitive_rows, num_terms)
+
+
+def _highest_window(
+    windows: Sequence[list[bytes]], owners: Rows, column: Singles
+) -> tuple[float, int]:
+    """Returns the highest sum of a window's own words, and which window that is."""
+    sums = np.bincount(owners, column, len(windows))
+    found = [term_share(num_terms(words)) * sums[at] for at, words in enumerate(windows)]
+    highest = max(found)
+    return float(highest), found.index(highest)
 
 
 def window_share(num_windows: int) -> float:

@@ -14,19 +14,17 @@ from typing import TypeVar
 
 import msgspec
 
-from router.classify.framing import EDGES, has_no_framing, without_framing
-from router.classify.words import OPENERS, all_words_of, without_courtesies, words_of
+from router.classify.framing import without_framing
+from router.classify.words import OPENERS, words_of
 
 WINDOW_CHARS = 512
 HEAD_CHARS, TAIL_CHARS, NUM_MIDDLE = 640, 384, 2
 MAX_READ_CHARS = HEAD_CHARS + TAIL_CHARS + NUM_MIDDLE * WINDOW_CHARS  # longer texts are sampled
-MAX_FAST_CHARS = 400  # of one line: whether it has framing is seen from its words
 MIN_WINDOW_CHARS = 192  # a shorter rest joins the window before it
+WHOLE_CHARS = 1_024  # up to so long a text is one window, in which no paragraph weighs more
 MAX_FRAMING_CHARS = 1_024  # that head and tail of a long text may have besides
-PROMPT_CHARS = 900  # in a text up to this long no paragraph weighs more than others
 LEAD_CHARS, CLOSE_CHARS = 420, 300  # at most, of a longer text's first and last paragraph
 MIN_LEAD_CHARS = 12  # a shorter first line ("Hi,", "# Task") is joined with the next one
-MAX_COUNTED_BYTES = 1_024  # of a longer text, marks are counted among its marks alone
 MAX_KEPT, MAX_KEPT_CHARS = 512, 2_048  # cached texts
 STEM_BYTES = 5  # of unknown words
 USUAL_LENGTH = 5.0  # log2 of words; used for multiple choice, whose length is that of the choices
@@ -75,16 +73,13 @@ def forget_readings() -> None:
 
 def _read(text: str) -> Reading:
     num_chars = len(text)
-    if num_chars <= MAX_FAST_CHARS and "\n" not in text and "  " not in text:
-        text = text.lstrip(EDGES).rstrip(EDGES + ".")
-        prompt = text.encode("utf-8", "replace")
-        words = all_words_of(prompt)
-        if has_no_framing(words):
-            words = without_courtesies(words)
-            return Reading(prompt, words, (words,), None, len(text))
     if num_chars <= MAX_READ_CHARS + 2 * MAX_FRAMING_CHARS:
         text = close = without_framing(text)
         num_chars = len(text)
+    if num_chars <= WHOLE_CHARS:
+        prompt = text.encode("utf-8", "replace")
+        words = words_of(prompt)
+        return Reading(prompt, words, (words,), None, num_chars)
     if num_chars > MAX_READ_CHARS:
         text, middle, close, num_chars = _sampled(text)
         stretches = [*_windows(text), *middle, close]
@@ -92,11 +87,8 @@ def _read(text: str) -> Reading:
         stretches = _windows(text)
     encoded = [stretch.encode("utf-8", "replace") for stretch in stretches]
     windows = tuple([words_of(stretch) for stretch in encoded])
-    if len(windows) == 1:
-        return Reading(encoded[0], windows[0], windows, None, num_chars)
     words = [word for window in windows for word in window]
-    request = _request(text, close) if num_chars > PROMPT_CHARS else None
-    return Reading(b"".join(encoded), words, windows, request, num_chars)
+    return Reading(b"".join(encoded), words, windows, _request(text, close), num_chars)
 
 
 _known_readings = lru_cache(MAX_KEPT)(_read)
@@ -177,7 +169,7 @@ def _log2_of_32nds(count: int) -> float:
     return _LOG2[whole] + (_LOG2[whole + 1] - _LOG2[whole]) * (count & 31) / 32
 
 
-# Counted in the prompt -> its name in explanations.
+# Counted in the prompt -> its name in explanations; single bytes first.
 MARKS: tuple[tuple[bytes, str], ...] = (
     (b"\n", "lines"),
     (b"`", "inline code"),
@@ -195,8 +187,13 @@ MARKS: tuple[tuple[bytes, str], ...] = (
     (b"\nB", "multiple choice"),
     (b" and ", "enumerations"),
 )
-_MARKS = tuple(mark for mark, _ in MARKS)
-_NO_MARKS = bytes({*range(256)} - {mark[0] for mark in _MARKS if len(mark) == 1})
+_MARKS = tuple(mark for mark, _ in MARKS if len(mark) == 1)
+_DIGITS = b"0123456789"
+_UNCOUNTED = bytes(
+    byte
+    for byte in range(256)
+    if bytes((byte,)) not in _MARKS and not 65 <= byte < 91 and not 48 <= byte < 58
+)
 SHAPES: tuple[str, ...] = (
     "length in words",
     "length of prose",
@@ -218,16 +215,16 @@ def dense(view: View | Reading, num_chars: int) -> list[float]:
     log2, words, prompt = _LOG2, view.words, view.prompt
     num_words = len(words)
     num_bytes = len(prompt)
-    num_capitals = num_bytes - len(prompt.translate(None, CAPITALS))
-    num_digits = num_bytes - len(prompt.translate(None, b"0123456789"))
-    if num_bytes > MAX_COUNTED_BYTES:
-        left = prompt.translate(None, _NO_MARKS)
-        marks = [(left if len(mark) == 1 else prompt).count(mark) for mark in _MARKS]
-    else:
-        marks = [*map(prompt.count, _MARKS)]
+    # Most bytes are small letters and spaces; what remains is counted quickly.
+    rest = prompt.translate(None, _UNCOUNTED)
+    marks = [*map(rest.count, _MARKS)]
+    without_capitals = rest.translate(None, CAPITALS)
+    num_capitals = len(rest) - len(without_capitals)
+    num_digits = len(without_capitals) - len(without_capitals.translate(None, _DIGITS))
+    num_choices = prompt.count(b"\nB")
     return [
         log2[num_words],
-        USUAL_LENGTH if b"\nB" in prompt else log2[num_words],
+        USUAL_LENGTH if num_choices else log2[num_words],
         log2[len(set(words))],
         min(16.0, len(b"".join(words)) / num_words) if words else 0.0,
         16 * num_digits / num_bytes if prompt else 0.0,
@@ -235,4 +232,6 @@ def dense(view: View | Reading, num_chars: int) -> list[float]:
         float(num_words >= 60),
         _log2_of_32nds(num_chars),
         *[log2[count] for count in marks],
+        log2[num_choices],
+        log2[prompt.count(b" and ")],
     ]

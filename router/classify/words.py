@@ -38,6 +38,7 @@ _CHARACTER = re.compile(rb"[\xe4-\xe9][\x80-\xbf]{2}|\xe3[\x81-\xbf][\x80-\xbf]"
 _PUNCTUATION = tuple(
     mark.encode() for mark in "‘’“”„«»…–—·•¿¡、。，！？：；（）「」『』《》\u00a0\u3000"
 )
+_ASCII = bytes(range(0x80))
 _BELOW_CHARACTERS = bytes(range(0xE3))
 
 
@@ -58,10 +59,13 @@ def without_courtesies(words: list[bytes]) -> list[bytes]:
 def all_words_of(text: bytes) -> list[bytes]:
     """Returns the words of a UTF-8 text, in lower case and in order."""
     if not text.isascii():
-        text = text.decode("utf-8", "ignore").lower().encode()
+        others = text.translate(None, _ASCII)
+        written = others.decode("utf-8", "ignore")
+        if written.lower() != written:
+            text = text.decode("utf-8", "ignore").lower().encode()
         for mark in _PUNCTUATION:
-            if mark in text:
+            if mark in others:
                 text = text.replace(mark, b" ")
-        if text.translate(None, _BELOW_CHARACTERS):
+        if others.translate(None, _BELOW_CHARACTERS):
             text = _CHARACTER.sub(rb" \g<0> ", text)
     return text.translate(_WORD_TABLE).split()

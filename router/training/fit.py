@@ -8,7 +8,8 @@ These choices follow from the measurements in docs/classifier.md:
   large from small work inside a source. It is penalised, since sources with one kind of work alone
   teach something, too.
 - Commits of medium size have soft labels; large sources count less per record.
-- Some short prompts are repeated with a long paste, deep ones as often as interactive ones.
+- Some short prompts are repeated as people hand them over, and some with a long paste, deep ones
+  as often as interactive ones.
 """
 
 from collections import Counter, defaultdict
@@ -49,7 +50,13 @@ from router.record.labelled import (
     output_target,
     security_target,
 )
-from router.training.prompts import LANGUAGE_SOURCES, SOURCE, with_pastes, written_prompts
+from router.training.prompts import (
+    LANGUAGE_SOURCES,
+    SOURCE,
+    with_pastes,
+    with_wrappings,
+    written_prompts,
+)
 from router.training.solver import Floats, Rows, fit_linear, fit_logistic, fit_scale, total
 
 MODEL_VERSION = "2026.1"
@@ -67,7 +74,7 @@ class HeadOptions(msgspec.Struct, frozen=True, kw_only=True):
     logistic: bool
     term_penalty: float
     dense_penalty: float = 1.0
-    with_pastes: bool = False
+    shown_again: bool = False  # also with wrappings and pastes
     own_intercept: tuple[str, ...] = ()  # prefixes of sources that have an intercept each
     intercept_penalty: float = 1.0
     source_power: float = 0.5  # a source of n records counts n ** (1 - source_power)
@@ -81,13 +88,13 @@ OPTIONS: dict[str, HeadOptions] = {
         target=deep_target,
         logistic=True,
         term_penalty=0.2,
-        with_pastes=True,
+        shown_again=True,
         own_intercept=("",),
         intercept_penalty=5.0,
         source_power=0.3,
     ),
     "security": HeadOptions(
-        target=security_target, logistic=True, term_penalty=0.11, with_pastes=True
+        target=security_target, logistic=True, term_penalty=0.11, shown_again=True
     ),
     "gain": HeadOptions(
         target=gain_target,
@@ -134,7 +141,8 @@ def _example(record: Record) -> Example:
 def fit(records: Sequence[Record], calibration: Sequence[Record], seed: int) -> LinearModel:
     """Fits a model and calibrates it on other records; the same arguments give the same bits."""
     plain = [*records, *written_prompts(seed)]
-    examples = [_example(record) for record in (*plain, *with_pastes(plain, seed))]
+    again = [*with_wrappings(plain, seed), *with_pastes(plain, seed)]
+    examples = [_example(record) for record in (*plain, *again)]
     columns = _columns(examples[: len(plain)])
     shapes = np.array([example.shape for example in examples])
     means = shapes[: len(plain)].mean(0)
@@ -224,7 +232,7 @@ def _fit_head(
     records: Sequence[Record], design: Rows, num_terms: int, num_plain: int, options: HeadOptions
 ) -> Floats:
     """Returns the coefficients of terms, dense features and bias."""
-    shown = records if options.with_pastes else records[:num_plain]
+    shown = records if options.shown_again else records[:num_plain]
     goals = {at: goal for at, r in enumerate(shown) if (goal := options.target(r)) is not None}
     groups = [records[at].group for at in goals]
     sizes = Counter(groups)

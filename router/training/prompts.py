@@ -28,6 +28,8 @@ PER_PROMPT = 2  # languages that each English prompt is put into
 SOURCE = "written"
 LANGUAGE_SOURCES = frozenset(f"{SOURCE}_{language}" for language in LANGUAGES)
 
+WRAPPINGS_PATH = Path(__file__).with_name("wrappings.toml")
+NUM_WRAPPED = 2_500
 NUM_PASTED = 1_500
 MAX_PROMPT_CHARS, MIN_PIECE_CHARS = 300, 200
 MIN_PASTE_CHARS, MAX_PASTE_CHARS = 1_500, 24_000
@@ -123,6 +125,20 @@ def _fill(template: str, slots: Mapping[str, Sequence[str]], rng: np.random.Gene
         chosen = filling[int(rng.integers(len(filling)))]
         template = f"{template[: slot.start()]}{chosen}{template[slot.end() :]}"
     return template
+
+
+def with_wrappings(records: Sequence[Record], seed: int) -> list[Record]:
+    """Hands `NUM_WRAPPED` short prompts over as people and agents do; their labels stay."""
+    lines = _lines(tomllib.loads(WRAPPINGS_PATH.read_text("utf-8"))["wrappings"])
+    wrappings = [line.replace("\\n", "\n") for line in lines]
+    short = [record for record in records if len(record.text) <= MAX_PROMPT_CHARS]
+    rng = np.random.default_rng(seed)
+    wrapped = []
+    for number in range(NUM_WRAPPED if short else 0):
+        record = short[int(rng.integers(len(short)))]
+        text = wrappings[number % len(wrappings)].replace("{}", record.text)
+        wrapped.append(msgspec.structs.replace(record, text=text))
+    return wrapped
 
 
 def with_pastes(records: Sequence[Record], seed: int) -> list[Record]:

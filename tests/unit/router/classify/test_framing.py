@@ -27,10 +27,28 @@ TASKS = (
         "{}\n\nLet me know when you are done.",
         "Guten Morgen, wir haben folgendes Ticket:\n\n{}\n\nVielen Dank im Voraus",
         "大家好，我们收到了这个工单：\n\n{}",
+        '<conversation><turn speaker="user">{}</turn></conversation>',
+        "---\nname: nightly\nowner: infra\n---\n{}",
+        "Quoting from an unheard-of channel:\n\n{}",
+        "{}\n\nYours faithfully,\nJ. Smith",
+        "{}\n\nDue: next Friday\nPoints: 10",
+        "{}\n\nETA?",
     ],
 )
 def test_framing_is_dropped(framing: str, task: str) -> None:
     assert without_framing(framing.replace("{}", task)) == task
+
+
+def test_a_text_wrapped_in_json_is_what_it_wraps() -> None:
+    wrapped = '{"role": "user", "content": "Rename the variable", "priority": 1}'
+    assert without_framing(wrapped) == "Rename the variable"
+    config = '{"debug": true, "level": "info"}'
+    assert without_framing(config) == config[2:-2]
+
+
+def test_of_framing_alone_the_part_with_most_words_of_its_own_stays() -> None:
+    text = "Help me with this.\n\nAnyone can read it by the number\n\nRegards,\nTom"
+    assert without_framing(text) == "Anyone can read it by the number"
 
 
 def test_a_quote_is_what_it_quotes() -> None:

@@ -8,7 +8,7 @@ from router.classify.text_features import (
     MAX_KEPT_CHARS,
     MAX_READ_CHARS,
     NUM_MIDDLE,
-    PROMPT_CHARS,
+    WHOLE_CHARS,
     WINDOW_CHARS,
     Reading,
     dense,
@@ -85,7 +85,7 @@ def test_the_request_is_found_around_a_paste(text: str, request_text: bytes) -> 
 
 
 @pytest.mark.parametrize(
-    "text", [f"Heading of it all\n{PASTE}", "Fix the typo", PASTE[:PROMPT_CHARS]]
+    "text", [f"Heading of it all\n{PASTE}", "Fix the typo", PASTE[:WHOLE_CHARS]]
 )
 def test_other_texts_have_no_request_apart(text: str) -> None:
     assert read(text).request is None
