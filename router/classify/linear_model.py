@@ -181,7 +181,8 @@ class Scores(msgspec.Struct, eq=False):
     @property
     def output_tokens(self) -> float:
         """Returns the expected length of the answer."""
-        return 2.0 ** max(0.0, min(self.log2_output_tokens, MAX_LOG2_OUTPUT_TOKENS))
+        tokens: float = 2.0 ** max(0.0, min(self.log2_output_tokens, MAX_LOG2_OUTPUT_TOKENS))
+        return tokens
 
     def parts(self, num_parts: int) -> tuple[list[Part], float]:
         """Returns the strongest signals of deep work, largest first, and the sum of all sizes."""

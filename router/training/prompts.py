@@ -30,7 +30,7 @@ LANGUAGE_SOURCES = frozenset(f"{SOURCE}_{language}" for language in LANGUAGES)
 
 WRAPPINGS_PATH = Path(__file__).with_name("wrappings.toml")
 NUM_WRAPPED = 2_500
-NUM_PASTED = 1_500
+NUM_PASTED = 2_500
 MAX_PROMPT_CHARS, MIN_PIECE_CHARS = 300, 200
 MIN_PASTE_CHARS, MAX_PASTE_CHARS = 1_500, 24_000
 BEHIND_SHARE = 0.7  # of the pastes are behind the prompt, the others before it

@@ -66,7 +66,7 @@ def test_hardly_any_decision_flips() -> None:
 
 
 def test_a_paste_does_not_send_a_trivial_ask_deep() -> None:
-    prompts = [prompt for prompt in written_prompts(SEED) if not prompt.labels.get("security")]
+    prompts = [prompt for prompt in written_prompts(SEED) if prompt.labels.get("security") == 0]
     deep = [prompt.text for prompt in prompts if prompt.lane == "deep"]
     texts = pasted(deep)
     assert len(texts) == len(TRIVIAL_PROMPTS)
