@@ -154,13 +154,14 @@ async def ask_for_ever(
     words: int = 20,
 ) -> None:
     """Sends one small task after the other until cancelled, whatever becomes of them."""
-    body = {"model": model, "input": "Count.", "max_output_tokens": words}
     headers = {"authorization": f"Bearer {key}"}
     number = 0
     async with httpx.AsyncClient(timeout=30.0) as client:
         while True:
             number += 1
-            body["metadata"] = {"conversation_id": f"{id(client)}-{number}"}
+            # Each a conversation of its own: a canary takes a share of those.
+            words_of_it = f"Count to {number} for {id(client)}."
+            body = {"model": model, "input": words_of_it, "max_output_tokens": words}
             with contextlib.suppress(httpx.HTTPError):
                 await client.post(f"{base_url()}/responses", json=body, headers=headers)
             await asyncio.sleep(pause_s)
