@@ -78,7 +78,7 @@ def test_the_race_shows_what_the_events_carried(gateway: GatewayProcess, browser
             assert re.fullmatch(r"[\d.,]+ (ms|s)", shown["Time"])
             assert re.fullmatch(r"[\d.,]+ (ms|s)", shown["First word"])
         assert "lanes=fast%2Cdeep" in page.url
-        tab.picture("play-1440-light")
+        tab.picture("play-race")
         again = page.url
     with opened(browser, again) as tab:  # the link reproduces it, and asks nothing by itself
         expect(tab.page.get_by_label("Prompt")).to_have_value("Reverse a string in Python.")

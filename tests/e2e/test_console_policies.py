@@ -64,6 +64,7 @@ def test_from_a_decision_to_a_rule_and_back(own: GatewayProcess, browser: Browse
         page.get_by_role("link", name="Make a rule of this").click()
         expect(page.get_by_label("Policy document")).to_contain_text('name = "like-')
         expect(page.get_by_text("valid", exact=True)).to_be_visible()
+        assert "rule=" not in page.url  # it is taken once
 
         write(page, POLICY)
         expect(page.get_by_text("valid", exact=True)).to_be_visible()
@@ -72,6 +73,8 @@ def test_from_a_decision_to_a_rule_and_back(own: GatewayProcess, browser: Browse
         expect(page.get_by_label("Policy document")).to_contain_text("percent = 100")
         page.get_by_role("button", name="Store and activate").click()
         expect(in_force(page)).to_contain_text("In force: v1")
+
+        assert "like-" not in page.get_by_label("Policy document").inner_text()
 
         run_task(own, model="auto")  # by a policy that records its prompt
         write(page, POLICY.replace('route = "deep"', 'route = "parallel"'))

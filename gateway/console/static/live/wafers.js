@@ -17,7 +17,7 @@ function Placed({ placement }) {
       <p class="line">
         <strong>${placement.model}</strong>
         <span class="quiet">
-          on ${placement.wafers} × ${placement.wafer}, ${placement.width} × ${placement.height} processing elements each;
+          on ${placement.wafers} × ${placement.wafer}, ${placement.width} × ${placement.height} processing elements each, in${" "}
           ${placement.regions.length} regions
         </span>
       </p>

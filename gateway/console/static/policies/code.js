@@ -17,7 +17,7 @@ import {
   toml,
   unifiedMergeView,
 } from "../vendor/codemirror.js";
-import { html, useEffect, useRef } from "../vendor/preact.js";
+import { effect, html, useEffect, useRef } from "../vendor/preact.js";
 
 const LINT_PAUSE_MS = 300; // without a key press
 
@@ -59,11 +59,15 @@ function useCode(make, inputs) {
   return { place, view };
 }
 
-/** `check(text)` resolves to [{ line, column, message, severity }], shown at their lines. */
-export function Editor({ label, text, onText, check, isReadOnly }) {
+/**
+ * Edits the signal `text`. `check(text)` resolves to [{ line, column, message, severity }], shown at
+ * their lines. The signal is followed at once and not by rendering: a text that came a frame late would
+ * undo what was typed meanwhile, which would come back as a change, and so on.
+ */
+export function Editor({ label, text, check, isReadOnly }) {
   const { place, view } = useCode(
     () => ({
-      doc: text,
+      doc: text.peek(),
       extensions: [
         ...shared(label),
         history(),
@@ -73,15 +77,22 @@ export function Editor({ label, text, onText, check, isReadOnly }) {
           delay: LINT_PAUSE_MS,
         }),
         EditorState.readOnly.of(isReadOnly),
-        EditorView.updateListener.of((update) => update.docChanged && onText(update.state.doc.toString())),
+        EditorView.updateListener.of((update) => {
+          if (update.docChanged) text.value = update.state.doc.toString();
+        }),
       ],
     }),
     [isReadOnly],
   );
-  useEffect(() => {
-    const doc = view.current.state.doc;
-    if (doc.toString() !== text) view.current.dispatch({ changes: { from: 0, to: doc.length, insert: text } });
-  }, [text, isReadOnly]);
+  useEffect(
+    () =>
+      effect(() => {
+        const wanted = text.value;
+        const doc = view.current.state.doc;
+        if (doc.toString() !== wanted) view.current.dispatch({ changes: { from: 0, to: doc.length, insert: wanted } });
+      }),
+    [isReadOnly],
+  );
   return html`<div class="code" ref=${place}></div>`;
 }
 

@@ -1,7 +1,7 @@
 // The policies of the gateway and the draft in the editor, as signals.
 import { batch, signal } from "../vendor/preact.js";
 import { admin } from "../shared/api.js";
-import { address } from "../shared/address.js";
+import { address, showOptions } from "../shared/address.js";
 
 const TEMPLATE = `# What is left out is as in the default policy. docs/policies.md has every field.
 version = "my-policy"
@@ -42,7 +42,8 @@ export async function load() {
 /** Puts a rule that a decision was made into, which came in the address, before the others. */
 function takeRule() {
   const rule = address.value.options.get("rule");
-  if (!rule || draft.value.includes(rule)) return;
+  if (!rule) return;
+  showOptions({}); // it is taken once
   const first = draft.value.indexOf("[[rules]]");
   const at = first < 0 ? draft.value.length : first;
   draft.value = `${draft.value.slice(0, at)}${rule}\n\n${draft.value.slice(at)}`;

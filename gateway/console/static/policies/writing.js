@@ -32,7 +32,7 @@ export function Writing({ canWrite }) {
   return html`
     <section class="card" aria-labelledby="draft">
       <header class="row"><h2 id="draft">Draft</h2><span class="grow"></span><${Verdict} verdict=${verdict.value} /></header>
-      <${Editor} label="Policy document" text=${draft.value} isReadOnly=${!canWrite} onText=${(text) => (draft.value = text)} check=${check} />
+      <${Editor} label="Policy document" text=${draft} isReadOnly=${!canWrite} check=${check} />
       ${verdict.value && html`<${Faults} verdict=${verdict.value} />`}
       ${canWrite &&
       html`

@@ -18,4 +18,5 @@ export function linkTo(page, options = {}) {
 /** Shows options in the address bar without loading anything; the back button passes over them. */
 export function showOptions(options) {
   history.replaceState(null, "", linkTo(address.value.page, options));
+  address.value = read();
 }
