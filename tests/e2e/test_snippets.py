@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
+import promql_parser
 import pytest
 
 from gateway.config.config import load_config
@@ -44,6 +45,7 @@ SHOWN = {
     ("docs/engines.md", "step = max("): "a formula",
     ("docs/engines.md", "lanewise engine wafer --listen"): "servers; test_engine_link.py runs both",
     ("docs/learning.md", "POST /v1/responses/"): "a request's shape; test_feedback.py sends it",
+    ("docs/logs.md", "2026-11-22 22:00:06 INFO"): "a line of the log",
     ("docs/policies.md", "policy.toml:8:19: "): "what `policy check` prints",
     ("docs/tradeoff.md", "Classified as uncertain"): "what a response's routing says",
 }
@@ -137,7 +139,15 @@ def test_the_tables_have_no_stale_rows() -> None:
     assert {*READERS, *BEFORE} <= {each.page for each in SNIPPETS}
 
 
-@pytest.mark.parametrize("snippet", [s for s in SNIPPETS if not _is_shown(s)], ids=str)
+@pytest.mark.parametrize("snippet", [s for s in SNIPPETS if s.kind == "promql"], ids=str)
+def test_a_query_is_one(snippet: Snippet) -> None:
+    promql_parser.parse(snippet.text)
+
+
+RUN = [each for each in SNIPPETS if each.kind != "promql" and not _is_shown(each)]
+
+
+@pytest.mark.parametrize("snippet", RUN, ids=str)
 def test_a_snippet_runs(
     gateway: GatewayProcess, redis_url: str, folder: Path, snippet: Snippet
 ) -> None:
