@@ -328,18 +328,25 @@ def parse_tools(
 
 
 def check_tools(raws: list[msgspec.Raw] | None, tools: tuple[Tool, ...]) -> None:
-    """Refuses a request of whose tools none is the client's: it would be answered without any.
+    """Refuses a request that offers OpenAI's own tools alone, and would be answered without any.
 
-    Beside the client's own, hosted tools and kinds that nobody knows yet are passed over.
+    Beside the client's own they are passed over, and so are kinds that nobody knows yet.
     """
     if raws and not tools:
         kind = decode(raws[0], _Head, "tools[0]").type or ""
-        if kind != "namespace":
+        if kind.startswith(_OPENAIS_TOOLS):
             message = (
                 f"'tools[0].type' is {kind[:64]!r}, but no tools are hosted here, and none of your "
                 "own are offered. Offer functions of your own."
             )
             raise ProtocolError("unsupported_parameter", message, param="tools[0].type")
+
+
+# The beginnings of their types (openai-python 3.52, `ToolParam`).
+_OPENAIS_TOOLS = (
+    *("web_search", "file_search", "mcp", "computer", "code_interpreter", "image_generation"),
+    *("local_shell", "shell", "apply_patch", "tool_search", "programmatic_tool_calling"),
+)
 
 
 class _WireNamed(msgspec.Struct, frozen=True):
