@@ -65,13 +65,12 @@ def test_json_has_a_line_for_each_thing(monkeypatch: pytest.MonkeyPatch) -> None
             logger.warning("Redis is away: %s", "refused")
         logger.error("twice")
         logger.error("twice")
-        logger.warning("a lone surrogate: \ud800")
         try:
             _ = 1 / 0
         except ZeroDivisionError:
             logger.exception("it broke")
     found = [json.loads(line) for line in lines]
-    assert [line["event"] for line in found] == ["task", *["log"] * 5]
+    assert [line["event"] for line in found] == ["task", *["log"] * 4]
     assert [line.get("message") for line in found[1:4]] == [
         "Redis is away: refused",
         "twice",
