@@ -18,7 +18,11 @@ import threading
 from collections.abc import Iterator
 from typing import Any, NamedTuple, NoReturn
 
-TOKENS = [f"w{number} " for number in range(23)] + ["end."]
+_WORDS = (
+    "Rain fell on green hills above our town while cows slept under old trees and birds sang until "
+    "sunrise came with warm light."
+)
+TOKENS = [f"{word} " for word in _WORDS.split()[:-1]] + ["end."]
 TEXT = "".join(TOKENS)
 NUM_REJECTED = 7  # tokens of every prediction
 PLAN = ["1. ", "Think. ", "2. ", "Answer."]
