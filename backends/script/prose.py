@@ -7,7 +7,7 @@ _ASPECTS = (
     "the input", "the output", "the error path", "the common case", "the edge case",
     "the data model", "the interface", "the test suite", "memory use", "latency", "throughput",
     "the order of events", "ownership", "the retry policy", "the cache", "concurrency", "naming",
-    "the rollout", "monitoring", "the configuration", "access control", "the public contract",
+    "the rollout", "monitoring", "the configuration", "the schedule", "the public contract",
 )  # fmt: skip
 _QUALITIES = (
     "small", "explicit", "predictable", "easy to test", "cheap to change", "hard to misuse",

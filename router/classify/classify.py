@@ -135,7 +135,12 @@ def _p_security(text: str) -> float:
     return form_opinion(features_of_text(text)).task_class.p_security
 
 
-_SENSITIVITY = Sensitivity(_p_security)
+def _p_security_of_answer(text: str) -> float:
+    """Goes by all of the words: an answer may name a strong term in passing."""
+    return _logistic(MODEL.score(read(text)).security_log_odds)
+
+
+_SENSITIVITY = Sensitivity(_p_security, _p_security_of_answer)
 
 
 def _shifts(features: Features) -> list[tuple[float, str]]:

@@ -1,8 +1,9 @@
 """Finds how security-sensitive a conversation is, by its instructions and by all that was said.
 
 The newest user messages and the assistant's message before them belong to the current task. What
-was said earlier, and the instructions, which come with every task, count only if they are certain
-(`HOLDS_FROM`): so a doubtful message holds its own task, and not the conversation.
+was said earlier, what the assistant said, and the instructions, which come with every task, count
+only if they are certain (`HOLDS_FROM`): so a doubtful message holds its own task, and not the
+conversation, and an answer that names OAuth in passing holds nothing.
 
 Each item is scored once: by its digest, so that a history that is sent again whole is known, too.
 Instructions are known by their hash. No text is kept.
@@ -36,8 +37,10 @@ NOTHING = Surroundings()
 class Sensitivity:
     """Remembers items' scores. Not for use from several threads."""
 
-    def __init__(self, judge: Judge) -> None:
+    def __init__(self, judge: Judge, judge_answer: Judge) -> None:
+        """`judge_answer` is for what the assistant said."""
         self._judge = judge
+        self._judge_answer = judge_answer
         self._known: dict[int, float] = {}  # by digest or hash, the oldest first
 
     def around(self, task: Task) -> Surroundings:
@@ -55,7 +58,7 @@ class Sensitivity:
         key = hash(text)  # with this process's secret: nobody makes two texts with the same one
         p_security = self._known.get(key)
         if p_security is None:
-            p_security = self._learn(key, text)
+            p_security = self._learn(key, text, self._judge)
         return p_security if p_security >= HOLDS_FROM else 0.0
 
     def _said(self, items: tuple[ContextItem, ...]) -> list[tuple[float, str]]:
@@ -75,18 +78,19 @@ class Sensitivity:
                 if num_new == MAX_NEW:
                     continue
                 num_new += 1
-                p_security = self._learn(entry.digest, parts_text(item.content))
+                judge = self._judge if is_user(entry) else self._judge_answer
+                p_security = self._learn(entry.digest, parts_text(item.content), judge)
             if is_earlier:
                 before = max(before, p_security)
-            else:
+            elif is_user(entry) or p_security >= HOLDS_FROM:
                 in_task = max(in_task, p_security)
             # The first message of the assistant before the newest asks is the task's last one.
             is_earlier = is_earlier or (has_asked and not is_user(entry))
         held = before if before >= HOLDS_FROM else 0.0
         return [(in_task, "the messages of the task"), (held, "earlier messages")]
 
-    def _learn(self, key: int, text: str) -> float:
+    def _learn(self, key: int, text: str, judge: Judge) -> float:
         if len(self._known) >= MAX_REMEMBERED:
             del self._known[next(iter(self._known))]
-        p_security = self._known[key] = self._judge(text)
+        p_security = self._known[key] = judge(text)
         return p_security

@@ -2,14 +2,17 @@
 
 import csv
 import json
+import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
 from openai import OpenAI
 
 from gateway.cli.main import main
 from tests.e2e.admin_api import ask
-from tests.e2e.gateway_process import DEVELOPMENT_KEY, GatewayProcess
+from tests.e2e.gateway_process import DEVELOPMENT_KEY, GatewayProcess, redis_server
 
 FAST, DEEP = (1.5, 0.15, 6.0), (3.0, None, 15.0)  # dollars: input, cached, output
 CONFIG = f"""
@@ -26,10 +29,17 @@ output = {DEEP[2]}
 """
 
 
-def test_every_bill_says_the_same(tmp_path: Path, redis_url: str) -> None:
+@pytest.fixture
+def own_redis_url() -> Iterator[str]:
+    """One of its own: what others use would be in the sums."""
+    with tempfile.TemporaryDirectory(prefix="lw-money-") as name, redis_server(Path(name)) as url:
+        yield url
+
+
+def test_every_bill_says_the_same(tmp_path: Path, own_redis_url: str) -> None:
     config = tmp_path / "lanewise.toml"
     config.write_text(CONFIG)
-    gateway = GatewayProcess(tmp_path, "--config", str(config), "--redis", redis_url)
+    gateway = GatewayProcess(tmp_path, "--config", str(config), "--redis", own_redis_url)
     try:
         gateway.wait_until_ready()
         client = OpenAI(base_url=gateway.base_url, api_key=DEVELOPMENT_KEY)
@@ -61,7 +71,7 @@ def test_every_bill_says_the_same(tmp_path: Path, redis_url: str) -> None:
         told = sum(line["cost_usd"] for line in lines if line["event"] == "task")
         assert abs(told - total) < 1e-9
         out = tmp_path / "usage.csv"
-        assert main(["usage", "export", "--out", str(out), "--redis", redis_url]) == 0
+        assert main(["usage", "export", "--out", str(out), "--redis", own_redis_url]) == 0
         with out.open() as file:
             exported = sum(int(row["cost_nusd"]) for row in csv.DictReader(file))
         assert abs(exported / 1e9 - total) < 1e-9

@@ -28,7 +28,7 @@ from tests.unit.gateway.world import World
 
 FEW_PLACES = msgspec.structs.replace(MANY, max_concurrent=3)
 FEW_REQUESTS = msgspec.structs.replace(MANY, requests_per_min=4)
-FEW_TOKENS = msgspec.structs.replace(MANY, tokens_per_min=1_000)
+FEW_TOKENS = msgspec.structs.replace(MANY, tokens_per_min=500)
 
 
 FAST_TOKENS = 2 * 10  # of two variations

@@ -7,6 +7,7 @@ import pytest
 
 from backends.contract import ContextItem, Message, TextPart
 from backends.prompt import measure
+from router.classify.classify import classify, features
 from router.classify.sensitivity import HOLDS_FROM, MAX_NEW, Sensitivity
 from tests.unit.router.tasks import task
 
@@ -27,7 +28,7 @@ def score(*items: ContextItem, instructions: str | None = None) -> float:
     asked = task(items=items)
     request = msgspec.structs.replace(asked.request, instructions=instructions)
     asked = msgspec.structs.replace(asked, request=request)
-    return Sensitivity(SCORES.__getitem__).around(asked).p_security
+    return Sensitivity(SCORES.__getitem__, SCORES.__getitem__).around(asked).p_security
 
 
 @pytest.mark.parametrize(
@@ -36,9 +37,10 @@ def score(*items: ContextItem, instructions: str | None = None) -> float:
         ((ASK,), 0.0),
         ((USER[CERTAIN],), 0.0),  # the last user message is classified by itself
         ((USER[DOUBTFUL], ASK), SCORES[DOUBTFUL]),  # a paste and its ask
-        ((ASK, ASSISTANT[DOUBTFUL], ASK), SCORES[DOUBTFUL]),  # "Please fix both"
-        ((ASK, ASSISTANT[DOUBTFUL]), SCORES[DOUBTFUL]),  # in the middle of the task
-        ((USER[DOUBTFUL], ANSWER, ASK), SCORES[PLAIN]),  # an earlier task
+        ((ASK, ASSISTANT[CERTAIN], ASK), SCORES[CERTAIN]),  # "Please fix both"
+        ((ASK, ASSISTANT[CERTAIN]), SCORES[CERTAIN]),  # in the middle of the task
+        ((ASK, ASSISTANT[DOUBTFUL], ASK), 0.0),  # an answer that names something in passing
+        ((USER[DOUBTFUL], ANSWER, ASK), 0.0),  # an earlier task
         ((USER[CERTAIN], ANSWER, ASK), SCORES[CERTAIN]),
         ((USER[CERTAIN], *[ANSWER, ASK] * 30), SCORES[CERTAIN]),
         ((ASK, ASSISTANT[CERTAIN], *[ASK, ANSWER] * 3, ASK), SCORES[CERTAIN]),
@@ -61,7 +63,7 @@ def test_each_item_is_scored_once_a_conversation() -> None:
         judged.append(text)
         return 0.0
 
-    sensitivity = Sensitivity(judge)
+    sensitivity = Sensitivity(judge, judge)
     texts = [f"item {number}" for number in range(6)]
     for turn in range(1, len(texts) + 1):  # each turn sends the history again, as new objects
         items = tuple(said("user", text) for text in texts[:turn])
@@ -76,7 +78,7 @@ def test_a_long_history_is_bounded() -> None:
         judged.append(text)
         return 0.0
 
-    sensitivity = Sensitivity(judge)
+    sensitivity = Sensitivity(judge, judge)
     items = tuple(said("user", f"item {number}") for number in range(MAX_NEW + 50))
     sensitivity.around(task(items=items))
     assert len(judged) == MAX_NEW
@@ -92,7 +94,7 @@ def test_instructions_are_scored_once_and_not_kept() -> None:
         judged.append(len(text))
         return SCORES[CERTAIN]
 
-    sensitivity = Sensitivity(judge)
+    sensitivity = Sensitivity(judge, judge)
     text = "".join(["You review locks. "] * 50_000)
     asked = task(items=(ASK,))
     request = msgspec.structs.replace(asked.request, instructions=text)
@@ -102,3 +104,22 @@ def test_instructions_are_scored_once_and_not_kept() -> None:
         assert sensitivity.around(asked).p_security == SCORES[CERTAIN]
     assert judged == [len(text)]
     assert sys.getrefcount(text) == num_references
+
+
+FOUND = (
+    "I found two problems: the login handler builds its SQL from user input, and tokens are "
+    "compared with ==, which leaks timing."
+)
+IN_PASSING = (
+    "Django protects forms against CSRF by default: put the csrf_token tag inside the form and it "
+    "works."
+)
+
+
+@pytest.mark.parametrize(
+    ("answer", "is_sensitive"),
+    [(FOUND, True), (IN_PASSING, False), ("Here is a haiku about rain on old stones.", False)],
+)
+def test_an_answer_counts_by_what_it_is_about(answer: str, is_sensitive: bool) -> None:
+    items = (said("user", "Look at this."), said("assistant", answer), said("user", "Go on."))
+    assert classify(features(task(items=items))).security_sensitive is is_sensitive
