@@ -151,6 +151,7 @@ class RedisServers:
             await asyncio.gather(self._mapping, return_exceptions=True)
         servers = {*self._servers.values(), *([self._main] if self._main else [])}
         await asyncio.gather(*(server.close() for server in servers), *self._closing)
+        await asyncio.sleep(0)  # the turn of the loop in which sockets are really closed
 
     async def _ask(
         self,

@@ -6,6 +6,7 @@ import signal
 import ssl
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.error
 import urllib.request
@@ -253,3 +254,17 @@ def redis_server(folder: Path) -> Iterator[str]:
     finally:
         server.terminate()
         server.wait()
+
+
+@contextlib.contextmanager
+def lone_gateway() -> Iterator[GatewayProcess]:
+    """A gateway on a Redis of its own: on the shared one tests kill others, which some notice."""
+    with tempfile.TemporaryDirectory(prefix="lw-lone-") as name, redis_server(Path(name)) as url:
+        config = Path(name) / "lanewise.toml"
+        config.write_text(CONFIG)
+        process = GatewayProcess(Path(name), "--config", str(config), "--redis", url)
+        try:
+            process.wait_until_ready()
+            yield process
+        finally:
+            process.stop()

@@ -11,9 +11,15 @@ from typing import Any
 import pytest
 
 from tests.e2e.admin_api import ADMIN_KEY, ask, run_task
-from tests.e2e.gateway_process import DEVELOPMENT_KEY, GatewayProcess
+from tests.e2e.gateway_process import DEVELOPMENT_KEY, GatewayProcess, lone_gateway
 
 TIMEOUT_S = 60.0
+
+
+@pytest.fixture(scope="module")
+def gateway() -> Iterator[GatewayProcess]:
+    with lone_gateway() as process:
+        yield process
 
 
 def opened(gateway: GatewayProcess, key: str = ADMIN_KEY) -> Any:

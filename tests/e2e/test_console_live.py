@@ -13,6 +13,7 @@ from tests.e2e.browser import Theme, chromium, needs_chromium, opened
 from tests.e2e.gateway_process import (
     GatewayProcess,
     free_port,
+    lone_gateway,
     redis_binary,
 )
 
@@ -24,6 +25,12 @@ VIEWS = [(1440, "light"), (1440, "dark"), (360, "light"), (360, "dark")]
 def browser() -> Iterator[Browser]:
     with chromium() as browser:
         yield browser
+
+
+@pytest.fixture(scope="module")
+def gateway() -> Iterator[GatewayProcess]:
+    with lone_gateway() as process:
+        yield process
 
 
 @pytest.mark.parametrize(("width", "theme"), VIEWS)
