@@ -29,6 +29,12 @@ def fetched(url: str, key: str = ADMIN_KEY) -> tuple[int, str]:
             return error.code, error.read().decode()
 
 
+def wait_until_ready(url: str) -> None:
+    """A second worker may still be starting; the test's own limit bounds it."""
+    while fetched(f"{url}/readyz")[0] != 200:
+        time.sleep(0.05)
+
+
 @pytest.mark.parametrize("workers", [1, 2])
 async def test_each_address_serves_its_own(tmp_path: Path, redis_url: str, workers: int) -> None:
     admin_port = free_port()
@@ -56,8 +62,7 @@ async def test_each_address_serves_its_own(tmp_path: Path, redis_url: str, worke
         assert refused.value.response.status_code == 404
         for url in (gateway.url, gateway.admin_url):
             assert fetched(f"{url}/healthz")[0] == 200
-            while fetched(f"{url}/readyz")[0] != 200:  # a second worker may still be starting
-                time.sleep(0.05)  # the test's own limit bounds it
+            wait_until_ready(url)
         assert fetched(f"{gateway.admin_url}/schema")[0] == 200
         check_console(gateway)
         if workers > 1:
