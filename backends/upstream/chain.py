@@ -6,7 +6,7 @@ and the output of such a response of its own tenant, the request continues it. E
 is sent whole, and so is one whose response the server has lost; clients do not notice.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from itertools import groupby
 from typing import Any
 
@@ -29,6 +29,9 @@ SOCKET_TRACEPARENT = "ws_request_header_traceparent"
 PARENT_LOST = "previous_response_not_found"  # the server's code; sending the whole context helps
 
 
+ChainKey = tuple[int, int, int]
+
+
 class Chain(msgspec.Struct, frozen=True):
     """Is a response that a server remembers."""
 
@@ -38,7 +41,7 @@ class Chain(msgspec.Struct, frozen=True):
     num_bytes: int = 0  # of what was sent for it, and of its output; at least its tokens
 
     @property
-    def key(self) -> tuple[int, int, int]:
+    def key(self) -> ChainKey:
         """Returns the salt, the length and the last digest, which few chains share."""
         return self.salt, len(self.digests), self.digests[-1]
 
@@ -70,6 +73,11 @@ class Turn:
         known = chain.digests
         is_longer = len(known) < len(self.digests)
         return chain.salt == self.salt and is_longer and self.digests[: len(known)] == known
+
+    def followed_keys(self) -> Iterator[ChainKey]:
+        """Yields the keys of chains that it may follow, the longest first."""
+        for length in range(len(self.digests) - 1, 0, -1):
+            yield self.salt, length, self.digests[length - 1]
 
     def after(self, chain: Chain) -> dict[str, Any]:
         """Returns the body with the items that `chain` lacks; the turn must follow it."""
@@ -154,11 +162,11 @@ class StoredChains:
 
     def __init__(self, max_chains: int) -> None:
         self._max_chains = max_chains
-        self._chains: dict[tuple[int, int, int], Chain] = {}
+        self._chains: dict[ChainKey, Chain] = {}
 
     def find(self, turn: Turn) -> Chain | None:
-        for length in range(len(turn.digests) - 1, 0, -1) if self._chains else ():
-            chain = self._chains.get((turn.salt, length, turn.digests[length - 1]))
+        for key in turn.followed_keys() if self._chains else ():
+            chain = self._chains.get(key)
             if chain is not None and turn.follows(chain):
                 return chain
         return None

@@ -20,7 +20,14 @@ from websockets.frames import CloseCode
 
 from backends.net.quick_connection import QuickConnection
 from backends.net.read_pause import ReadPause
-from backends.upstream.chain import FIRST_EVENT_BYTES, PARENT_LOST, SOCKET_TRACEPARENT, Chain, Turn
+from backends.upstream.chain import (
+    FIRST_EVENT_BYTES,
+    PARENT_LOST,
+    SOCKET_TRACEPARENT,
+    Chain,
+    ChainKey,
+    Turn,
+)
 from backends.upstream.errors import (
     SOCKET_AGED,
     Failure,
@@ -154,7 +161,7 @@ class FreeStreams:
     """Holds the streams that can take a turn, and finds the best without a look at each."""
 
     def __init__(self) -> None:
-        self._by_chain: dict[tuple[int, int, int], dict[_Stream, None]] = {}
+        self._by_chain: dict[ChainKey, dict[_Stream, None]] = {}
         # Both in the order in which they became free.
         self._chained: dict[_Stream, None] = {}
         self._fresh: dict[_Stream, None] = {}  # without a chain
@@ -182,9 +189,8 @@ class FreeStreams:
         return self._with_most_of(turn) or self.fresh() or _first_usable(self._chained)
 
     def _with_most_of(self, turn: Turn) -> "_Stream | None":
-        for length in range(len(turn.digests) - 1, 0, -1) if self._by_chain else ():
-            streams = self._by_chain.get((turn.salt, length, turn.digests[length - 1]), {})
-            for stream in reversed(streams):
+        for key in turn.followed_keys() if self._by_chain else ():
+            for stream in reversed(self._by_chain.get(key, {})):
                 if stream.chain is not None and turn.follows(stream.chain) and stream.socket.usable:
                     return stream
         return None

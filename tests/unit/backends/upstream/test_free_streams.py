@@ -31,7 +31,8 @@ def turn_of(salt: int, digests: tuple[int, ...]) -> Any:
         is_same = digests[: len(chain.digests)] == chain.digests
         return chain.salt == salt and is_longer and is_same
 
-    return SimpleNamespace(salt=salt, digests=digests, follows=follows)
+    keys = [(salt, length, digests[length - 1]) for length in range(len(digests) - 1, 0, -1)]
+    return SimpleNamespace(follows=follows, followed_keys=lambda: iter(keys))
 
 
 @pytest.mark.parametrize("seed", range(20))
