@@ -46,7 +46,6 @@ CLOSE_TIMEOUT_S = 1.0  # for a closing handshake
 STALE_AFTER_S = 1.0  # a socket idle for longer may have been closed without our noticing
 
 _LAST = frozenset({*TERMINALS, "error"})
-
 _PARENT = "previous_response_id"  # the field that names the response to continue
 
 

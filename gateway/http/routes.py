@@ -306,7 +306,7 @@ async def get_readiness(request: AnyRequest) -> ASGIResponse:
     """
     services = _services(request)
     gw, own = services.gw, services.own_engines
-    down = [stats.info.name for stats in gw.backend_stats() if not stats.healthy or stats.ejected]
+    down = services.backends_down()
     if gw.state.draining:
         return json_response({"status": "draining"}, 503)
     if not gw.pools.ready:

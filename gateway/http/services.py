@@ -117,6 +117,11 @@ class Services:
         inside = {config.name for config in configs if isinstance(config, SimulatedConfig)}
         return frozenset(inside | set(self.fleet.engines if self.fleet else ()))
 
+    def backends_down(self) -> list[str]:
+        """Names the backends that take no tasks at the moment."""
+        every = self.gw.backend_stats()
+        return [stats.info.name for stats in every if not stats.healthy or stats.ejected]
+
     def catalogue(self, tenant: Tenant) -> dict[str, Any]:
         """What a tenant's `model` may be, by the policy in force."""
         policy = self.gw.state.policy.for_tenant(tenant.id)

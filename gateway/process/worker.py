@@ -10,7 +10,7 @@ import signal
 import socket
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 
 import msgspec
@@ -46,6 +46,8 @@ from router.redis.cancelling import cancelled
 logger = logging.getLogger("lanewise")
 
 EXIT_CONFIG = 2  # a start that would fail again
+ENGINES_WAIT_S = 10.0  # for the engines' process; then a worker serves what it can without
+LOOK_AGAIN_S = 0.02
 
 
 def main() -> int:
@@ -96,12 +98,21 @@ async def _serve_gateway(
     async with services(config, fleet, task_log) as made:
         channel.answers = _answers(made)
         channel.reload = partial(_reload, made, fleet)
+        await engines_answer(made)
         with _listeners(begin, config) as listeners:
             status = await serve_on(
                 listeners, made, lambda _: channel.send(Serving()), stop_after=listening
             )
         await channel.leave(await snapshot(made))
         return status
+
+
+async def engines_answer(made: Services) -> None:
+    """Waits for the links to the engines, so that a worker's first tasks are not refused."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(ENGINES_WAIT_S):
+            while made.own_engines.intersection(made.backends_down()):  # noqa: ASYNC110 - no event
+                await asyncio.sleep(LOOK_AGAIN_S)
 
 
 def _answers(made: Services) -> Answers:
