@@ -5,7 +5,6 @@ This is an edge.
 
 import difflib
 import time
-from functools import partial
 from itertools import chain
 from typing import Annotated, Any
 
@@ -32,7 +31,8 @@ from gateway.wire.events import (
 from gateway.wire.requests import make_task, parse_create
 from router.policy.diff import PolicyChange, policy_changes
 from router.policy.document import Problem
-from router.policy.policy import Policy, PolicyError, parse_policy, unknown_policy_names
+from router.policy.policy import Policy, PolicyError, parse_policy
+from router.policy.slips import Known, slips_of
 from router.policy.store import (
     MAX_LISTED,
     MAX_VERSION,
@@ -193,12 +193,14 @@ async def _parsed(services: Services, data: Submission) -> Policy:
 
 
 async def _warnings(services: Services, policy: Policy, data: Submission) -> tuple[Problem, ...]:
-    find = partial(
-        unknown_policy_names,
-        tenant_ids=services.access.keys.tenant_view.tenants,
-        backends=services.gw.backends,
+    tenant_view, infos = services.access.keys.tenant_view, services.gw.infos
+    known = Known(
+        tenants=set(tenant_view.tenants),
+        tiers=set(tenant_view.tiers),
+        models={info.model for info in infos.values()},
+        backends={name: info.group for name, info in infos.items()},
     )
-    return await services.apart(find, policy, data.document.encode(), data.name)
+    return await services.apart(slips_of, policy, data.document.encode(), data.name, known)
 
 
 @post("/policies", status_code=200)

@@ -2,13 +2,16 @@
 
 import argparse
 import os
+import sys
 from typing import Any
+
+import msgspec
 
 from gateway.cli.command import Command, argument
 from gateway.cli.output import show
 from gateway.config.certificate import tls_context
 from gateway.config.config import load_config, peppers, read_config
-from gateway.config.policy_file import load_policy
+from gateway.config.policy_file import load_policy, policy_slips
 from gateway.config.sections import Address, admin_address, masked_url
 
 COMMAND = Command("lanewise config check lanewise.toml")
@@ -24,7 +27,9 @@ COMMAND = Command("lanewise config check lanewise.toml")
     argument("--json", action="store_true", help="print the answer as JSON"),
     description="""\
 Read a configuration with the policy, certificate and environment that it names, as `serve` does,
-but connect to nothing. Exit status: 0 if a gateway could start with it; 2, and why, if not.
+but connect to nothing. What is valid but likely a slip (a rule that is never reached, a name that
+nothing here has) is told on standard error. Exit status: 0 if a gateway could start with it; 2, and
+why, if not.
 """,
 )
 def _check(arguments: argparse.Namespace) -> int:
@@ -51,7 +56,11 @@ def _check(arguments: argparse.Namespace) -> int:
         "backends": [f"{backend.name} ({backend.options.model})" for backend in config.backends],
         "policy": policy.version,
     }
-    lines = (f"{name}: {_text(value)}" for name, value in found.items())
+    lines = [f"{name}: {_text(value)}" for name, value in found.items()]
+    slips = policy_slips(config, policy)
+    found["warnings"] = msgspec.to_builtins(slips)
+    for slip in () if arguments.json else slips:
+        print(f"warning: {slip.text(str(config.policy_path))}", file=sys.stderr)
     return show(arguments, found, "\n".join((f"{arguments.file} is valid.", *lines)))
 
 

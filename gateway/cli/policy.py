@@ -17,6 +17,7 @@ from gateway.cli.command import Command, argument, one_of
 from gateway.cli.output import show
 from router.policy.document import Problem
 from router.policy.policy import PolicyError, parse_policy
+from router.policy.slips import Known, slips_of
 
 OK, NO, TROUBLE, CONFLICT = 0, 1, 2, 3
 
@@ -145,10 +146,10 @@ def _shadow(arguments: argparse.Namespace) -> int:
 
 @COMMAND.command(
     "check",
-    "Say what is wrong with a document.",
+    "Say what is wrong with a document, and what is likely a slip.",
     "lanewise policy check policy.toml --offline",
     _FILE,
-    argument("--offline", action="store_true", help="ask no gateway, so tenants are not looked up"),
+    argument("--offline", action="store_true", help="ask no gateway, so names are not looked up"),
 )
 def _check(arguments: argparse.Namespace) -> int:
     submission = _submission(arguments.file)
@@ -164,11 +165,16 @@ def _check(arguments: argparse.Namespace) -> int:
 
 def _check_here(submission: dict[str, Any]) -> dict[str, Any]:
     problems: tuple[Problem, ...] = ()
+    warnings: tuple[Problem, ...] = ()
+    content, name = submission["document"].encode(), submission["name"]
     try:
-        parse_policy(submission["document"].encode(), submission["name"])
+        warnings = slips_of(parse_policy(content, name), content, name, Known())
     except PolicyError as error:
         problems = error.problems
-    return {"valid": not problems, "problems": msgspec.to_builtins(problems), "warnings": []}
+    view: dict[str, Any] = msgspec.to_builtins(
+        {"valid": not problems, "problems": problems, "warnings": warnings}
+    )
+    return view
 
 
 @COMMAND.command(

@@ -2,9 +2,13 @@
 
 from pathlib import Path
 
+from backends.contract import BackendGroup
+from gateway.config.backend_kinds import BackendConfig, SimulatedConfig
 from gateway.config.config import Config
 from gateway.config.sections import ConfigError
+from router.policy.document import Problem
 from router.policy.policy import DEFAULT_POLICY, Policy, PolicyError, parse_policy
+from router.policy.slips import Known, slips_of
 
 
 def load_policy(config: Config) -> Policy:
@@ -22,3 +26,21 @@ def load_policy(config: Config) -> Policy:
         raise ConfigError(f"policy_path {path!r}: {error.strerror}") from error
     except PolicyError as error:
         raise ConfigError(f"policy_path: {error}") from error
+
+
+def policy_slips(config: Config, policy: Policy) -> tuple[Problem, ...]:
+    """Finds what is likely a slip in the configured policy, which `load_policy` returned."""
+    path = config.policy_path
+    if path is None:
+        return ()
+    known = Known(
+        tenants={tenant.id for tenant in config.tenants},
+        tiers=config.tiers,
+        models={backend.options.model for backend in config.backends},
+        backends={backend.name: _group_of(backend) for backend in config.backends},
+    )
+    return slips_of(policy, Path(path).read_bytes(), path, known)
+
+
+def _group_of(backend: BackendConfig) -> BackendGroup:
+    return backend.group if isinstance(backend, SimulatedConfig) else backend.options.group

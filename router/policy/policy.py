@@ -23,7 +23,7 @@ An example (docs/policies.md has every field):
     strategy = "breadth"
 """
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
 from functools import cached_property
 from typing import Annotated
 from zoneinfo import available_timezones
@@ -37,7 +37,7 @@ from router.classify.task import TENANT_ID, Label, Route
 from router.classify.words import words_of
 from router.policy.calendar_window import zone_of
 from router.policy.conditions import MAX_CONDITION_DEPTH, MAX_CONDITION_NODES, When
-from router.policy.document import DocumentError, Fault, Problem, read_document, suggestion
+from router.policy.document import DocumentError, Fault, read_document, suggestion
 from router.policy.positions import Path
 from router.policy.tradeoff import Tradeoff
 from router.pools.local_pools import WhenAway
@@ -283,36 +283,3 @@ def _condition_faults(rule: Rule, path: Path) -> Iterator[Fault]:
             if not words_of(word.rstrip("*").encode()):
                 message = f"{word!r} never counts: it holds no word, or one that is only polite"
                 yield Fault((*at, "words", n), message)
-
-
-def unknown_policy_names(
-    policy: Policy, content: bytes, name: str, *, tenant_ids: Iterable[str], backends: Iterable[str]
-) -> tuple[Problem, ...]:
-    """Finds unknown names with their positions in the document that the policy was read from."""
-    document = read_document(content, name, MAX_POLICY_BYTES)
-    return tuple(map(document.problem, unknown_names(policy, tenant_ids, backends)))
-
-
-def unknown_names(
-    policy: Policy, tenant_ids: Iterable[str], backends: Iterable[str]
-) -> Iterator[Fault]:
-    """Finds names of no tenant or backend: a likely slip, but no error, as both come and go."""
-    known_tenants, known_backends = set(tenant_ids), set(backends)
-
-    def unknown(noun: str, name: str, known: set[str]) -> str:
-        return f"no {noun} {name!r} here{suggestion(name, known)}"
-
-    for tenant_id in policy.tenants:
-        if tenant_id not in known_tenants:
-            message = unknown("tenant", tenant_id, known_tenants)
-            yield Fault(("tenants", tenant_id), message, at_key=True)
-    for path, rule in policy.all_rules():
-        for at, when in rule.when.walk((*path, "when")):
-            for n, tenant_id in enumerate(when.tenants or ()):
-                if tenant_id not in known_tenants:
-                    message = unknown("tenant", tenant_id, known_tenants)
-                    yield Fault((*at, "tenants", n), message)
-    for path, choice in policy.all_choices():
-        for n, name in enumerate(choice.backends):
-            if name not in known_backends:
-                yield Fault((*path, "backends", n), unknown("backend", name, known_backends))

@@ -49,3 +49,15 @@ def test_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["config", "check", str(path), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert (found["address"], found["workers"], found["tls"]) == ("127.0.0.1:9000", 2, False)
+
+
+def test_slips_of_the_policy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    policy, path = tmp_path / "policy.toml", tmp_path / "lanewise.toml"
+    policy.write_text('[aliases.careful]\nroute = "deep"\nbackends = ["wafer"]\n')
+    path.write_text(f"policy_path = '{policy}'\n")
+    assert main(["config", "check", str(path)]) == 0
+    told = capsys.readouterr().err
+    assert f"{policy}:3:13: aliases.careful.backends[0]: 'wafer' is of the group 'fast'" in told
+    assert main(["config", "check", str(path), "--json"]) == 0
+    (slip,) = json.loads(capsys.readouterr().out)["warnings"]
+    assert (slip["path"], slip["line"]) == ("aliases.careful.backends[0]", 3)
