@@ -11,7 +11,7 @@ This is an edge.
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Protocol
 
@@ -24,14 +24,13 @@ from gateway.wire.errors import ProtocolError, draining
 from router.classify.task import Task
 from router.decide.concurrency_limiter import ConcurrencyLimiter
 from router.decide.decision import RankedRoute
-from router.pools.pools import GROUPS, Demand, Grant, Reservation
+from router.decide.waiting_queues import WaitingQueues
+from router.pools.pools import Demand, Grant, Reservation
 from router.waiting.fair_queue import FairQueue, QueuePosition, Waiter
-from router.waiting.retry_after import RetryAfter
-from router.waiting.rules import WaitingConfig, Waits, block_of, longest_wait_us, weight_of
+from router.waiting.rules import WaitingConfig, Waits
 
 logger = logging.getLogger("lanewise")
 
-HOLD_US = 250_000  # a full group is tried again after this, or when a task on it ends
 POSITIONS_INTERVAL_US = 1_000_000  # between two reports of changed positions
 
 
@@ -105,14 +104,13 @@ class WaitingRoom:
 
     def __post_init__(self) -> None:
         """Makes an empty queue per group."""
-        self.limiter = ConcurrencyLimiter(self.others_wait)
-        self._retry_after = RetryAfter()
-        self._rooms = {
-            group: _Room(
-                group, FairQueue(self.config.max_waiting, self.config.max_waiting_per_tenant)
-            )
-            for group in GROUPS
-        }
+        self._queues = WaitingQueues(self.config)
+        self._rooms = {group: _Room(group, queue) for group, queue in self._queues.queues.items()}
+
+    @property
+    def limiter(self) -> ConcurrencyLimiter:
+        """Returns the limiter of tasks per group."""
+        return self._queues.limiter
 
     async def admit(self, wanted: Admission) -> Attempt:
         """Returns the task's grant, now or after waiting, or its refusal with the expected wait.
@@ -120,36 +118,32 @@ class WaitingRoom:
         Raises `ProtocolError` if it was stopped, its wait timed out, or `attempt` raised it.
         """
         made = await self.admit_part(wanted)
-        return made if made.grant.index is not None else self._truthful(wanted, made)
+        if made.grant.index is not None:
+            return made
+        queues = self._queues
+        grant = queues.truthful(wanted.task, wanted.tokens, made.grant, self.clock_us())
+        return Attempt(made.ranked, grant)
 
     async def admit_part(self, wanted: Admission) -> Attempt:
         """Returns the grant or refusal of a part of a task, under an id of its own.
 
         A part is not retried, so its refusal has the pools' wait only.
         """
-        task = wanted.task
-        room = self._room_before(wanted)
+        task, tokens, queues = wanted.task, wanted.tokens, self._queues
+        waits = self.policy_wait_ms()
+        place = queues.place_before(task, tokens, wanted.groups, waits, self.clock_us())
         first: Attempt | None = None
-        wait_us = 0 if room is None else self._may_wait_us(wanted, room, None)
-        if room is None or not wait_us:
+        if place is None or not place.wait_us:
             first = await wanted.attempt(False)
             if first.grant.index is not None:
-                self._note_admitted(first.grant)
+                queues.note_admitted(first.grant, self.clock_us())
                 return first
-            assert first.grant.limited_by is not None, "a refused grant names its pool"
-            room = self._rooms[first.grant.limited_by[0]]
-            wait_us = self._may_wait_us(wanted, room, first)
-            if not wait_us:
+            place = queues.place_after(task, tokens, first.grant, waits, self.clock_us())
+            if not place.wait_us:
                 return first
-        now_us = self.clock_us()
-        waiter = Waiter(
-            id=task.id,
-            tenant_id=task.tenant.id,
-            weight=weight_of(self.config, task.tenant.id, task.tenant.tier, task.tenant.weight),
-            tokens=wanted.tokens,
-            joined_us=now_us,
-            until_us=now_us + wait_us,
-        )
+        grant = None if first is None else first.grant
+        waiter = queues.join(task, tokens, place, grant, self.clock_us())
+        room = self._rooms[place.group]
         outcome: asyncio.Future[Attempt | None] = asyncio.get_running_loop().create_future()
         entry = _Entry(waiter, wanted, first, outcome)
         made = await self._stand(room, entry) or entry.last
@@ -159,26 +153,21 @@ class WaitingRoom:
 
     def settled(self, reservation: Reservation) -> None:
         """Frees the slots of a task that ended."""
-        self.limiter.release(reservation.id)
-        self.released(reservation)
+        self._wake(self._queues.settled(reservation, self.clock_us()))
 
     def shrunk(self, kept: Reservation, released: tuple[Demand, ...]) -> None:
         """Frees slots that a running task released."""
         self.limiter.keep(kept.id, [demand.group for demand in kept.demands])
-        self.released(msgspec.structs.replace(kept, demands=released))
+        self._wake(self._queues.released(kept.tenant_id, released, self.clock_us()))
 
     def released(self, reservation: Reservation) -> None:
         """Wakes the queues of the groups that have free slots now."""
-        now_us = self.clock_us()
-        for demand in reservation.demands:
-            room = self._rooms[demand.group]
-            if len(room.queue) and room.queue.released(reservation.tenant_id, now_us):
-                room.changed.set()
+        tenant_id, demands = reservation.tenant_id, reservation.demands
+        self._wake(self._queues.released(tenant_id, demands, self.clock_us()))
 
-    def others_wait(self, tenant_id: str, group: BackendGroup) -> bool:
-        """Says whether tasks of other tenants wait for a group."""
-        queue = self._rooms[group].queue
-        return len(queue) > queue.num_waiting(tenant_id)
+    def _wake(self, groups: Iterable[BackendGroup]) -> None:
+        for group in groups:
+            self._rooms[group].changed.set()
 
     def wanting(self, group: BackendGroup) -> Counter[tuple[str, str]]:
         """Counts the tasks that wait for a group, by tenant and tier."""
@@ -200,43 +189,6 @@ class WaitingRoom:
                 if not entry.outcome.done():
                     entry.outcome.set_exception(error)
 
-    def _room_before(self, wanted: Admission) -> _Room | None:
-        """Finds a queue where this tenant's tasks, or the whole group, already wait."""
-        if not any(len(room.queue) for room in self._rooms.values()):
-            return None
-        now_us = self.clock_us()
-        for group in wanted.groups:
-            queue = self._rooms[group].queue
-            if queue.num_waiting(wanted.task.tenant.id) or (len(queue) and queue.is_held(now_us)):
-                return self._rooms[group]
-        return None
-
-    def _may_wait_us(self, wanted: Admission, room: _Room, first: Attempt | None) -> int:
-        """Returns how long it may wait; 0 if not at all, or for certainly too short."""
-        task, tokens = wanted.task, wanted.tokens
-        now_us = self.clock_us()
-        longest_us = longest_wait_us(self.config, self.policy_wait_ms(), task, room.group, now_us)
-        block = None if first is None else block_of(first.grant)
-        certain_us = room.queue.expected_us(task.tenant.id, tokens, now_us, block, guess=False)
-        if certain_us > longest_us or not room.queue.has_room(task.tenant.id):
-            return 0
-        return longest_us
-
-    def _truthful(self, wanted: Admission, refused: Attempt) -> Attempt:
-        """Adds the tenant's earlier tasks, waiting or to be retried, to a refusal's wait."""
-        tenant_id, tokens = wanted.task.tenant.id, wanted.tokens
-        grant, now_us = refused.grant, self.clock_us()
-        assert grant.limited_by is not None, "a refused grant names its pool"
-        queue = self._rooms[grant.limited_by[0]].queue
-        wait_us = queue.expected_us(tenant_id, tokens, now_us, block_of(grant))
-        wait_us = self._retry_after.wait_us(tenant_id, grant, tokens, wait_us, now_us)
-        return Attempt(refused.ranked, msgspec.structs.replace(grant, wait_us=wait_us))
-
-    def _note_admitted(self, grant: Grant) -> None:
-        if grant.reservation is not None:
-            tenant_id, demands = grant.reservation.tenant_id, grant.reservation.demands
-            self._retry_after.admitted(tenant_id, demands, grant.mode, self.clock_us())
-
     def _in_vain(self, room: _Room, waiter: Waiter) -> ProtocolError:
         wait_us = room.queue.expected_us(waiter.tenant_id, waiter.tokens, self.clock_us())
         wait_us = max(1_000_000, wait_us)
@@ -250,11 +202,6 @@ class WaitingRoom:
     async def _stand(self, room: _Room, entry: _Entry) -> Attempt | None:
         """Waits for the outcome; the task is in no queue afterwards."""
         waiter, outcome = entry.waiter, entry.outcome
-        grant = None if entry.last is None else entry.last.grant
-        if grant is not None and grant.shed == "capacity":
-            room.queue.hold(waiter.joined_us + HOLD_US)
-            grant = None  # the group is full for every tenant
-        room.queue.join(waiter, None if grant is None else block_of(grant))
         room.entries[waiter.id] = entry
         self._count_waiting(room)
         if room.pump is None or room.pump.done():
@@ -318,16 +265,13 @@ class WaitingRoom:
         grant, now_us = attempt.grant, self.clock_us()
         if grant.reservation is None:
             entry.last = attempt
-            if grant.shed == "capacity":
-                room.queue.hold(now_us + HOLD_US)
-            else:
-                room.queue.put_back(waiter, block_of(grant), now_us)
+            self._queues.put_back(room.group, waiter, grant, now_us)
         elif entry.outcome.done():
             room.queue.remove(waiter.id, now_us)  # it has left
             self._return(entry, attempt)
         else:
             room.queue.served(waiter, now_us)
-            self._note_admitted(grant)
+            self._queues.note_admitted(grant, now_us)
             entry.outcome.set_result(attempt)
 
     def _return(self, entry: _Entry, attempt: Attempt | None) -> None:
