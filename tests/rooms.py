@@ -54,6 +54,7 @@ ROOMS = (
     _room("router.learn", "numpy", "redis"),
     _room("router.record", "numpy"),
     _room("router.training", "numpy"),
+    _room("router.backtest", "numpy"),
     _room("gateway"),
     _room("gateway.config"),
     _room("gateway.wire"),

@@ -1,6 +1,7 @@
 """Defines a task, its tenant, its features and its class."""
 
 import enum
+import hashlib
 import re
 from functools import cached_property
 from typing import Literal
@@ -109,6 +110,17 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def warm_up_request(self) -> GenerateRequest:
         """Returns the request of a warm-up, which generates nothing."""
         return msgspec.structs.replace(self.request, generate=False)
+
+    @cached_property
+    def conversation_digest(self) -> str:
+        """Returns what the decision log says of the conversation, instead of its words."""
+        known = f"{self.tenant.id}\0{self.conversation}".encode(errors="replace")
+        return hashlib.blake2b(known, digest_size=8).hexdigest()
+
+    def share(self, seed: str) -> float:
+        """Hashes the conversation and a seed to a number from 0 to 1, for canaries."""
+        key = f"{seed}\0{self.tenant.id}\0{self.conversation}".encode()
+        return int.from_bytes(hashlib.blake2b(key, digest_size=8).digest()) / 2**64
 
     @cached_property
     def reading(self) -> Reading:

@@ -95,16 +95,20 @@ class Experience:
         """Returns what is known for deciding this task."""
         learner = self.learner(task.tenant.id)
         correction = learner.correction(traits(reading, task_class)) if learner.trust else 0.0
-        noted_us, shares_left = self._left.get(task.tenant.id, _NOTHING_NOTED)
         return Facts(
             conversation=conversation,
             gain_correction=correction,
             num_outcomes=round(learner.num_outcomes) if correction else 0,
             explicit=learner.explicit if correction else 0.0,
-            shares_left=shares_left if now_us - noted_us < STALE_US else {},
+            shares_left=self.shares_left(task.tenant.id, now_us),
             backend_speeds=self.backend_speeds,
             alarms=tuple(self.monitor(task.tenant.id).standing.alarms.values()),
         )
+
+    def shares_left(self, tenant_id: str, now_us: int) -> dict[BackendGroup, float]:
+        """Returns the share left in each group's tightest pool; nothing if that is not known."""
+        noted_us, shares_left = self._left.get(tenant_id, _NOTHING_NOTED)
+        return shares_left if now_us - noted_us < STALE_US else {}
 
     def learner(self, tenant_id: str) -> GainLearner:
         """Returns a tenant's learner, a new one at its first task."""

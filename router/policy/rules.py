@@ -1,6 +1,5 @@
 """Finds the rule of a policy that takes a task, and why each other rule does not."""
 
-import hashlib
 from collections.abc import Iterator
 
 import msgspec
@@ -60,5 +59,10 @@ def share_of(seed: str, task: Task) -> float:
 
     A canary takes the tasks below its percentage, so a larger percentage only adds conversations.
     """
-    key = f"{seed}\0{task.tenant.id}\0{task.conversation}".encode()
-    return int.from_bytes(hashlib.blake2b(key, digest_size=8).digest()) / 2**64
+    return task.share(seed)
+
+
+def shares_of(policy: Policy, task: Task) -> dict[str, float]:
+    """Returns the shares that the policy's canaries compare, by seed, for the decision log."""
+    seeds = {rule.seed or rule.name for rule in policy.rules if rule.percent is not None}
+    return {seed: share_of(seed, task) for seed in sorted(seeds)}

@@ -4,7 +4,6 @@ Of a prompt, its size, shape and kind are recorded, and its text only if the pol
 `record_text`. docs/decision-log.md describes every field; changing a meaning raises `SCHEMA`.
 """
 
-import hashlib
 from collections.abc import Mapping
 
 import msgspec
@@ -149,13 +148,12 @@ def record_of(
     """Makes a task's record; without a route `decision` is None. Only a log needs the shape."""
     hints, request, run = task.hints, task.request, task.run
     reading = task.reading
-    conversation = f"{task.tenant.id}\0{task.conversation}".encode(errors="replace")
     record = DecisionRecord(
         id=task.id,
         at=round(task.arrived_unix_s, 3),
         tenant=task.tenant.id,
         tier=task.tenant.tier,
-        conversation=hashlib.blake2b(conversation, digest_size=8).hexdigest(),
+        conversation=task.conversation_digest,
         model=hints.model[:MAX_NAME_CHARS],
         asked_route=hints.route.value if hints.route else None,
         asked_strategy=hints.strategy,

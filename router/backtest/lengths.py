@@ -1,0 +1,141 @@
+"""Guesses how long an answer would have been on an engine that did not give it.
+
+Where tasks of a log were answered in full by engines of both groups, the guess is what the other
+engine said, times the median ratio of such pairs. Otherwise it is the classifier's expectation,
+times the median ratio of what that group's answers came to.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from statistics import median
+from typing import Literal
+
+import msgspec
+
+from backends.contract import BackendGroup
+from backends.script.chance import Chance
+from router.backtest.arrivals import AnswerLength, Arrival
+from router.pools.pools import GROUPS
+from router.strategies.part_requests import TaskPart
+
+MIN_PAIRS = 8  # of which a ratio is learned
+_PARTS = 1_000_000
+VERDICT_TOKENS = 2
+
+Source = Literal["log", "pairs", "classifier"]
+
+
+class WordOdds(msgspec.Struct, frozen=True, kw_only=True):
+    """Says how often what words would decide goes one way; `None`: by the task's own `p_gain`."""
+
+    agree: float | None = None  # another fast answer agrees with the first
+    verdict_yes: float | None = None  # the deep engine finds a fast answer right
+    hands_on: float = 0.0  # a fast engine hands a sub-task to the deep one
+
+
+class Lengths(msgspec.Struct, frozen=True):
+    """Holds what was learned of answers' lengths."""
+
+    ratios: dict[BackendGroup, float] = {}  # a group's answers over the other's, to the same tasks
+    scales: dict[BackendGroup, float] = {}  # a group's answers over what was expected of them
+    num_pairs: int = 0
+
+    @property
+    def source(self) -> Source:
+        """Says where the lengths on the other engine come from."""
+        return "pairs" if self.ratios else "classifier"
+
+
+def learn_lengths(arrivals: Iterable[Arrival]) -> Lengths:
+    """Learns the ratios of lengths from tasks of a log."""
+    pairs: list[float] = []
+    scales: dict[BackendGroup, list[float]] = {group: [] for group in GROUPS}
+    for arrival in arrivals:
+        known = dict(arrival.lengths)
+        for group, length in known.items():
+            expected = max(1, arrival.expected_output_tokens)
+            scales[group].append(math.log(max(1, length.output_tokens) / expected))
+        if len(known) == len(GROUPS):
+            fast, deep = (max(1, known[group].output_tokens) for group in GROUPS)
+            pairs.append(math.log(deep / fast))
+    ratios: dict[BackendGroup, float] = {}
+    if len(pairs) >= MIN_PAIRS:
+        ratio = math.exp(median(pairs))
+        ratios = {"fast": 1 / ratio, "deep": ratio}
+    return Lengths(
+        ratios,
+        {group: math.exp(median(logs)) for group, logs in scales.items() if len(logs) >= MIN_PAIRS},
+        len(pairs),
+    )
+
+
+class Guess:
+    """Answers for one task what its words would have said."""
+
+    __slots__ = ("_arrival", "_lengths", "_odds", "_seed")
+
+    def __init__(self, arrival: Arrival, lengths: Lengths, odds: WordOdds, seed: int) -> None:
+        self._arrival = arrival
+        self._lengths = lengths
+        self._odds = odds
+        self._seed = seed
+
+    @property
+    def expected_tokens(self) -> int:
+        """Returns what the classifier expects of an answer."""
+        return self._arrival.expected_output_tokens
+
+    @property
+    def end_prefix(self) -> tuple[int, int] | None:
+        """Returns the prefix of prompt and answer."""
+        return self._arrival.end_prefix
+
+    def of(self, group: BackendGroup, part: TaskPart | None) -> AnswerLength:
+        """Returns how long a group's answer to a part of the task is."""
+        if part is not None and part.name == "verdict":
+            return AnswerLength(VERDICT_TOKENS)
+        return length_of(self._arrival, group, self._lengths)
+
+    def agrees(self, number: int) -> bool:
+        """Returns whether the fast answer of that number agrees with the first."""
+        agree = self._odds.agree
+        share = 1 - self._arrival.p_gain if agree is None else agree
+        return number == 0 or self._is(share, "agree", number)
+
+    def says_yes(self) -> bool:
+        """Returns whether the deep engine finds a fast answer right."""
+        yes = self._odds.verdict_yes
+        return self._is(1 - self._arrival.p_gain if yes is None else yes, "verdict")
+
+    def hands_on(self) -> bool:
+        """Returns whether the fast engine hands a sub-task on."""
+        return self._is(self._odds.hands_on, "delegate")
+
+    def _is(self, share: float, *what: int | str) -> bool:
+        return Chance(self._seed, self._arrival.id, *what).below(_PARTS) < share * _PARTS
+
+
+def length_of(arrival: Arrival, group: BackendGroup, lengths: Lengths) -> AnswerLength:
+    """Returns the length of a group's answer: as the log has it, else as it is guessed."""
+    other: AnswerLength | None = None
+    for known, length in arrival.lengths:
+        if known == group:
+            return length
+        other = length
+    least = max(1, arrival.at_least_tokens)
+    if other is not None and group in lengths.ratios:
+        return AnswerLength(max(least, round(other.output_tokens * lengths.ratios[group])))
+    scale = lengths.scales.get(group, 1.0)
+    return AnswerLength(max(least, round(arrival.expected_output_tokens * scale)))
+
+
+def sources(arrivals: Sequence[Arrival], lengths: Lengths) -> dict[Source, int]:
+    """Counts the tasks whose length on the other group comes from each source."""
+    counts: dict[Source, int] = {"log": 0, "pairs": 0, "classifier": 0}
+    for arrival in arrivals:
+        num_known = len(arrival.lengths)
+        if num_known == len(GROUPS):
+            counts["log"] += 1
+        else:
+            counts["pairs" if num_known and lengths.ratios else "classifier"] += 1
+    return counts

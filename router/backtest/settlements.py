@@ -1,0 +1,166 @@
+"""Reserves and settles for the tasks of a simulation: each reservation exactly once."""
+
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+import msgspec
+
+from backends.contract import NO_USAGE, BackendGroup, Usage
+from router.backtest.branch import PlayedBranch
+from router.backtest.life import Life
+from router.backtest.queueing import Admitting, Queueing
+from router.backtest.run import PlayedRun
+from router.decide.admission import demands, outgrown
+from router.decide.decision import RankedRoute
+from router.pools.cost import EVEN, Weights, cost_by_group, cost_tokens
+from router.pools.pools import Demand, Grant, MemoryPools, Reservation, shrunk
+
+HEARTBEAT_US = 10_000_000  # between two renewals of leases, and extensions of what outgrew them
+
+
+class PoolWorld(Protocol):
+    """What settlements need of the simulation around them."""
+
+    now_us: int
+
+    def at(self, time_us: int, call: Callable[[], None]) -> None: ...
+
+
+class Settlements:
+    """Holds the pools, and what the tasks that run have reserved."""
+
+    def __init__(
+        self, world: PoolWorld, queueing: Queueing, weights: Weights, lives: Mapping[str, Life]
+    ) -> None:
+        """`lives` are the tasks that run, which the simulation keeps."""
+        self._world = world
+        self._queueing = queueing
+        self._limiter = queueing.limiter
+        self._weights = weights
+        self._lives = lives
+        self._pools = MemoryPools()
+        self._parts: dict[str, tuple[Life, PlayedBranch]] = {}  # by reservation
+        self._heartbeat_is_due = False
+
+    def begin(self) -> None:
+        """Begins to renew leases, as a task has started."""
+        if not self._heartbeat_is_due:
+            self._heartbeat_is_due = True
+            self._world.at(self._world.now_us + HEARTBEAT_US, self._heartbeat)
+
+    def reserve(
+        self,
+        life: Life,
+        routes: tuple[RankedRoute, ...],
+        asked: tuple[tuple[Demand, ...], ...] | None,
+    ) -> tuple[tuple[RankedRoute, ...], Grant]:
+        """Tries the pools, within the groups' capacity."""
+        task, limiter = life.task, self._limiter
+        if limiter.is_on:
+            opened = limiter.open_routes(routes, task.tenant.id)
+            if not opened:
+                return routes, limiter.refusal(routes[0].route.groups, task.tenant.id)
+            routes, asked = opened, None
+        if asked is None:
+            asked = demands(task, life.task_class, routes, self._weights)
+        grant = self._pools.reserve_first(task.tenant, task.id, asked, self._world.now_us)
+        if grant.index is not None and limiter.is_on:
+            limiter.acquire(task.id, task.tenant, routes[grant.index].route.groups)
+        return routes, grant
+
+    def reserve_part(self, run: PlayedRun, branch: PlayedBranch, expected: Usage) -> None:
+        """Reserves for a part of a task, now or after waiting."""
+        life = run.owner
+        assert isinstance(life, Life)
+        group, tenant = branch.where.info.group, life.task.tenant
+        name = f"{life.task.id}-{branch.number}-{branch.num_continuations}"
+        demand = Demand(group, cost_tokens(expected, self._weights.get(group, EVEN)))
+        part = msgspec.structs.replace(life.task, id=name)
+
+        def attempt(_has_waited: bool) -> tuple[tuple[RankedRoute, ...], Grant]:
+            limiter = self._limiter
+            if limiter.is_on and limiter.shed(group, tenant.id) is not None:
+                return (), limiter.refusal((group,), tenant.id)
+            grant = self._pools.reserve_first(tenant, name, ((demand,),), self._world.now_us)
+            if grant.index is not None and limiter.is_on:
+                limiter.acquire(name, tenant, (group,))
+            return (), grant
+
+        def answered(_: tuple[RankedRoute, ...], grant: Grant, __: BackendGroup | None) -> None:
+            if grant.reservation is None:
+                run.refused(branch)
+            elif branch.is_over or run.ended:
+                self.release(grant.reservation, {})
+            else:
+                branch.reservation = grant.reservation
+                self._parts[name] = (life, branch)
+                run.granted(branch)
+
+        asked = Admitting(
+            part, demand.tokens, (group,), attempt, answered, lambda: run.refused(branch)
+        )
+        # As in production the answer comes later, never from within the start of a branch.
+        self._world.at(self._world.now_us, lambda: self._queueing.admit(asked, is_part=True))
+
+    def settle_part(self, branch: PlayedBranch) -> None:
+        """Settles a part's own reservation, once."""
+        reservation = branch.reservation
+        if reservation is None:
+            return
+        if self._parts.pop(reservation.id, None) is not None:
+            group = branch.where.info.group
+            weights = self._weights.get(group, EVEN)
+            used = cost_tokens(branch.usage or NO_USAGE, weights)
+            self.release(reservation, {group: used})
+
+    def group_done(self, run: PlayedRun, group: BackendGroup) -> None:
+        """Charges and releases a group that a running task needs no more."""
+        life = run.owner
+        assert isinstance(life, Life)
+        held = life.reservation
+        if held is None or all(demand.group == group for demand in held.demands):
+            return
+        if all(demand.group != group for demand in held.demands):
+            return
+        used = cost_by_group(run.used(), self._weights)
+        kept = shrunk(held, {group: used.get(group, 0)})
+        self._pools.extend(kept, self._world.now_us)
+        life.reservation = msgspec.structs.replace(kept, former=None, released=())
+        if self._limiter.is_on:
+            self._limiter.keep(kept.id, [demand.group for demand in kept.demands])
+        released = tuple(demand for demand in held.demands if demand.group == group)
+        self._queueing.released(held.tenant_id, released)
+
+    def settle(self, life: Life) -> None:
+        reservation, run = life.reservation, life.run
+        if reservation is None or run is None:
+            return
+        life.reservation = None
+        used = cost_by_group(run.used(), self._weights)
+        held = {demand.group for demand in reservation.demands}
+        charged = {group: tokens for group, tokens in used.items() if group in held}
+        self.release(reservation, charged)
+
+    def release(self, reservation: Reservation, used: Mapping[BackendGroup, int]) -> None:
+        self._pools.settle(reservation, used, self._world.now_us)
+        self._queueing.settled(reservation)
+
+    def _heartbeat(self) -> None:
+        """Renews the leases of what runs, and extends those that it has outgrown."""
+        held: list[Reservation] = []
+        for life in self._lives.values():
+            reservation, run = life.reservation, life.run
+            if reservation is None or run is None:
+                continue
+            wanted = outgrown(reservation, cost_by_group(run.used(), self._weights))
+            if wanted is not None and self._pools.extend(wanted, self._world.now_us):
+                reservation = msgspec.structs.replace(wanted, former=None)
+                life.reservation = reservation
+            held.append(reservation)
+        for _, branch in self._parts.values():
+            if branch.reservation is not None:
+                held.append(branch.reservation)
+        self._pools.renew(held, self._world.now_us)
+        self._heartbeat_is_due = bool(held)
+        if held:
+            self._world.at(self._world.now_us + HEARTBEAT_US, self._heartbeat)
