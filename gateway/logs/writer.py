@@ -4,12 +4,11 @@ This is an edge.
 """
 
 import os
-import queue
-import threading
 from collections.abc import Callable
 
+from gateway.store.batch_thread import BatchThread
+
 MAX_QUEUED = 10_000  # lines; about 5 MB at most
-MAX_BATCH = 500  # lines in one write
 CLOSE_TIMEOUT_S = 2.0  # for what is queued when the process ends
 
 Line = Callable[[], bytes]  # makes the line, without its end: done in the thread, too
@@ -22,38 +21,24 @@ class LogWriter:
         """`tell_dropped` makes the line that says how many lines are missing."""
         self._descriptor = descriptor
         self._tell_dropped = tell_dropped
-        self._queue: queue.Queue[Line | None] = queue.Queue(MAX_QUEUED)
         self._num_dropped = 0
-        self._thread = threading.Thread(target=self._run, name="log", daemon=True)
-        self._thread.start()
+        self._thread = BatchThread("log", self._take, MAX_QUEUED)
 
     def write(self, line: Line) -> None:
         """Takes a line without waiting."""
-        try:
-            self._queue.put_nowait(line)
-        except queue.Full:
+        if not self._thread.put(line):
             self._num_dropped += 1
 
     def close(self) -> None:
         """Writes what is queued and stops; lines left after `CLOSE_TIMEOUT_S` are lost."""
-        try:
-            self._queue.put(None, timeout=CLOSE_TIMEOUT_S)
-        except queue.Full:
-            return
-        self._thread.join(CLOSE_TIMEOUT_S)
+        self._thread.close(CLOSE_TIMEOUT_S)
 
-    def _run(self) -> None:
-        is_over = False
-        while not is_over:
-            batch = [self._queue.get()]
-            while batch[-1] is not None and len(batch) < MAX_BATCH and not self._queue.empty():
-                batch.append(self._queue.get())  # this thread is the only reader
-            is_over = batch[-1] is None
-            lines = [self._made(line) for line in batch if line is not None]
-            if num_dropped := self._num_dropped:
-                self._num_dropped -= num_dropped
-                lines.append(self._tell_dropped(num_dropped))
-            self._write(b"".join(line + b"\n" for line in lines))
+    def _take(self, batch: list[Line]) -> None:
+        lines = [self._made(line) for line in batch]
+        if num_dropped := self._num_dropped:
+            self._num_dropped -= num_dropped
+            lines.append(self._tell_dropped(num_dropped))
+        self._write(b"".join(line + b"\n" for line in lines))
 
     def _made(self, line: Line) -> bytes:
         try:

@@ -8,13 +8,12 @@ import fcntl
 import io
 import logging
 import os
-import queue
-import threading
 from collections import deque
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+from gateway.store.batch_thread import BatchThread
 from gateway.store.reports import Recorded
 from router.record.recording import DecisionRecord, encode_line
 
@@ -22,7 +21,6 @@ logger = logging.getLogger("lanewise")
 
 MAX_RECENT = 200  # records kept in memory for the admin API
 MAX_QUEUED = 10_000  # lines; about 20 MB at most
-MAX_BATCH = 500  # lines in one write
 CLOSE_TIMEOUT_S = 5.0  # for what is queued when the gateway stops
 
 
@@ -50,15 +48,13 @@ class Recorder:
         self._max_bytes = max_bytes
         self._keep = keep
         self._on_recorded = on_recorded
-        self._queue: queue.Queue[bytes | None] = queue.Queue(MAX_QUEUED)
-        self._thread: threading.Thread | None = None
+        self._thread: BatchThread[bytes] | None = None
         if path is not None:
             self._path = path
             self._lock = _lock(path)
             self._file = _opened(path)
             self._complained = False
-            self._thread = threading.Thread(target=self._run, name="decision-log", daemon=True)
-            self._thread.start()
+            self._thread = BatchThread("decision-log", self._write, MAX_QUEUED)
 
     @property
     def is_writing(self) -> bool:
@@ -68,11 +64,7 @@ class Recorder:
     def record(self, record: DecisionRecord) -> None:
         """Takes a record, without waiting for the disk."""
         self.recent.append(record)
-        if self._thread is None:
-            return
-        try:
-            self._queue.put_nowait(encode_line(record))
-        except queue.Full:
+        if self._thread is not None and not self._thread.put(encode_line(record)):
             self._on_recorded("dropped", 1)
 
     def erase(self, tenant_id: str) -> None:
@@ -85,24 +77,10 @@ class Recorder:
         """Writes what is queued and stops; lines left after `CLOSE_TIMEOUT_S` are lost."""
         if self._thread is None:
             return
-        try:
-            self._queue.put(None, timeout=CLOSE_TIMEOUT_S)
-        except queue.Full:
+        if not self._thread.close(CLOSE_TIMEOUT_S):
             logger.warning("the decision log's disk does not take its last lines")
             return
-        self._thread.join(CLOSE_TIMEOUT_S)
         self._thread = None
-
-    def _run(self) -> None:
-        ended = False
-        while not ended:
-            batch = [self._queue.get()]
-            while batch[-1] is not None and len(batch) < MAX_BATCH and not self._queue.empty():
-                batch.append(self._queue.get())  # this thread is the only reader
-            ended = batch[-1] is None
-            lines = [line for line in batch if line is not None]
-            if lines:
-                self._write(lines)
         self._file.close()
         self._lock.close()
 

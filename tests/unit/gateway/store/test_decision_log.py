@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from gateway.store import batch_thread
 from gateway.store import decision_log as module
 from gateway.store.decision_log import LogInUse, Recorder
 from router.record.recording import DecisionRecord, decode_line
@@ -73,7 +74,7 @@ def test_every_line_is_written_in_order(path: Path) -> None:
 
 
 def test_files_are_rotated_and_the_oldest_goes(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MAX_BATCH", 1)
+    monkeypatch.setattr(batch_thread, "MAX_BATCH", 1)
     log = Log(path, max_bytes=4_000, keep=2)
     log.write(0, 100)
     log.recorder.close()
