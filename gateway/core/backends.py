@@ -8,9 +8,12 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
+import msgspec
+
 from backends.contract import Backend, BackendStats
-from gateway.config.backend_kinds import BackendConfig
+from gateway.config.backend_kinds import BackendConfig, SimulatedConfig
 from gateway.config.sections import ConfigError
+from router.record.recording import EngineSettings
 from router.redis.cancelling import cancelled
 
 logger = logging.getLogger("lanewise")
@@ -57,6 +60,20 @@ class Backends(dict[str, Backend]):
     def stats(self) -> list[BackendStats]:
         """Returns the current stats of all."""
         return [backend.stats() for backend in self.values()]
+
+    def settings(self) -> tuple[EngineSettings, ...]:
+        """Returns how each is configured, for the decision log; of servers, only what they are."""
+        return tuple(
+            EngineSettings(
+                name,
+                str(made.config.__struct_config__.tag),
+                made.backend.info,
+                msgspec.to_builtins(made.config.options)
+                if isinstance(made.config, SimulatedConfig)
+                else {},
+            )
+            for name, made in self._made.items()
+        )
 
     def prepared(self, configs: Iterable[BackendConfig]) -> dict[str, Made]:
         """Makes the backends that are new or configured otherwise; the others go on.

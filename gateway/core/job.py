@@ -14,6 +14,8 @@ from gateway.wire.response import Ending, ResponseWriter
 from gateway.wire.stored_response import Lineage
 from router.classify.task import Tenant
 from router.decide.decision import RouteDecision
+from router.policy.policy import Policy
+from router.record.seen import SeenRecord
 from router.waiting.fair_queue import QueuePosition
 
 StopReason = Literal["steered", "cancelled", "draining", "awaited"]  # the last: warm-ups only
@@ -50,6 +52,9 @@ class Job:
     decision: RouteDecision | None = None  # once admitted
     decided: RouteDecision | None = None  # admitted or refused: for the decision log
     records_text: bool = False  # whether the log has the prompt's text, by policy
+    policy: Policy | None = None  # that decided: for the decision log, as is what follows
+    seen: SeenRecord | None = None  # by the decision
+    admitted_us: int | None = None
     trace: Trace | None = None  # if it is traced
     opened_bytes: int = 0  # of compactions, counted as in flight until it is over
     stopped: StopReason | None = None

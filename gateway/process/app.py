@@ -135,7 +135,7 @@ async def services(
             max_unread_bytes=config.server.max_unread_bytes,
             flush_timer=FlushTimer(config.server.flush_interval_ms / 1e3),
             adaptation=_adaptation(config, waiting, backends.stats, metrics),
-            recorder=await enter(_recording(config, metrics)),
+            recorder=await enter(_recording(config, metrics, backends)),
             tracer=_tracer(stack, config),
             task_log=task_log,
             warm_up_timeout_s=config.server.warm_up_timeout_s,
@@ -361,7 +361,9 @@ async def _follow_policies(
 
 
 @asynccontextmanager
-async def _recording(config: Config, metrics: Metrics) -> AsyncIterator[Recorder]:
+async def _recording(
+    config: Config, metrics: Metrics, backends: Backends
+) -> AsyncIterator[Recorder]:
     """Opens the decision log's writer, and flushes it when the context ends.
 
     Raises `ConfigError` if its file cannot be written.
@@ -373,6 +375,7 @@ async def _recording(config: Config, metrics: Metrics) -> AsyncIterator[Recorder
             max_bytes=recording.max_bytes,
             keep=recording.keep,
             on_recorded=metrics.recorded,
+            engine_settings=backends.settings,
         )
     except (OSError, LogInUse) as error:
         raise ConfigError(f"recording.path: {error}") from error

@@ -13,14 +13,17 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+import msgspec
+
 from gateway.store.batch_thread import BatchThread
 from gateway.store.reports import Recorded
-from router.record.recording import DecisionRecord, encode_line
+from router.record.recording import DecisionRecord, EngineSettings, encode_line
 
 logger = logging.getLogger("lanewise")
 
 MAX_RECENT = 200  # records kept in memory for the admin API
 MAX_QUEUED = 10_000  # lines; about 20 MB at most
+SETTINGS_EVERY = 500  # lines, one of which has the engines' settings
 CLOSE_TIMEOUT_S = 5.0  # for what is queued when the gateway stops
 
 
@@ -38,16 +41,20 @@ class Recorder:
         max_bytes: int,
         keep: int,
         on_recorded: Callable[[Recorded, int], None],
+        engine_settings: Callable[[], tuple[EngineSettings, ...]] = tuple,
     ) -> None:
         """Opens the log: files of `max_bytes`, of which `keep` stay besides the newest.
 
-        `on_recorded` counts lines, and is called from the thread, too. Raises `LogInUse` if another
-        process writes to the path, and `OSError` if it cannot be written.
+        `on_recorded` counts lines, and is called from the thread, too. Some lines have the
+        `engine_settings` of that moment, so that a back-test finds them in any file. Raises
+        `LogInUse` if another process writes to the path, and `OSError` if it cannot be written.
         """
         self.recent: deque[DecisionRecord] = deque(maxlen=MAX_RECENT)
         self._max_bytes = max_bytes
         self._keep = keep
         self._on_recorded = on_recorded
+        self._engine_settings = engine_settings
+        self._num_recorded = 0
         self._thread: BatchThread[bytes] | None = None
         if path is not None:
             self._path = path
@@ -57,6 +64,11 @@ class Recorder:
             self._thread = BatchThread("decision-log", self._write, MAX_QUEUED)
 
     @property
+    def path(self) -> Path | None:
+        """Returns the newest file, if records are written to one."""
+        return self._path if self._thread is not None else None
+
+    @property
     def is_writing(self) -> bool:
         """Says whether records are written to a file."""
         return self._thread is not None
@@ -64,7 +76,12 @@ class Recorder:
     def record(self, record: DecisionRecord) -> None:
         """Takes a record, without waiting for the disk."""
         self.recent.append(record)
-        if self._thread is not None and not self._thread.put(encode_line(record)):
+        if self._thread is None:
+            return
+        if self._num_recorded % SETTINGS_EVERY == 0:
+            record = msgspec.structs.replace(record, engine_settings=self._engine_settings())
+        self._num_recorded += 1
+        if not self._thread.put(encode_line(record)):
             self._on_recorded("dropped", 1)
 
     def erase(self, tenant_id: str) -> None:

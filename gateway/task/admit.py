@@ -25,6 +25,7 @@ from router.decide.weighing import weigh
 from router.policy.policy import Policy
 from router.pools.pools import Demand, Grant
 from router.pools.redis_pools import PoolsUnavailable
+from router.record.seen import seen_of
 
 logger = logging.getLogger("lanewise")
 
@@ -51,7 +52,8 @@ async def admit(gw: Gateway, job: Job, loaded: LoadedTask) -> AdmittedTask:
 
 async def _admit(gw: Gateway, job: Job, loaded: LoadedTask, task: Task) -> AdmittedTask:
     policy = gw.state.policy.for_tenant(task.tenant.id)  # read once per task
-    task_class, ranked = rank_task(gw, task, policy)
+    job.policy = policy
+    task_class, ranked = rank_task(gw, task, policy, job)
     asked = demands(task, task_class, ranked, gw.weights)
 
     async def attempt(has_waited: bool) -> Attempt:
@@ -76,6 +78,7 @@ async def _admit(gw: Gateway, job: Job, loaded: LoadedTask, task: Task) -> Admit
         decision = decide(task, task_class, made.ranked, made.grant, policy, gw.weights)
         decision = msgspec.structs.replace(decision, shadow=ask_shadow(gw, task))
         job.decided = decision
+        job.admitted_us = gw.clock_us()
         job.records_text = policy.record_text and job.tenant.store != "never"
         if decision.balances:
             gw.experience.note_balances(task.tenant.id, decision.balances, gw.clock_us())
@@ -113,8 +116,10 @@ def ask_shadow(gw: Gateway, task: Task) -> ShadowChoice | None:
     )
 
 
-def rank_task(gw: Gateway, task: Task, policy: Policy) -> tuple[TaskClass, tuple[RankedRoute, ...]]:
-    """Classifies a task and ranks its routes, best first.
+def rank_task(
+    gw: Gateway, task: Task, policy: Policy, job: Job
+) -> tuple[TaskClass, tuple[RankedRoute, ...]]:
+    """Classifies a task and ranks its routes, best first; `job` gets what the decision saw.
 
     Raises `ProtocolError` if no route is allowed.
     """
@@ -125,6 +130,8 @@ def rank_task(gw: Gateway, task: Task, policy: Policy) -> tuple[TaskClass, tuple
     stats = gw.backend_stats()
     conversation = gw.experience.arrival(task, stats)
     facts = gw.experience.facts(task, task_class, seen.reading, conversation, classified_us)
+    if gw.recorder is not None:
+        job.seen = seen_of(stats, facts, with_engines=gw.recorder.is_writing)
     task_class = weigh(policy.tradeoff, policy.band, task, task_class, stats, facts)
     ranked = rank_routes(policy, task, task_class, stats)
     gw.metrics.stage("classify", classified_us - started_us)

@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 
+import msgspec
+
 from backends.contract import NO_USAGE, BackendGroup, Usage
 from gateway.core.gateway import Gateway
 from gateway.core.job import Job
@@ -16,6 +18,7 @@ from gateway.task.traced import send_trace
 from gateway.wire.routing import RoutedCost
 from router.pools.cost import cost_by_group
 from router.record.recording import MAX_NAME_CHARS, TaskOutcome, record_of
+from router.record.seen import GenerationRecord
 
 
 def leave_record(gw: Gateway, job: Job, ended: EndedTask) -> None:
@@ -76,9 +79,45 @@ def leave_record(gw: Gateway, job: Job, ended: EndedTask) -> None:
     if gw.recorder is not None and loaded is not None:
         with_text, with_shape = job.records_text, gw.recorder.is_writing
         line = record_of(
-            loaded.task, job.decided, outcome, gw.infos, with_text=with_text, with_shape=with_shape
+            loaded.task,
+            job.decided,
+            _detailed(job, ended, outcome),
+            gw.infos,
+            with_text=with_text,
+            with_shape=with_shape,
+            policy=job.policy,
+            seen=job.seen,
         )
         gw.recorder.record(line)
+
+
+def _detailed(job: Job, ended: EndedTask, outcome: TaskOutcome) -> TaskOutcome:
+    """Adds what only the decision log has."""
+    was_stopped = ended.outcome == "cancelled" or job.stopped in ("cancelled", "steered")
+    began_us = job.arrived_us + (outcome.queued_us or 0)
+    branches = () if ended.running is None else ended.running.run.branches.all()
+    return msgspec.structs.replace(
+        outcome,
+        waited_us=None if job.admitted_us is None else job.admitted_us - began_us,
+        left_us=outcome.duration_us if was_stopped else None,
+        generations=tuple([_generation(branch, job.arrived_us) for branch in branches]),
+    )
+
+
+def _generation(branch: Branch, arrived_us: int) -> GenerationRecord:
+    usage, times = branch.usage or NO_USAGE, branch.times
+    return GenerationRecord(
+        backend=branch.backend,
+        part=branch.part.name,
+        state=branch.state,
+        started_ms=(branch.started_us - arrived_us) / 1e3,
+        first_ms=None if times is None else (times.first_at_us - arrived_us) / 1e3,
+        last_ms=None if times is None else (times.last.at_us - arrived_us) / 1e3,
+        input_tokens=usage.num_input_tokens,
+        cached_tokens=usage.num_cached_tokens,
+        output_tokens=usage.num_output_tokens,
+        reasoning_tokens=usage.num_reasoning_tokens,
+    )
 
 
 def line_of(job: Job, ended: TaskOutcome, at: float, cost: RoutedCost | None) -> TaskLine:

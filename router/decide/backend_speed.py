@@ -60,6 +60,14 @@ class BackendSpeeds:
         """Counts how long an answer took to its first words, or how long it was waited for."""
         self._speeds.setdefault(backend, BackendSpeed()).first_words_us.append(first_words_us)
 
+    def of(self, backend: str) -> BackendSpeed | None:
+        """Returns what is measured of a backend; None if nothing is."""
+        return self._speeds.get(backend)
+
+    def remember(self, backend: str, speed: BackendSpeed) -> None:
+        """Goes on from what was measured before."""
+        self._speeds[backend] = speed
+
     def late_words_us(self, backend: str) -> float | None:
         """Returns in which time 95 % of its latest answers had words; None while they are few."""
         speed = self._speeds.get(backend)

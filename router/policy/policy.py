@@ -170,6 +170,12 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         given |= {"rules": own.rules + self.rules, "aliases": self.aliases | own.aliases}
         return msgspec.structs.replace(self, **given, tenants={})
 
+    @cached_property
+    def metadata_names(self) -> frozenset[str]:
+        """Returns the keys of requests' metadata that conditions name."""
+        whens = (when for _, rule in self.all_rules() for _, when in rule.when.walk())
+        return frozenset(key for when in whens for key in when.metadata or ())
+
     def levels(self) -> "Iterator[tuple[Path, Policy | TenantPolicy]]":
         """Yields the policy, then each tenant's overrides, with their paths in the document."""
         yield (), self

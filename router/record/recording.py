@@ -5,18 +5,31 @@ Of a prompt, its size, shape and kind are recorded, and its text only if the pol
 """
 
 from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 
 from backends.contract import BackendGroup, BackendInfo, Usage
 from router.classify.kinds import Kind, kind_of
-from router.classify.task import Task
+from router.classify.task import GroupLimits, Task
 from router.classify.text_features import Reading, dense, once
 from router.decide.decision import RouteDecision
+from router.policy.policy import Policy
+from router.policy.rules import shares_of
+from router.record.seen import ContextRecord, GenerationRecord, RunRecord, SeenRecord, context_of
 
-SCHEMA = 1
+SCHEMA = 2
 MAX_TEXT_CHARS = 8_192  # of a prompt, where it is recorded
 MAX_NAME_CHARS = 64  # of texts that a client may choose freely
+
+
+class EngineSettings(msgspec.Struct, frozen=True):
+    """Records how a backend was configured; `options` of simulated ones only."""
+
+    name: str
+    kind: str
+    info: BackendInfo
+    options: dict[str, Any] = {}
 
 
 class RankedRecord(msgspec.Struct, frozen=True):
@@ -59,6 +72,9 @@ class DecisionRecord(msgspec.Struct, frozen=True, kw_only=True):
     tier: str
     conversation: str | None = None  # a hash: the same for all its turns
     policy: str | None = None  # the version that decided: v7, or a configured policy's own name
+    policy_number: int | None = None  # 7; 0: a configured policy
+    key: str | None = None  # the id of the key that it came with
+    limits: dict[BackendGroup, GroupLimits] = {}  # the tenant's
 
     # The request.
     model: str
@@ -67,6 +83,10 @@ class DecisionRecord(msgspec.Struct, frozen=True, kw_only=True):
     reasoning_effort: str | None = None
     service_tier: str | None = None
     deadline_ms: float | None = None
+    max_wait_ms: float | None = None
+    strategy_options: dict[str, int | bool] = {}
+    metadata: dict[str, str] = {}  # of the keys that the policy's conditions name
+    shares: dict[str, float] = {}  # by which the policy's canaries go, by seed
     agent_role: str | None = None
     subagent: str | None = None
     request_kind: str | None = None
@@ -87,6 +107,9 @@ class DecisionRecord(msgspec.Struct, frozen=True, kw_only=True):
     tests_pass: bool | None = None
     dissatisfied: bool | None = None
     kind: str | None = None
+    has_files: bool | None = None
+    context: ContextRecord | None = None
+    run: RunRecord | None = None
     shape: tuple[float, ...] = ()  # `router.classify.text_features.DENSE_NAMES`
     text: str | None = None  # the prompt, only where the policy says `record_text`
 
@@ -107,19 +130,25 @@ class DecisionRecord(msgspec.Struct, frozen=True, kw_only=True):
     rule: str | None = None
     canary: bool = False
     shadow: ShadowRecord | None = None
+    seen: SeenRecord | None = None  # by the decision
 
     # The outcome.
     outcome: str  # as in `lanewise_requests_total`
     error: str | None = None  # the protocol's code
     answered_by: str | None = None
     queued_ms: float | None = None  # until its stream let it start
+    waited_ms: float | None = None  # until its pools let it start
+    left_ms: float | None = None  # until its client had gone, or had it stopped
+    limited_by: str | None = None  # the pool that refused it: group and unit
     ttft_ms: float | None = None
     tpot_ms: float | None = None
     duration_ms: float
     usage: tuple[UsageRecord, ...] = ()
+    generations: tuple[GenerationRecord, ...] = ()
     input_tokens: int = 0  # over all backends
     output_tokens: int = 0
     cost: int = 0  # weighted tokens, as the pools were charged
+    engine_settings: tuple[EngineSettings, ...] = ()  # in some lines only
 
 
 class TaskOutcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -134,6 +163,9 @@ class TaskOutcome(msgspec.Struct, frozen=True, kw_only=True):
     duration_us: int
     usages: Mapping[str, Usage] = {}  # backend -> what it used
     cost: int = 0
+    waited_us: int | None = None
+    left_us: int | None = None
+    generations: tuple[GenerationRecord, ...] = ()
 
 
 def record_of(
@@ -144,22 +176,37 @@ def record_of(
     *,
     with_text: bool = False,
     with_shape: bool = True,
+    policy: Policy | None = None,
+    seen: SeenRecord | None = None,
 ) -> DecisionRecord:
-    """Makes a task's record; without a route `decision` is None. Only a log needs the shape."""
+    """Makes a task's record; without a route `decision` is None.
+
+    Only a log needs the shape and the context. `policy` is the tenant's, which decided.
+    """
     hints, request, run = task.hints, task.request, task.run
     reading = task.reading
     record = DecisionRecord(
         id=task.id,
-        at=round(task.arrived_unix_s, 3),
+        at=round(task.arrived_unix_s, 6),
         tenant=task.tenant.id,
         tier=task.tenant.tier,
         conversation=task.conversation_digest,
+        key=task.tenant.key_id or None,
+        limits=task.tenant.limits,
         model=hints.model[:MAX_NAME_CHARS],
         asked_route=hints.route.value if hints.route else None,
         asked_strategy=hints.strategy,
         reasoning_effort=_short(hints.reasoning_effort),
         service_tier=_short(hints.service_tier),
         deadline_ms=None if hints.deadline_us is None else hints.deadline_us / 1e3,
+        max_wait_ms=_ms(hints.max_wait_us),
+        strategy_options={
+            name: value
+            for name, value in hints.strategy_options.items()
+            if not isinstance(value, str)
+        },
+        metadata=_metadata(task, policy),
+        shares={} if policy is None else shares_of(policy, task),
         agent_role=hints.agent.role,
         subagent=_short(hints.agent.subagent),
         request_kind=_short(hints.agent.request_kind),
@@ -180,6 +227,10 @@ def record_of(
         tests_pass=run.tests_pass,
         dissatisfied=run.dissatisfied,
         kind=_kind(reading),
+        has_files=task.has_files,
+        context=context_of(task) if with_shape else None,
+        run=RunRecord(run.calm_steps, run.num_stuck, run.goes_on, run.num_tokens),
+        seen=seen,
         shape=tuple(round(number, 3) for number in dense(reading, reading.num_chars))
         if with_shape
         else (),
@@ -188,6 +239,9 @@ def record_of(
         error=ended.error,
         answered_by=ended.answered_by,
         queued_ms=_ms(ended.queued_us),
+        waited_ms=_ms(ended.waited_us),
+        left_ms=_ms(ended.left_us),
+        generations=ended.generations,
         ttft_ms=_ms(ended.ttft_us),
         tpot_ms=_ms(ended.tpot_us),
         duration_ms=ended.duration_us / 1e3,
@@ -205,6 +259,10 @@ def _decided(record: DecisionRecord, decision: RouteDecision) -> DecisionRecord:
     return msgspec.structs.replace(
         record,
         policy=decision.policy_version,
+        policy_number=policy_number(decision.policy_version),
+        limited_by=None
+        if decision.refusal is None or decision.refusal.limited_by is None
+        else " ".join(decision.refusal.limited_by),
         label=task_class.label,
         p_deep=task_class.p_deep,
         p_gain=task_class.p_gain,
@@ -224,6 +282,17 @@ def _decided(record: DecisionRecord, decision: RouteDecision) -> DecisionRecord:
         shadow=shadow
         and ShadowRecord(shadow.policy_version, shadow.route.value, shadow.strategy, shadow.rule),
     )
+
+
+def policy_number(version: str) -> int:
+    """Returns the number of a stored policy's version; 0: a configured policy."""
+    return int(version[1:]) if version[:1] == "v" and version[1:].isdecimal() else 0
+
+
+def _metadata(task: Task, policy: Policy | None) -> dict[str, str]:
+    names = () if policy is None else policy.metadata_names
+    given = task.hints.metadata
+    return {name: given[name][:MAX_NAME_CHARS] for name in sorted(names) if name in given}
 
 
 @once

@@ -8,7 +8,6 @@ import msgspec
 import pytest
 
 from router.classify.task import Route
-from router.policy.document import path_text
 from router.policy.policy import DEFAULT_POLICY, Choice, PolicyError, parse_policy
 from router.strategies.table import PolicyOptions
 

@@ -9,7 +9,10 @@ import pytest
 from backends.contract import Usage
 from router.classify.task import Hints, Route
 from router.classify.text_features import DENSE_NAMES
+from router.decide.backend_speed import BackendSpeeds
 from router.decide.decision import RankedRoute, Reason, RouteDecision, ShadowChoice
+from router.decide.weighing import Facts
+from router.policy.policy import parse_policy
 from router.record.recording import (
     SCHEMA,
     DecisionRecord,
@@ -21,6 +24,7 @@ from router.record.recording import (
     encode_line,
     record_of,
 )
+from router.record.seen import seen_of
 from tests.unit.router.tasks import backend, of_class, task
 
 SECRET = "canary-7f3a refactor the vault"
@@ -72,7 +76,7 @@ COURSE = TaskOutcome(
 
 def test_a_line_tells_what_a_replay_needs() -> None:
     record = decode_line(encode_line(record_of(TASK, DECISION, COURSE, INFOS)))
-    assert (record.schema, record.id, record.at) == (SCHEMA, TASK.id, 1_700_000_000.123)
+    assert (record.schema, record.id, record.at) == (SCHEMA, TASK.id, 1_700_000_000.1234)
     assert (record.tenant, record.tier, record.policy) == ("acme", "pro", "v7")
     assert (record.prompt_tokens, record.expected_output_tokens) == (100, 500)
     assert (record.input_tokens, record.output_tokens, record.cost) == (20, 95, 115)
@@ -134,6 +138,37 @@ def test_a_task_that_no_route_could_take_has_a_line_too() -> None:
     assert (record.route, record.label, record.rule) == (None, "deep", "deep-canary")
 
 
+def test_what_a_decision_saw_is_in_its_line() -> None:
+    policy = parse_policy(
+        b"""
+        [[rules]]
+        name = "ads"
+        when = { metadata = { team = ["ads"] } }
+        route = "fast"
+        percent = 10
+        """
+    )
+    asked = task("x", hints=Hints(metadata={"team": "ads", "note": SECRET}), held_tokens=64)
+    speeds = BackendSpeeds()
+    speeds.note("gpu", 200_000, 20_000)
+    facts = Facts(shares_left={"deep": 0.25}, backend_speeds=speeds, alarms=("p_deep moved",))
+    busy = msgspec.structs.replace(backend("gpu", "deep"), num_running=3)
+    stats = [backend("wafer", "fast"), busy]
+    seen = seen_of(stats, facts, with_engines=True)
+    record = decode_line(
+        encode_line(record_of(asked, DECISION, COURSE, INFOS, policy=policy, seen=seen))
+    )
+    assert record.metadata == {"team": "ads"}, "and nothing that no condition names"
+    assert record.shares == {"ads": asked.share("ads")}
+    assert record.context is not None
+    assert record.context.held_tokens == 64
+    assert record.seen == seen
+    assert record.seen.engines[1].running == 3
+    assert (record.seen.engines[1].ttft_us, record.seen.engines[1].samples) == (200_000, 1)
+    assert seen_of(stats, facts, with_engines=False).engines == ()
+    assert (record.policy_number, record.limits) == (7, asked.tenant.limits)
+
+
 def test_every_line_has_every_column() -> None:
     """So that a table made of any lines has the same columns."""
     lines = [
@@ -148,9 +183,11 @@ def test_every_line_has_every_column() -> None:
 def test_lines_of_later_versions() -> None:
     line = json.loads(encode_line(record_of(TASK, DECISION, COURSE, INFOS)))
     later = decode_line(json.dumps(line | {"added_later": 1}).encode())
+    first_schema = {name: line[name] for name in line if name not in ("seen", "limits", "context")}
+    assert decode_line(json.dumps(first_schema | {"schema": 1}).encode()).seen is None
     assert later.id == TASK.id
-    with pytest.raises(ValueError, match="schema 2; this Lanewise knows 1"):
-        decode_line(json.dumps(line | {"schema": 2}).encode())
+    with pytest.raises(ValueError, match="schema 3; this Lanewise knows 2"):
+        decode_line(json.dumps(line | {"schema": 3}).encode())
     with pytest.raises(ValueError, match="schema"):
         decode_line(json.dumps(line | {"schema": "x"}).encode())
     with pytest.raises(ValueError, match=r"malformed|truncated"):

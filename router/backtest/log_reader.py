@@ -1,0 +1,258 @@
+"""Makes arrivals of a decision log's records, of schema 1 and 2."""
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from backends.contract import BackendGroup
+from router.agent_runs.run_state import RunState
+from router.backtest.arrivals import NOTHING_SEEN, AnswerLength, Arrival, Seen
+from router.backtest.fleet import Outage
+from router.classify.agent import Agent, AgentRole
+from router.classify.task import Hints, Route, Tenant
+from router.record.recording import DecisionRecord
+from router.record.seen import NO_CONTEXT, NO_RUN
+
+WHOLE_PARTS = ("answer", "judge")  # of which a generation's length is that of a whole answer
+_US = 1_000_000
+
+
+class Logged(msgspec.Struct, frozen=True):
+    """Holds a log as a back-test reads it; the records belong to the arrivals, one to one."""
+
+    arrivals: list[Arrival]
+    facts: list["LoggedFacts"]
+    tenants: dict[str, Tenant]
+    outages: tuple[Outage, ...]
+    schema: int  # the oldest of its lines
+
+
+class LoggedFacts(msgspec.Struct, frozen=True, gc=False):
+    """Holds what became of a task, to be compared with what a simulation says."""
+
+    policy: str | None
+    route: str | None
+    strategy: str | None
+    backends: tuple[str, ...]
+    rule: str | None
+    reason: str | None
+    outcome: str
+    ttft_us: int | None
+    tpot_us: float | None
+    duration_us: int
+    waited_us: int
+    output_tokens: int
+    input_tokens: int
+    cost: int
+    started_us: int | None  # of the first generation, from arrival
+    answered_by: str | None
+    pools_left: dict[BackendGroup, float]
+
+
+class _Shared:
+    """Keeps one object of each value, since most tasks share theirs."""
+
+    def __init__(self) -> None:
+        self._known: dict[object, object] = {}
+
+    def of(self, value: object, key: object) -> object:
+        return self._known.setdefault(key, value)
+
+
+def read_records(records: Iterable[DecisionRecord]) -> Logged:
+    """Makes arrivals of records, in order of time, and links turns to the answers before them."""
+    rows: list[tuple[Arrival, LoggedFacts, int]] = []
+    limits: dict[str, tuple[float, Tenant]] = {}
+    out: dict[str, list[tuple[int, bool]]] = {}
+    shared, schema = _Shared(), 2
+    for record in records:
+        if record.prompt_tokens is None:
+            continue
+        schema = min(schema, record.schema)
+        rows.append((arrival_of(record, shared), facts_of(record, shared), len(rows)))
+        known = limits.get(record.tenant)
+        if record.limits and (known is None or known[0] <= record.at):
+            tenant = Tenant(id=record.tenant, tier=record.tier, limits=record.limits)
+            limits[record.tenant] = record.at, tenant
+        if record.seen is not None:
+            for engine in record.seen.engines:
+                out.setdefault(engine.name, []).append((round(record.at * _US), engine.healthy))
+    rows.sort(key=lambda row: (row[0].at_us, row[2]))
+    arrivals = _linked([row[0] for row in rows], [row[1] for row in rows])
+    return Logged(
+        arrivals,
+        [row[1] for row in rows],
+        {name: tenant for name, (_, tenant) in limits.items()},
+        tuple(_outages(out)),
+        schema,
+    )
+
+
+def arrival_of(record: DecisionRecord, shared: _Shared | None = None) -> Arrival:
+    """Makes an arrival of one record, which is linked to no other yet."""
+    shared = shared or _Shared()
+    context, seen = record.context or NO_CONTEXT, record.seen
+    facts = NOTHING_SEEN
+    if seen is not None:
+        facts = Seen(seen.gain_correction, seen.outcomes, seen.explicit, seen.drift)
+    hints, run = _hints(record), _run(record)
+    whole, at_least = _lengths(record)
+    left_us = None if record.left_ms is None else round(record.left_ms * 1e3)
+    if record.schema < 2 and record.outcome == "cancelled":
+        left_us = round(record.duration_ms * 1e3)
+    return Arrival(
+        id=record.id,
+        at_us=round(record.at * _US),
+        tenant=str(shared.of(record.tenant, record.tenant)),
+        tier=str(shared.of(record.tier, record.tier)),
+        prompt_tokens=record.prompt_tokens or 0,
+        max_output_tokens=record.max_output_tokens or 1,
+        ask_tokens=record.ask_tokens or 0,
+        turns=record.turns or 1,
+        num_tools=record.tools or 0,
+        has_images=bool(record.has_images),
+        has_files=bool(record.has_files),
+        generate=record.generate,
+        conversation=record.conversation or "",
+        shares=record.shares,
+        hints=shared.of(hints, repr(hints)),  # type: ignore[arg-type]
+        run=shared.of(run, repr(run)),  # type: ignore[arg-type]
+        kind=record.kind,
+        text=record.text,
+        p_deep=0.5 if record.p_deep is None else record.p_deep,
+        p_gain=0.2 if record.p_gain is None else record.p_gain,
+        p_security=record.p_security or 0.0,
+        expected_output_tokens=record.expected_output_tokens or 1,
+        seen=shared.of(facts, repr(facts)),  # type: ignore[arg-type]
+        prefix=context.prefix,
+        num_items=context.items,
+        brought_tokens=context.brought_tokens,
+        held_tokens=context.held_tokens,
+        held_turn=context.held_turn,
+        last_backend=context.last_backend,
+        lengths=whole,
+        at_least_tokens=at_least,
+        queued_us=round((record.queued_ms or 0.0) * 1e3),
+        left_us=left_us or 0,
+    )
+
+
+def facts_of(record: DecisionRecord, shared: _Shared | None = None) -> LoggedFacts:
+    """Returns what became of a record's task."""
+    shared = shared or _Shared()
+    started = min((each.started_ms for each in record.generations), default=None)
+    seen = record.seen
+    return LoggedFacts(
+        policy=None if record.policy is None else str(shared.of(record.policy, record.policy)),
+        route=record.route,
+        strategy=record.strategy,
+        backends=shared.of(record.backends, record.backends),  # type: ignore[arg-type]
+        rule=record.rule,
+        reason=record.reason,
+        outcome=str(shared.of(record.outcome, record.outcome)),
+        ttft_us=None if record.ttft_ms is None else round(record.ttft_ms * 1e3),
+        tpot_us=None if record.tpot_ms is None else record.tpot_ms * 1e3,
+        duration_us=round(record.duration_ms * 1e3),
+        waited_us=round((record.waited_ms or 0.0) * 1e3),
+        output_tokens=record.output_tokens,
+        input_tokens=record.input_tokens,
+        cost=record.cost,
+        started_us=None if started is None else round(started * 1e3),
+        answered_by=record.answered_by,
+        pools_left={} if seen is None else seen.pools_left,
+    )
+
+
+def _hints(record: DecisionRecord) -> Hints:
+    role: AgentRole | None = record.agent_role  # type: ignore[assignment]
+    return Hints(
+        model=record.model,
+        route=None if record.asked_route is None else Route(record.asked_route),
+        strategy=record.asked_strategy,
+        strategy_options={**record.strategy_options},
+        deadline_us=None if record.deadline_ms is None else round(record.deadline_ms * 1e3),
+        max_wait_us=None if record.max_wait_ms is None else round(record.max_wait_ms * 1e3),
+        reasoning_effort=record.reasoning_effort,
+        service_tier=record.service_tier,
+        metadata=record.metadata,
+        agent=Agent(role=role, subagent=record.subagent, request_kind=record.request_kind),
+    )
+
+
+def _run(record: DecisionRecord) -> RunState:
+    more = record.run or NO_RUN
+    return RunState(
+        strain=record.strain or 0.0,
+        stuck=bool(record.run_stuck),
+        num_stuck=more.stuck_times,
+        calm_steps=more.calm_steps,
+        num_failed=record.failed_results or 0,
+        num_repeated=record.repeated_calls or 0,
+        num_edits=record.edits or 0,
+        tests_pass=record.tests_pass,
+        dissatisfied=bool(record.dissatisfied),
+        goes_on=more.goes_on,
+        answers_tools=bool(record.answers_tools),
+        num_tokens=more.tokens,
+    )
+
+
+def _lengths(
+    record: DecisionRecord,
+) -> tuple[tuple[tuple[BackendGroup, AnswerLength], ...], int]:
+    """Returns the lengths of whole answers by group, and the longest that was cut off."""
+    groups = {usage.backend: usage.group for usage in record.usage}
+    whole: dict[BackendGroup, AnswerLength] = {}
+    at_least = 0
+    for each in record.generations:
+        group = groups.get(each.backend)
+        if group is None or each.part not in WHOLE_PARTS:
+            continue
+        if each.state == "finished":
+            length = AnswerLength(each.output_tokens, each.reasoning_tokens)
+            whole.setdefault(group, length)
+        else:
+            at_least = max(at_least, each.output_tokens)
+    if not record.generations:  # schema 1
+        for usage in record.usage:
+            if record.outcome == "ok" and usage.backend == record.answered_by:
+                whole[usage.group] = AnswerLength(usage.output_tokens)
+            else:
+                at_least = max(at_least, usage.output_tokens)
+    return tuple(whole.items()), 0 if whole else at_least
+
+
+def _linked(arrivals: list[Arrival], facts: Sequence[LoggedFacts]) -> list[Arrival]:
+    """Links each turn to the answer that it continues, by the prefixes of their prompts."""
+    by_end: dict[int, int] = {}  # the hash of a whole prompt -> its latest task
+    found = list(arrivals)
+    for index, arrival in enumerate(arrivals):
+        for position in range(len(arrival.prefix) - 2, -1, -1):
+            before = by_end.get(arrival.prefix[position][0])
+            if before is None:
+                continue
+            ended_us = arrivals[before].at_us + facts[before].duration_us
+            if facts[before].outcome == "ok" and ended_us <= arrival.at_us + 1_000:
+                found[before] = msgspec.structs.replace(
+                    found[before], end_prefix=arrival.prefix[position + 1]
+                )
+                think_us = max(0, arrival.at_us - ended_us)
+                found[index] = msgspec.structs.replace(arrival, follows=before, think_us=think_us)
+            break
+        if arrival.prefix:
+            by_end[arrival.prefix[-1][0]] = index
+    return found
+
+
+def _outages(out: dict[str, list[tuple[int, bool]]]) -> Iterable[Outage]:
+    """Finds when each backend was out, as far as decisions saw it."""
+    for name, rows in out.items():
+        began_us: int | None = None
+        for at_us, healthy in sorted(rows):
+            if not healthy and began_us is None:
+                began_us = at_us
+            elif healthy and began_us is not None:
+                yield Outage(name, began_us, at_us)
+                began_us = None
+        if began_us is not None:
+            yield Outage(name, began_us, rows[-1][0] + _US)
