@@ -80,4 +80,5 @@ ROOMS = (
     _room("gateway.setup"),
     _room("gateway.dialogue", "lanewise", "prompt_toolkit", "rich"),
     _room("gateway.cli", "lanewise", "redis"),
+    _room("gateway.cli.admin"),
 )

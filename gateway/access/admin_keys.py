@@ -12,12 +12,15 @@ from gateway.config.development import DEVELOPMENT_ADMIN_KEY
 from gateway.config.sections import AdminKeyConfig, is_loopback
 from gateway.wire.errors import ProtocolError
 
+KEY_CHARS = 12  # of a digest: enough to tell keys apart, and of no use to find one
+
 
 class Admin(msgspec.Struct, frozen=True):
     """An admin, whose name is the author of the changes made with the key."""
 
     name: str
     read_only: bool
+    key: str = ""  # the first digits of its SHA-256, for the audit
 
 
 class AdminKeys:
@@ -29,10 +32,7 @@ class AdminKeys:
 
     def configure(self, keys: Iterable[AdminKeyConfig]) -> None:
         """Replaces the known keys."""
-        self._admins = [
-            (_digest(key.key), Admin(key.name, key.read_only), key.key == DEVELOPMENT_ADMIN_KEY)
-            for key in keys
-        ]
+        self._admins = [_known(key) for key in keys]
 
     def admin(self, headers: Mapping[str, str], *, writes: bool) -> Admin:
         """Returns the admin who sent these headers (names in lower case).
@@ -71,6 +71,13 @@ def is_local(host: str) -> bool:
         return is_loopback(urlsplit(f"//{host}").hostname or "")
     except ValueError:
         return False
+
+
+def _known(key: AdminKeyConfig) -> tuple[bytes, Admin, bool]:
+    """Returns a key's digest, whose it is, and whether everybody knows the key."""
+    digest = _digest(key.key)
+    admin = Admin(key.name, key.read_only, digest.hex()[:KEY_CHARS])
+    return digest, admin, key.key == DEVELOPMENT_ADMIN_KEY
 
 
 def _digest(key: str) -> bytes:

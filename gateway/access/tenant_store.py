@@ -25,18 +25,21 @@ from redis.exceptions import RedisError
 from gateway.access.tenant_view import TenantsView
 from gateway.wire.errors import ProtocolError
 from router.redis.announcements import announcements
+from router.redis.audit import AuditEntry, read_entry
 
 logger = logging.getLogger("lanewise")
 
 POLL_S = 0.5
 MAX_RECORDS = 200_000
 MAX_AUDIT = 10_000
+MAX_ENTRY_BYTES = 32_768  # of the audit; in a larger one the records are left out
 FLUSH_USED_S = 60.0  # the resolution of "last used"
 
 _TAG = "lw1:{directory}:"
 _KEYS = [f"{_TAG}{name}" for name in ("records", "changed", "head", "audit", "used")]
 _RECORDS, _CHANGED, _HEAD, _AUDIT, _USED = _KEYS
 _CHANNEL = f"{_TAG}changes"
+_SECRET = ("digest", "pepper")  # fields of a key's record
 
 _SCRIPT = resources.files(__package__).joinpath("tenant_store.lua").read_text()
 
@@ -47,16 +50,6 @@ class Change(msgspec.Struct, frozen=True):
     name: str
     before: bytes
     after: bytes
-
-
-class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """Who changed what, when."""
-
-    at_s: int
-    author: str  # the admin key's name
-    action: str  # such as `keys.create`
-    subject: str
-    id: str = ""  # the entry's own, as it is read
 
 
 class TenantStore:
@@ -148,7 +141,7 @@ class TenantStore:
         does not answer.
         """
         arguments: list[str | bytes | int] = [secrets.token_hex(8), MAX_RECORDS, _CHANNEL]
-        arguments += [MAX_AUDIT, msgspec.json.encode(audit)]
+        arguments += [MAX_AUDIT, _audited(audit, changes)]
         for change in changes:
             arguments += [change.name, change.before, change.after]
         with _as_protocol_error():
@@ -192,11 +185,33 @@ class TenantStore:
         with _as_protocol_error():
             found: Any = await self._redis.xrevrange(_AUDIT, count=count)
         return [
-            msgspec.structs.replace(
-                msgspec.json.decode(fields[b"entry"], type=AuditEntry), id=entry_id.decode()
-            )
+            read_entry(entry_id, msgspec.json.decode(fields[b"entry"], type=AuditEntry))
             for entry_id, fields in found
         ]
+
+
+def _audited(audit: AuditEntry, changes: Sequence[Change]) -> bytes:
+    """Encodes an entry with the records that change, as they were and as they will be."""
+    changed = [change for change in changes if change.before != change.after]
+    encoded = msgspec.json.encode(
+        msgspec.structs.replace(
+            audit,
+            before={change.name: _shown(change.before) for change in changed},
+            after={change.name: _shown(change.after) for change in changed},
+        )
+    )
+    if len(encoded) <= MAX_ENTRY_BYTES:
+        return encoded
+    left_out = {"left_out": f"{len(changed)} records"}
+    return msgspec.json.encode(msgspec.structs.replace(audit, before=left_out, after=left_out))
+
+
+def _shown(content: bytes) -> dict[str, Any] | None:
+    """Decodes a record without what a key is known by; None for no record."""
+    if not content:
+        return None
+    record: dict[str, Any] = msgspec.json.decode(content)
+    return {name: value for name, value in record.items() if name not in _SECRET}
 
 
 def _records(names: Sequence[bytes], found: Sequence[bytes | None]) -> dict[str, bytes | None]:

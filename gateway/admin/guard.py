@@ -10,9 +10,11 @@ from litestar.connection import ASGIConnection
 from litestar.handlers import BaseRouteHandler
 
 from gateway.access.admin_keys import Admin
-from gateway.access.tenant_store import AuditEntry, Change
+from gateway.access.tenant_store import Change
 from gateway.http.services import Services
 from gateway.http.streams import AnyRequest
+from gateway.transport.ids import REQUEST_ID
+from router.redis.audit import AuditEntry, Author
 
 READS = {"reads": True}
 
@@ -34,6 +36,12 @@ def admin_of(request: AnyRequest) -> Admin:
     return admin
 
 
+def author_of(request: AnyRequest) -> Author:
+    """Returns who is to stand in the audit for a change that a guarded request makes."""
+    admin = admin_of(request)
+    return Author(admin.name, admin.key, request.scope["state"].get(REQUEST_ID, ""))
+
+
 def services_of(request: AnyRequest) -> Services:
     """Returns the services of the gateway."""
     services: Services = request.app.state.services
@@ -47,7 +55,12 @@ async def write_records(
     services = services_of(request)
     known = services.access.keys.tenant_view
     changes = [Change(name, known.raw(name), after) for name, after in records.items()]
+    author = author_of(request)
     audit = AuditEntry(
-        at_s=services.gw.wall_s(), author=admin_of(request).name, action=action, subject=subject
+        author=author.name,
+        key=author.key,
+        request_id=author.request_id,
+        action=action,
+        subject=subject,
     )
     await services.access.tenant_store.write(changes, audit)

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 from litestar import get, post
 
-from gateway.admin.guard import services_of
+from gateway.admin.guard import services_of, write_records
 from gateway.http.services import Services
 from gateway.http.streams import AnyRequest
 from gateway.wire.errors import ProtocolError
@@ -49,6 +49,7 @@ async def reset_learning(request: AnyRequest, tenant_id: str) -> LearningView:
     services = services_of(request)
     await _know(services, tenant_id)
     await services.learned.reset(tenant_id)
+    await write_records(request, "learning.reset", tenant_id, {})
     return _view(services, tenant_id)
 
 
@@ -60,6 +61,7 @@ async def restore_learning(request: AnyRequest, tenant_id: str) -> LearningView:
     restored = await services.learned.restore(tenant_id)
     if not restored:
         raise ProtocolError("conflict", f"There is no reset of {tenant_id!r} to undo.")
+    await write_records(request, "learning.restore", tenant_id, {})
     return _view(services, tenant_id)
 
 

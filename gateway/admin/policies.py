@@ -5,7 +5,6 @@ This is an edge.
 
 import difflib
 import time
-from itertools import chain
 from typing import Annotated, Any
 
 import msgspec
@@ -14,7 +13,7 @@ from litestar.params import Parameter
 from msgspec import Meta
 
 from backends.contract import ContextItem
-from gateway.admin.guard import READS, admin_of, services_of
+from gateway.admin.guard import READS, author_of, services_of
 from gateway.http.services import Services
 from gateway.http.streams import AnyRequest
 from gateway.task.explanation import Explanation, explain_task
@@ -36,13 +35,12 @@ from router.policy.slips import Known, slips_of
 from router.policy.store import (
     MAX_LISTED,
     MAX_VERSION,
-    AuditLine,
     NoSuchVersion,
     PolicyStore,
     Stored,
     read_version,
 )
-from router.record.recording import DecisionRecord
+from router.redis.audit import AuditEntry
 
 MAX_UNIX_S = 253_402_300_799  # the last second of the year 9999, and of Python's calendar
 Version = Annotated[int, Meta(ge=0, le=MAX_VERSION)]
@@ -210,22 +208,22 @@ async def put_policy(request: AnyRequest, data: Submission) -> StoredView:
     policies = services.policies
     content = data.document.encode()
     policy = await _parsed(services, data)
-    author = admin_of(request).name
+    author = author_of(request)
     version, is_new = await policies.store.put(
         content, author=author, comment=data.comment, floor=policies.highest
     )
     active = (await policies.store.state()).active
     warnings = await _warnings(services, policy, data)
     return StoredView(
-        author=author, version=version, is_new=is_new, active=active, warnings=warnings
+        author=author.name, version=version, is_new=is_new, active=active, warnings=warnings
     )
 
 
 @get("/policies/audit")
-async def get_audit(
-    request: AnyRequest, limit: Annotated[int, Parameter(ge=1, le=MAX_LISTED)] = MAX_LISTED
-) -> list[AuditLine]:
-    """Who changed what, the latest first."""
+async def get_policy_audit(
+    request: AnyRequest, limit: Annotated[int, Parameter(ge=1, le=MAX_LISTED)] = 100
+) -> list[AuditEntry]:
+    """Who changed what about policies, the latest first."""
     return await services_of(request).policies.store.audit(limit)
 
 
@@ -292,7 +290,7 @@ async def activate_policy(
     if data.expected is msgspec.UNSET:
         await _document(services_of(request), version)  # it says first that there is none
     before = await _expected(policies.store, data)
-    author = admin_of(request).name
+    author = author_of(request)
     await policies.store.activate(version, expected=before, author=author, comment=data.comment)
     await policies.refresh()
     return ChangeView(before=before, active=version)
@@ -313,7 +311,7 @@ async def roll_policy_back(request: AnyRequest, data: Activation) -> ChangeView:
     """Put the version in force that was before."""
     policies = services_of(request).policies
     before = await _expected(policies.store, data)
-    author = admin_of(request).name
+    author = author_of(request)
     try:
         active = await policies.store.rollback(expected=before, author=author, comment=data.comment)
     except NoSuchVersion as error:
@@ -328,7 +326,7 @@ async def shadow_policy(request: AnyRequest, data: Shadowing) -> ChangeView:
     """Let a version decide beside the one in force: counted and recorded, without effect."""
     policies = services_of(request).policies
     before = (await policies.store.state()).shadow
-    author = admin_of(request).name
+    author = author_of(request)
     await policies.store.shadow(data.version, author=author, comment=data.comment)
     await policies.refresh()
     return ChangeView(before=before, active=data.version)
@@ -371,26 +369,7 @@ async def explain_prompt(request: AnyRequest, data: Question) -> Explanation:
     return explain_task(policy, task, services.gw.backend_stats())
 
 
-@get("/decisions")
-async def get_decisions(
-    request: AnyRequest,
-    limit: Annotated[int, Parameter(ge=0, le=1_000_000)] = 50,
-    tenant: str | None = None,
-) -> list[DecisionRecord]:
-    """The latest decisions, the last one first."""
-    services = services_of(request)
-    recorder = services.gw.recorder
-    recent = list(reversed(recorder.recent if recorder else ()))
-    if services.fleet is not None:
-        answers = await services.fleet.gather("decisions")
-        of_all = [msgspec.json.decode(each, type=list[DecisionRecord]) for each in answers]
-        recent = sorted(chain(*of_all), key=lambda record: record.at, reverse=True)
-    found = [record for record in recent if tenant in (None, record.tenant)]
-    return found[:limit]
-
-
 HANDLERS: list[Any] = [
-    get_decisions,
-    *(get_policies, check_policy, put_policy, get_audit, get_policy, diff_policies),
+    *(get_policies, check_policy, put_policy, get_policy_audit, get_policy, diff_policies),
     *(activate_policy, roll_policy_back, shadow_policy, explain_prompt),
 ]

@@ -6,6 +6,8 @@ import msgspec
 from litestar import Router, get
 
 from gateway.access.admin_keys import Admin
+from gateway.admin import audit as audit_admin
+from gateway.admin import decisions as decision_admin
 from gateway.admin import events as event_admin
 from gateway.admin import keys as key_admin
 from gateway.admin import learning as learning_admin
@@ -136,6 +138,8 @@ HANDLERS: list[Any] = [
     *usage_admin.HANDLERS,
     *learning_admin.HANDLERS,
     *policy_admin.HANDLERS,
+    *decision_admin.HANDLERS,
+    *audit_admin.HANDLERS,
     *event_admin.HANDLERS,
 ]
 

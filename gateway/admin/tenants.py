@@ -1,17 +1,12 @@
-"""`/admin/tenants`, `/admin/tiers` and `/admin/audit`: who may use what, and who changed it.
+"""`/admin/tenants` and `/admin/tiers`: who may use what. This is an edge."""
 
-This is an edge.
-"""
-
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
 from litestar import delete, get, patch, post, put
-from litestar.params import Parameter
 from msgspec import UNSET, UnsetType
 
 from backends.contract import BackendGroup
-from gateway.access.tenant_store import AuditEntry
 from gateway.access.tenant_view import TenantsView
 from gateway.admin.guard import services_of, write_records
 from gateway.config.tenants import (
@@ -183,18 +178,10 @@ async def delete_tier(request: AnyRequest, name: str) -> dict[str, Any]:
     return {"name": name, "deleted": True}
 
 
-@get("/audit")
-async def get_audit(
-    request: AnyRequest, limit: Annotated[int, Parameter(ge=1, le=MAX_LISTED)] = 100
-) -> list[AuditEntry]:
-    """The latest changes of keys, tenants and tiers, the newest first."""
-    return await services_of(request).access.tenant_store.audit(limit)
-
-
 HANDLERS: list[Any] = [
     *(list_tenants, get_tenant, create_tenant, change_tenant, delete_tenant),
     erase_tenant,
-    *(list_tiers, set_tier, delete_tier, get_audit),
+    *(list_tiers, set_tier, delete_tier),
 ]
 
 

@@ -13,7 +13,17 @@ from importlib import import_module
 from gateway.config.command_error import CommandError
 from gateway.config.version import VERSION
 
-COMMANDS = {  # name, which is its module's, too -> help
+ADMIN_COMMANDS = {  # name, which is its module's in `gateway.cli.admin`, too -> help
+    "keys": "Make, list, rotate and revoke tenants' keys.",
+    "tenants": "Make, list, change and delete tenants.",
+    "tiers": "List, set and delete tiers of tenants.",
+    "policy": "Check, compare, apply and roll back policies.",
+    "pools": "Say what is left in a tenant's pools.",
+    "decisions": "Find what was decided, and what came of it.",
+    "learning": "Say what was learned from outcomes; forget it, or take it back.",
+    "audit": "Say who changed what.",
+}
+COMMANDS = {  # the same of `gateway.cli`
     "init": "Write a configuration for your engines, and try them.",
     "serve": "Start the gateway.",
     "doctor": "Say what is wrong with a set-up, and what to do.",
@@ -22,11 +32,8 @@ COMMANDS = {  # name, which is its module's, too -> help
     "route": "Say where a prompt would go, and why, without running it.",
     "engine": "One simulated engine: served alone, or asked what it predicts.",
     "eval": "Measure the classifier on labelled records.",
-    "keys": "Make, list, rotate and revoke tenants' keys.",
-    "tenants": "Make, list, change and delete tenants.",
-    "tiers": "List, set and delete tiers of tenants.",
     "usage": "Export what tenants used.",
-    "policy": "Check, compare, apply and roll back policies.",
+    **ADMIN_COMMANDS,
 }
 
 
@@ -60,7 +67,8 @@ def make_parser(argv: Sequence[str]) -> argparse.ArgumentParser:
     called = next((word for word in argv if not word.startswith("-")), "")
     for name, text in COMMANDS.items():
         if name == called:
-            import_module(f"gateway.cli.{name}").COMMAND.add_to(commands, name, text)
+            package = "gateway.cli.admin" if name in ADMIN_COMMANDS else "gateway.cli"
+            import_module(f"{package}.{name}").COMMAND.add_to(commands, name, text)
         else:
             commands.add_parser(name, help=text)
     return parser

@@ -43,7 +43,7 @@ from gateway.process.websocket_endpoints import WebSocketEndpoints
 from gateway.transport.byte_budgets import ByteBudgets
 from gateway.transport.connection_limits import ConnectionBounds, ConnectionLimits, Cut, Visit
 from gateway.transport.http_protocol import HttpProtocol
-from gateway.transport.ids import request_id_header
+from gateway.transport.ids import REQUEST_ID, request_id_header
 from gateway.transport.keepalive import AcceptQueue, KeepAlive
 from gateway.transport.listener import LimitedListener, pass_time
 from gateway.transport.socket_protocol import SocketProtocol
@@ -82,12 +82,14 @@ class StandardHeaders:
             await self._app(scope, receive, send)
             return
         started_s = time.perf_counter()
-        request_id: tuple[bytes, bytes] | None = None
+        request_id = request_id_header()
+        scope.setdefault("state", {})[REQUEST_ID] = request_id[1].decode()
+        has_begun = False
 
         async def send_with_headers(message: Message) -> None:
-            nonlocal request_id
+            nonlocal has_begun
             if message["type"] == "http.response.start":
-                request_id = request_id or request_id_header()
+                has_begun = True
                 taken_ms = int((time.perf_counter() - started_s) * 1e3)
                 message["headers"] = [
                     *message.get("headers", ()),
@@ -100,9 +102,8 @@ class StandardHeaders:
         try:
             await self._app(scope, receive, send_with_headers)
         except Exception as error:
-            if request_id is not None:  # the answer has begun: uvicorn logs it, and closes
+            if has_begun:  # the answer has begun: uvicorn logs it, and closes
                 raise
-            request_id = request_id_header()
             asked = f"{scope['path']} ({request_id[1].decode()})"
             fault = fault_of(scope["method"], asked, error)
             answer = fault_response(fault, scope["path"], headers_of(scope), time.time())

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 
 ID_CHARS = 48
 _IDS_READ = 128
+REQUEST_ID = "request_id"  # where the `state` of an ASGI scope holds it
 
 
 def _ids() -> Iterator[str]:

@@ -75,13 +75,15 @@ def _models(reading: _Reading) -> Iterator[Fault]:
     aliases = {alias for _, level in policy.levels() for alias in level.aliases}
     for path, when in _all_conditions(policy):
         for n, model in enumerate(when.models or ()):
+            message: str | None = None
             if model in aliases:
                 message = f"no rule sees {model!r}: the alias itself decides; change it there"
             elif model in (models or ()):
                 message = f"no rule sees {model!r}: who names an engine's own model gets it"
-            elif not (message := _unknown("model", model, None if models is None else {AUTO})):
-                continue
-            yield Fault((*path, "models", n), message)
+            elif models is not None:
+                message = _unknown("model", model, {AUTO})
+            if message:
+                yield Fault((*path, "models", n), message)
 
 
 def _backends(reading: _Reading) -> Iterator[Fault]:

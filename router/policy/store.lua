@@ -12,7 +12,7 @@
 --       3 audit   stream, trimmed
 --       4 version the hash of the version that the call is about
 --       5 gone    the hash of a version that the call may push out of the store
--- ARGV  1 operation, 2 author, 3 comment, then
+-- ARGV  1 operation, 2 author, 3 comment, 4 the author's key, 5 the request's id, then
 --   put       version expected to be next; the one to drop; content, sha256, label
 --   activate  version, version expected to be active; "activate" or "rollback"; how many are kept
 --   shadow    version or 0
@@ -22,7 +22,7 @@
 --   activate  the active version, where that is not the expected one; -1: no such version
 --   shadow    -1: no such version
 local PAST, AUDIT, MOST_PAST, MOST_AUDIT = KEYS[2], KEYS[3], 100, 1000
-local operation, author, comment = ARGV[1], ARGV[2], ARGV[3]
+local operation, author, comment, key, request = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local time = redis.call('TIME')
 
 local function number(field)
@@ -31,7 +31,7 @@ end
 
 local function note(action, from, to)
   redis.call('XADD', AUDIT, 'MAXLEN', '~', MOST_AUDIT, '*', 'action', action, 'author', author,
-    'from', from, 'to', to, 'comment', comment)
+    'from', from, 'to', to, 'comment', comment, 'key', key, 'request_id', request)
 end
 
 local function announce()
@@ -40,12 +40,12 @@ local function announce()
 end
 
 if operation == 'put' then
-  local next, drop = tonumber(ARGV[4]), tonumber(ARGV[5])
+  local next, drop = tonumber(ARGV[6]), tonumber(ARGV[7])
   local last = number('last')
   if last >= next then
     return {0, last}
   end
-  redis.call('HSET', KEYS[4], 'content', ARGV[6], 'sha256', ARGV[7], 'label', ARGV[8],
+  redis.call('HSET', KEYS[4], 'content', ARGV[8], 'sha256', ARGV[9], 'label', ARGV[10],
     'author', author, 'comment', comment, 'at', time[1])
   redis.call('HSET', KEYS[1], 'last', next)
   if drop > 0 and drop ~= number('active') and drop ~= number('shadow') then
@@ -56,7 +56,7 @@ if operation == 'put' then
 end
 
 if operation == 'activate' then
-  local version, expected, action = tonumber(ARGV[4]), tonumber(ARGV[5]), ARGV[6]
+  local version, expected, action = tonumber(ARGV[6]), tonumber(ARGV[7]), ARGV[8]
   local active = number('active')
   if active ~= expected then
     return {0, active}
@@ -71,7 +71,7 @@ if operation == 'activate' then
     redis.call('LTRIM', PAST, 0, MOST_PAST - 1)
   end
   redis.call('HSET', KEYS[1], 'active', version)
-  if active > 0 and active <= number('last') - tonumber(ARGV[7]) and active ~= number('shadow') then
+  if active > 0 and active <= number('last') - tonumber(ARGV[9]) and active ~= number('shadow') then
     redis.call('DEL', KEYS[5])
   end
   note(action, active, version)
@@ -80,7 +80,7 @@ if operation == 'activate' then
 end
 
 if operation == 'shadow' then
-  local version, shadow = tonumber(ARGV[4]), number('shadow')
+  local version, shadow = tonumber(ARGV[6]), number('shadow')
   if version > 0 and redis.call('EXISTS', KEYS[4]) == 0 then
     return {0, -1}
   end

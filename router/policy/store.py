@@ -18,9 +18,10 @@ from redis.exceptions import RedisError
 
 from router.policy.policy import Policy, parse_policy
 from router.redis.announcements import announcements
+from router.redis.audit import AuditEntry, Author, read_entry
 
 MAX_VERSIONS = 100  # older ones are deleted, except the active and the shadow version
-MAX_LISTED = 100  # audit lines in one response
+MAX_LISTED = 1_000  # audit entries in one response: all that are kept
 MAX_VERSION = (1 << 53) - 1  # what Lua counts exactly
 MAX_COMMENT_CHARS = 500
 PUT_ATTEMPTS = 5  # when others store at the same time
@@ -75,15 +76,8 @@ class State(msgspec.Struct, frozen=True):
     revision: int = 0  # grows with every change of the two; 0: never changed, or all was lost
 
 
-class AuditLine(msgspec.Struct, frozen=True, kw_only=True, rename={"from_": "from"}):
-    """Records one change and its author."""
-
-    at_ms: int  # Unix time
-    action: str  # store, activate, rollback, shadow
-    author: str
-    from_: int
-    to: int
-    comment: str
+# Action -> what of the state it changes.
+_CHANGES = {"store": "last", "activate": "active", "rollback": "active", "shadow": "shadow"}
 
 
 class PolicyStore:
@@ -104,7 +98,7 @@ class PolicyStore:
         return State(*(int(value or 0) for value in found))
 
     async def put(
-        self, content: bytes, *, author: str, comment: str = "", floor: int = 0
+        self, content: bytes, *, author: Author, comment: str = "", floor: int = 0
     ) -> tuple[int, bool]:
         """Stores a document as the next version, above `floor` even if Redis lost all others.
 
@@ -150,12 +144,12 @@ class PolicyStore:
         return [_stored(number, row) for number, row in found if row[0] is not None]
 
     async def activate(
-        self, version: int, *, expected: int, author: str, comment: str = ""
+        self, version: int, *, expected: int, author: Author, comment: str = ""
     ) -> None:
         """Activates a version (0: the configured one), or raises `PolicyConflict`."""
         await self._activate(version, expected, author, comment, "activate")
 
-    async def rollback(self, *, expected: int, author: str, comment: str = "") -> int:
+    async def rollback(self, *, expected: int, author: Author, comment: str = "") -> int:
         """Activates the previous version as `activate` does; returns its number."""
         active = (await self.state()).active
         if active != expected:
@@ -169,7 +163,7 @@ class PolicyStore:
         return version
 
     async def _activate(
-        self, version: int, expected: int, author: str, comment: str, action: str
+        self, version: int, expected: int, author: Author, comment: str, action: str
     ) -> None:
         if not 0 <= version <= MAX_VERSION:
             raise NoSuchVersion(version)
@@ -181,7 +175,7 @@ class PolicyStore:
         if reply != [1]:
             raise PolicyConflict(reply[1], expected)
 
-    async def shadow(self, version: int, *, author: str, comment: str = "") -> None:
+    async def shadow(self, version: int, *, author: Author, comment: str = "") -> None:
         """Lets a version (0: none) decide beside the active one, without effect."""
         if not 0 <= version <= MAX_VERSION:
             raise NoSuchVersion(version)
@@ -190,21 +184,28 @@ class PolicyStore:
         if reply[0] != 1:
             raise NoSuchVersion(version)
 
-    async def audit(self, limit: int = MAX_LISTED) -> list[AuditLine]:
+    async def audit(self, limit: int = MAX_LISTED) -> list[AuditEntry]:
         """Reads the latest changes, the last one first."""
         with _as_unavailable():
             entries: Any = await self._redis.xrevrange(_AUDIT, count=min(limit, MAX_LISTED))
-        return [_audit_line(entry_id, fields) for entry_id, fields in entries]
+        return [_audit_entry(entry_id, fields) for entry_id, fields in entries]
 
     def changes(self, poll_s: float) -> AsyncGenerator[None]:
         """Yields at once, at every announced change, and every `poll_s` in between."""
         return announcements(self._redis, _CHANNEL, poll_s)
 
     async def _call(
-        self, operation: str, author: str, comment: str, version: int, other: int, *arguments: Any
+        self,
+        operation: str,
+        author: Author,
+        comment: str,
+        version: int,
+        other: int,
+        *arguments: Any,
     ) -> list[int]:
         keys = [_STATE, _PAST, _AUDIT, _key(version), _key(other)]
-        args = [operation, author, comment[:MAX_COMMENT_CHARS], *arguments]
+        origin = (author.name, comment[:MAX_COMMENT_CHARS], author.key, author.request_id)
+        args = [operation, *origin, *arguments]
         reply: list[int] = await self._script(keys=keys, args=args)
         return reply
 
@@ -234,7 +235,17 @@ def _stored(version: int, values: list[bytes]) -> Stored:
     )
 
 
-def _audit_line(entry_id: bytes, fields: dict[bytes, bytes]) -> AuditLine:
+def _audit_entry(entry_id: bytes, fields: dict[bytes, bytes]) -> AuditEntry:
     texts = {name.decode(): value.decode() for name, value in fields.items()}
-    at_ms = int(entry_id.partition(b"-")[0])
-    return msgspec.convert({"at_ms": at_ms, **texts}, AuditLine, strict=False)
+    changed = _CHANGES.get(texts["action"], texts["action"])
+    entry = AuditEntry(
+        author=texts["author"],
+        key=texts.get("key", ""),
+        request_id=texts.get("request_id", ""),
+        action=f"policies.{texts['action']}",
+        subject=f"v{texts['to']}",
+        before={changed: int(texts["from"])},
+        after={changed: int(texts["to"])},
+        comment=texts["comment"],
+    )
+    return read_entry(entry_id, entry)

@@ -8,13 +8,14 @@ import msgspec
 import pytest
 from redis.asyncio import Redis
 
-from gateway.access.tenant_store import MAX_RECORDS, AuditEntry, Change, TenantStore
+from gateway.access.tenant_store import MAX_RECORDS, Change, TenantStore
 from gateway.access.tenant_view import TenantsView
 from gateway.config.keys import KeyRecord
 from gateway.config.tenants import TenantRecord
 from gateway.wire.errors import ProtocolError
+from router.redis.audit import AuditEntry
 
-AUDIT = AuditEntry(at_s=1, author="ada", action="tenants.create", subject="acme")
+AUDIT = AuditEntry(author="ada", action="tenants.create", subject="acme")
 
 
 class Follower:

@@ -19,7 +19,7 @@ from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
-from gateway.access.tenant_store import AuditEntry, Change, TenantStore
+from gateway.access.tenant_store import Change, TenantStore
 from gateway.access.tenant_view import TenantsView
 from gateway.config.sections import LedgerConfig
 from gateway.store import usage_export
@@ -28,6 +28,7 @@ from gateway.store.ledger_entry import COLUMNS, LedgerEntry, LedgerLine
 from gateway.store.parquet import ParquetFile
 from gateway.store.usage_export import ExportError, Source, Summary
 from gateway.store.usage_export import export as drain
+from router.redis.audit import AuditEntry
 from router.redis.client import redis_client
 from tests.integration.redis_fleet import Cluster, running
 
@@ -409,7 +410,7 @@ async def write_and_hear(url: str) -> None:
             for client, tenant_view in zip(clients, rosters, strict=True)
         )
         follow = asyncio.create_task(reader.follow())
-        audit = AuditEntry(at_s=1, author="ada", action="tenants.create", subject="a")
+        audit = AuditEntry(author="ada", action="tenants.create", subject="a")
         await writer.write([Change("tenant:a", b"", b'{"id": "a", "tier": "pro"}')], audit)
         await reader.note_used({"k": 5})
         while "a" not in rosters[1].tenants:

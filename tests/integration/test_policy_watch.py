@@ -10,6 +10,7 @@ from redis.asyncio import Redis
 from gateway.store.policy_watch import InForce, PolicyWatch
 from router.policy.policy import DEFAULT_POLICY
 from router.policy.store import PolicyStore, PolicyStoreUnavailable
+from router.redis.audit import Author
 from tests.integration.policies import ONE, TWO
 
 
@@ -53,8 +54,8 @@ async def redis(redis_url: str) -> AsyncIterator["Redis"]:
 
 async def activate(redis: "Redis", content: bytes, *, floor: int = 0) -> int:
     store = PolicyStore(redis)
-    version, _ = await store.put(content, author="ann", floor=floor)
-    await store.activate(version, expected=(await store.state()).active, author="ann")
+    version, _ = await store.put(content, author=Author("ann"), floor=floor)
+    await store.activate(version, expected=(await store.state()).active, author=Author("ann"))
     return version
 
 
@@ -67,10 +68,10 @@ async def test_what_the_store_says_comes_into_force(redis: "Redis") -> None:
     assert follower.versions == ("store", 1, 0)
     assert follower.watch.current.policy.version == "v1"
     await activate(redis, TWO)
-    await PolicyStore(redis).shadow(1, author="ann")
+    await PolicyStore(redis).shadow(1, author=Author("ann"))
     await follower.watch.refresh()
     assert follower.versions == ("store", 2, 1)
-    await PolicyStore(redis).activate(0, expected=2, author="ann")
+    await PolicyStore(redis).activate(0, expected=2, author=Author("ann"))
     await follower.watch.refresh()
     assert follower.versions == ("configured", 0, 1)
     assert follower.watch.current.policy is DEFAULT_POLICY
@@ -197,7 +198,7 @@ async def test_a_return_to_the_configured_policy_is_remembered(
     await activate(redis, ONE)
     follower = Follower(redis, cache)
     await follower.watch.start()
-    await PolicyStore(redis).rollback(expected=1, author="ann")
+    await PolicyStore(redis).rollback(expected=1, author=Author("ann"))
     await follower.watch.refresh()
     assert not cache.exists()
 

@@ -3,6 +3,8 @@ import { html } from "../vendor/preact.js";
 import { date } from "../shared/format.js";
 import { audit } from "./store.js";
 
+const version = (state) => Object.values(state)[0];
+
 export const Audit = () => html`
   <section class="card" aria-labelledby="audit">
     <header><h2 id="audit">Audit</h2></header>
@@ -10,8 +12,8 @@ export const Audit = () => html`
     <ul class="list">
       ${audit.value.map((line) => html`
         <li>
-          <span class="quiet">${date(line.at_ms / 1000)}</span> <strong>${line.author}</strong> ${line.action}${" "}
-          v${line.from} → v${line.to} <span class="quiet">${line.comment}</span>
+          <span class="quiet">${date(line.at)}</span> <strong>${line.author}</strong> ${line.action.replace("policies.", "")}${" "}
+          v${version(line.before)} → v${version(line.after)} <span class="quiet">${line.comment}</span>
         </li>
       `)}
     </ul>

@@ -83,8 +83,8 @@ def _apply(arguments: argparse.Namespace) -> int:
 def _refuse_to_undo(arguments: argparse.Namespace, active: int, author: str) -> None:
     """Raises `AdminError` if somebody else than the author has put the active version in force."""
     changes = _ask(arguments, "GET", "policies", "audit")
-    latest = next((row for row in changes if row["action"] in ("activate", "rollback")), None)
-    if latest is None or latest["author"] == author or latest["to"] != active:
+    latest = next((row for row in changes if "active" in row["after"]), None)
+    if latest is None or latest["author"] == author or latest["after"]["active"] != active:
         return
     error = AdminError(
         f"{latest['author']} has put version {active} in force: see `lanewise policy diff "
@@ -251,11 +251,15 @@ def _history(arguments: argparse.Namespace) -> int:
     query = {"limit": str(arguments.limit)}
     answer = _ask(arguments, "GET", "policies", "audit", query=query)
     lines = [
-        f"{_time(row['at_ms'] / 1e3)}  {row['author']:16}  {row['action']:8}  "
-        f"{row['from']} -> {row['to']}  {row['comment']}".rstrip()
+        f"{_time(row['at'])}  {row['author']:16}  {row['action'].removeprefix('policies.'):8}  "
+        f"{_version_of(row['before'])} -> {_version_of(row['after'])}  {row['comment']}".rstrip()
         for row in answer
     ]
     return show(arguments, answer, "\n".join(lines) or "No changes yet.")
+
+
+def _version_of(state: dict[str, Any]) -> int | str:
+    return next(iter(state.values()), "-")
 
 
 def _time(unix_s: float) -> str:

@@ -25,7 +25,7 @@ def test_the_list_marks_what_runs_and_warns_where_redis_names_another(
         in_force = {"version": running, "source": "", "shadow": None}
         return {"active": active, "shadow": None, "in_force": in_force, "versions": [ROW]}
 
-    monkeypatch.setattr("gateway.cli.policy.ask_admin", ask)
+    monkeypatch.setattr("gateway.cli.admin.policy.ask_admin", ask)
     assert main(["policy", "list"]) == 0
     lines = capsys.readouterr().out.splitlines()
     (line,) = (line for line in lines if "in force" in line)

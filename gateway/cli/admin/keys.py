@@ -1,24 +1,13 @@
 """`lanewise keys`: manages tenants' keys over the admin API. This is an edge."""
 
 import argparse
-import re
-from datetime import UTC, datetime
 
 from gateway.cli.admin_client import ADMIN_ARGUMENTS, ask_admin
 from gateway.cli.command import Command, argument
 from gateway.cli.output import Row, show, show_table
+from gateway.cli.times import duration_s, time_text
 
 COMMAND = Command("lanewise keys create acme", shared=ADMIN_ARGUMENTS)
-
-_UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
-
-
-def _duration(text: str) -> int:
-    """Parses `90s`, `15m`, `12h` or `30d`, into seconds."""
-    found = re.fullmatch(r"(\d+)([smhd])", text)
-    if found is None:
-        raise argparse.ArgumentTypeError(f"{text!r}: expected a time such as 90s, 15m, 12h or 30d")
-    return int(found[1]) * _UNITS_S[found[2]]
 
 
 @COMMAND.command(
@@ -27,7 +16,7 @@ def _duration(text: str) -> int:
     "lanewise keys create acme --name ci --expires 90d",
     argument("tenant", help="whose it is; one of the configuration, too"),
     argument("--name", default="", help="what it is for"),
-    argument("--expires", type=_duration, metavar="TIME", help="such as 12h or 90d"),
+    argument("--expires", type=duration_s, metavar="TIME", help="such as 12h or 90d"),
 )
 def _create(arguments: argparse.Namespace) -> int:
     body = {"tenant": arguments.tenant, "name": arguments.name, "expires_in_s": arguments.expires}
@@ -46,7 +35,7 @@ def _list(arguments: argparse.Namespace) -> int:
     times = ("created_at", "expires_at", "last_used_at")
     columns = ("id", "tenant", "name", "state", *times)
     return show_table(
-        arguments, rows, columns, lambda row: row | {time: _time(row[time]) for time in times}
+        arguments, rows, columns, lambda row: row | {time: time_text(row[time]) for time in times}
     )
 
 
@@ -55,8 +44,8 @@ def _list(arguments: argparse.Namespace) -> int:
     "Make a key in another's place and print it; both hold for a while.",
     "lanewise keys rotate 4fJ0x9QzL2b --overlap 24h",
     argument("key_id", metavar="ID", help="the old key's id: the part before its secret"),
-    argument("--overlap", type=_duration, default=86_400, metavar="TIME", help="(default: 24h)"),
-    argument("--expires", type=_duration, metavar="TIME", help="of the new key"),
+    argument("--overlap", type=duration_s, default=86_400, metavar="TIME", help="(default: 24h)"),
+    argument("--expires", type=duration_s, metavar="TIME", help="of the new key"),
 )
 def _rotate(arguments: argparse.Namespace) -> int:
     body = {"overlap_s": arguments.overlap, "expires_in_s": arguments.expires}
@@ -77,12 +66,6 @@ def _revoke(arguments: argparse.Namespace) -> int:
 
 def _show_key(arguments: argparse.Namespace, made: Row) -> int:
     record = made["record"]
-    ends = f", until {_time(record['expires_at'])}" if record["expires_at"] else ""
+    ends = f", until {time_text(record['expires_at'])}" if record["expires_at"] else ""
     text = f"Key {record['id']} of {record['tenant']}{ends}. It is not shown again:"
     return show(arguments, made, f"{text}\n{made['key']}")
-
-
-def _time(unix_s: int | None) -> str:
-    if unix_s is None:
-        return "-"
-    return datetime.fromtimestamp(unix_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -2,10 +2,10 @@
 
 import argparse
 
+from gateway.cli.admin.tenants import limits_in_words, parse_limits
 from gateway.cli.admin_client import ADMIN_ARGUMENTS, ask_admin
 from gateway.cli.command import Command, argument
 from gateway.cli.output import show, show_table
-from gateway.cli.tenants import limits_in_words, parse_limits
 
 COMMAND = Command("lanewise tiers list --json", shared=ADMIN_ARGUMENTS)
 

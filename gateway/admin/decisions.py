@@ -1,0 +1,67 @@
+"""`/admin/decisions`: what was decided and what came of it, by id, tenant, rule, outcome and time.
+
+This is an edge.
+"""
+
+from itertools import chain
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+from litestar import get
+from litestar.params import Parameter
+
+from gateway.admin.guard import services_of
+from gateway.http.services import Services
+from gateway.http.streams import AnyRequest
+from gateway.store.decision_search import MAX_FOUND, DecisionQuery, found_in_files, found_in_memory
+from router.record.recording import DecisionRecord
+
+MAX_UNIX_S = 253_402_300_799  # the last second of the year 9999
+UnixTime = Annotated[float | None, Parameter(ge=0, le=MAX_UNIX_S)]
+
+
+@get("/decisions")
+async def get_decisions(
+    request: AnyRequest,
+    limit: Annotated[int, Parameter(ge=0, le=1_000_000)] = 50,
+    id: str | None = None,
+    tenant: str | None = None,
+    rule: str | None = None,
+    outcome: str | None = None,
+    since: UnixTime = None,
+    before: UnixTime = None,
+) -> list[DecisionRecord]:
+    """The latest decisions that fit, the last one first; 1,000 at most.
+
+    Each process has its latest 200 in memory; with `recording.path`, older ones are read from the
+    log's files on this machine.
+    """
+    services = services_of(request)
+    query = DecisionQuery(
+        limit=min(limit, MAX_FOUND),
+        id=id,
+        tenant=tenant,
+        rule=rule,
+        outcome=outcome,
+        since=since,
+        before=before,
+    )
+    found = found_in_memory(await _in_memory(services), query)
+    path = services.config.recording.path
+    if len(found) >= query.limit or path is None or (id is not None and found):
+        return found
+    older = await services.apart(found_in_files, Path(path), query)
+    known = {record.id for record in found}
+    return found_in_memory([*found, *(record for record in older if record.id not in known)], query)
+
+
+async def _in_memory(services: Services) -> list[DecisionRecord]:
+    if services.fleet is None:
+        recorder = services.gw.recorder
+        return list(recorder.recent) if recorder else []
+    answers = await services.fleet.gather("decisions")
+    return list(chain(*(msgspec.json.decode(each, type=list[DecisionRecord]) for each in answers)))
+
+
+HANDLERS: list[Any] = [get_decisions]

@@ -1,0 +1,97 @@
+"""`lanewise audit`, `decisions`, `pools` and `learning` against a real gateway."""
+
+import json
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.admin_api import ask, run_task
+from tests.e2e.gateway_process import GatewayProcess
+from tests.e2e.shell import Shell
+
+
+@pytest.fixture
+def shell(gateway: GatewayProcess, capsys: pytest.CaptureFixture[str]) -> Shell:
+    return Shell(gateway, capsys)
+
+
+def test_both_trails_say_what_was_before_and_after(
+    shell: Shell, gateway: GatewayProcess, tmp_path: Path
+) -> None:
+    shell("tenants create trail --tier pro")
+    shell("tenants set trail --tier enterprise")
+    made = shell.json("keys create trail --name till")
+    policy = tmp_path / "policy.toml"
+    policy.write_text('version = "trail"\n')
+    version = shell.json(f"policy apply {policy} --comment why --force")["version"]
+    shell("policy activate 0")
+    entries: list[dict[str, Any]] = shell.json("audit --limit 6")
+    back, activated, stored, key, changed, created = entries
+    assert [entry["action"] for entry in entries] == [
+        *("policies.activate", "policies.activate", "policies.store"),
+        *("keys.create", "tenants.set", "tenants.create"),
+    ]
+    assert activated["after"] == back["before"] == {"active": version}
+    assert (back["after"], stored["after"]) == ({"active": 0}, {"last": version})
+    assert (stored["comment"], stored["subject"]) == ("why", f"v{version}")
+    assert created["before"] == {"tenant:trail": None}
+    assert changed["before"]["tenant:trail"]["tier"] == "pro"
+    assert changed["after"]["tenant:trail"]["tier"] == "enterprise"
+    assert key["after"][f"key:{made['record']['id']}"]["name"] == "till"
+    assert "digest" not in json.dumps(key)
+    assert {entry["author"] for entry in entries} == {"development"}
+    assert len({entry["key"] for entry in entries}) == 1
+    assert len({entry["request_id"] for entry in entries}) == 6
+    assert {frozenset(entry) for entry in entries} == {frozenset(back)}, "one shape"
+    assert all(entry["request_id"].startswith("req_") for entry in entries)
+    text = shell("audit --limit 6")
+    assert 'tenant:trail.tier: "pro" -> "enterprise"' in text
+    assert [entry["action"] for entry in shell.json("audit --trail tenants --limit 1")] == [
+        "keys.create"
+    ]
+    assert shell.json("audit --trail policies --limit 1")[0]["action"] == "policies.activate"
+
+
+def test_an_entry_names_the_request_that_its_client_saw(gateway: GatewayProcess) -> None:
+    request = urllib.request.Request(
+        f"{gateway.url}/admin/tiers/seen",
+        b"{}",
+        {"authorization": "Bearer sk-lanewise-admin-dev", "content-type": "application/json"},
+        method="PUT",
+    )
+    with urllib.request.urlopen(request) as answer:
+        told = answer.headers["x-request-id"]
+    _, entries = ask(gateway, "GET", "/admin/audit?limit=1")
+    assert entries[0]["request_id"] == told
+
+
+def test_decisions_are_found(shell: Shell, gateway: GatewayProcess) -> None:
+    made = run_task(gateway)
+    other = run_task(gateway)
+    assert [row["id"] for row in shell.json(f"decisions --id {made}")] == [made]
+    story = shell(f"decisions --id {made}")
+    assert made in story
+    assert "duration_ms" in story
+    found = [row["id"] for row in shell.json("decisions --outcome ok --since 10m --tenant dev")]
+    assert {made, other} <= set(found)
+    assert shell.json("decisions --rule nobody") == []
+    assert shell.json("decisions --before 2020-01-01") == []
+    assert made in shell("decisions")
+    with pytest.raises(SystemExit):
+        shell("decisions --since yesterday")
+
+
+def test_pools_and_what_was_learned(shell: Shell, gateway: GatewayProcess) -> None:
+    run_task(gateway)
+    assert {row["group"] for row in shell.json("pools dev")} == {"fast", "deep"}
+    assert "tokens" in shell("pools dev")
+    assert "No tenant" in shell.refused("pools nobody")
+    assert "dev" in [row["tenant"] for row in shell.json("learning list")]
+    assert "dev" in shell("learning list dev")
+    shell("learning reset dev")
+    shell("learning restore dev")
+    assert "no reset" in shell.refused("learning restore dev")
+    actions = [entry["action"] for entry in shell.json("audit --trail tenants --limit 2")]
+    assert actions == ["learning.restore", "learning.reset"]
