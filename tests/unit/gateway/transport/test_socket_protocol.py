@@ -95,6 +95,16 @@ class Wire(asyncio.Transport):
     def resume_reading(self) -> None: ...
 
 
+def connected(app: Any) -> tuple[ServerState, Wire]:
+    """Connects a client to an application, as the server does."""
+    config = uvicorn_config(app, Config(), KeepAlive(20.0))
+    config.load()
+    state, wire = ServerState(), Wire()
+    wire.protocol = config.http_protocol_class(config=config, server_state=state, app_state={})  # type: ignore[call-arg]
+    wire.protocol.connection_made(wire)
+    return state, wire
+
+
 async def conversation(request: bytes) -> dict[str, Any]:
     """All that the application and the client see of an upgrade and of one message."""
     seen: dict[str, Any] = {}
@@ -109,15 +119,9 @@ async def conversation(request: bytes) -> dict[str, Any]:
         seen["message"] = await receive()
         seen["end"] = await receive()
 
-    config = uvicorn_config(app, Config(), KeepAlive(20.0))
-    config.load()
-    state = ServerState()
+    state, wire = connected(app)
     state.default_headers = [(b"date", b"now")]
-    wire = Wire()
-    protocol = config.http_protocol_class(config=config, server_state=state, app_state={})  # type: ignore[call-arg]
-    wire.protocol = protocol
-    protocol.connection_made(wire)
-    protocol.data_received(request)
+    wire.protocol.data_received(request)
     for _ in range(4):
         await asyncio.sleep(0)
     seen["answer"], wire.written = wire.written, b""
@@ -180,12 +184,7 @@ async def test_one_that_went_while_it_was_let_in_is_told_of_as_gone() -> None:
             gone.append("accept")
             raise
 
-    config = uvicorn_config(app, Config(), KeepAlive(20.0))
-    config.load()
-    state = ServerState()
-    wire = Wire()
-    wire.protocol = config.http_protocol_class(config=config, server_state=state, app_state={})  # type: ignore[call-arg]
-    wire.protocol.connection_made(wire)
+    state, wire = connected(app)
     wire.protocol.data_received(head())
     for _ in range(6):
         await asyncio.sleep(0)
@@ -204,12 +203,7 @@ async def test_bad_utf_8_that_comes_with_a_close_changes_nothing(num_pieces: int
         await send({"type": "websocket.accept"})
         told.append((await receive())["type"])
 
-    config = uvicorn_config(app, Config(), KeepAlive(20.0))
-    config.load()
-    state = ServerState()
-    wire = Wire()
-    wire.protocol = config.http_protocol_class(config=config, server_state=state, app_state={})  # type: ignore[call-arg]
-    wire.protocol.connection_made(wire)
+    state, wire = connected(app)
     wire.protocol.data_received(head())
     for _ in range(4):
         await asyncio.sleep(0)
@@ -235,12 +229,7 @@ async def test_a_thousand_messages_that_come_at_once_are_read_in_turn_with_other
         while (message := await receive())["type"] != "websocket.disconnect":
             taken.append(message)
 
-    config = uvicorn_config(app, Config(), KeepAlive(20.0))
-    config.load()
-    state = ServerState()
-    wire = Wire()
-    wire.protocol = config.http_protocol_class(config=config, server_state=state, app_state={})  # type: ignore[call-arg]
-    wire.protocol.connection_made(wire)
+    state, wire = connected(app)
     wire.protocol.data_received(head())
     for _ in range(4):
         await asyncio.sleep(0)
@@ -264,11 +253,7 @@ async def test_a_pong_that_may_lie_unread_is_not_late() -> None:
         while (await receive())["type"] != "websocket.disconnect":
             pass
 
-    config = uvicorn_config(app, Config(), KeepAlive(20.0))
-    config.load()
-    state, wire = ServerState(), Wire()
-    wire.protocol = config.http_protocol_class(config=config, server_state=state, app_state={})  # type: ignore[call-arg]
-    wire.protocol.connection_made(wire)
+    state, wire = connected(app)
     wire.protocol.data_received(head())
     for _ in range(4):
         await asyncio.sleep(0)
@@ -294,12 +279,7 @@ async def test_a_message_in_thousands_of_parts_takes_little_more_than_its_bytes(
         await send({"type": "websocket.accept"})
         told.extend([await receive(), await receive()])
 
-    config = uvicorn_config(app, Config(), KeepAlive(20.0))
-    config.load()
-    state = ServerState()
-    wire = Wire()
-    wire.protocol = config.http_protocol_class(config=config, server_state=state, app_state={})  # type: ignore[call-arg]
-    wire.protocol.connection_made(wire)
+    state, wire = connected(app)
     wire.protocol.data_received(head())
     for _ in range(4):
         await asyncio.sleep(0)

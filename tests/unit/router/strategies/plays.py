@@ -34,6 +34,10 @@ C: Literal["commentary"] = "commentary"
 A: Literal["final_answer"] = "final_answer"
 WAKE: Literal["wake"] = "wake"  # the timer rings
 
+REQUEST = GenerateRequest(
+    id="resp_1", model="auto", items=(), num_prompt_tokens=0, prefix=(), max_output_tokens=1
+)
+
 Event = tuple[int, Delta | Finish | Literal["stall"]] | Literal["wake"]
 Row = tuple[str, list[Event], list[object]]
 

@@ -8,7 +8,6 @@ from backends.contract import (
     FunctionCall,
     FunctionCallOutput,
     FunctionTool,
-    GenerateRequest,
     Item,
     Message,
     TextFormat,
@@ -19,6 +18,7 @@ from backends.delegation import ADVISE, ADVISE_TOOL
 from router.strategies.advise import NO_ADVICE, GiveAdvice
 from router.strategies.part_requests import WholeAnswer
 from router.strategies.tool_rounds import Converse
+from tests.unit.router.strategies import plays
 from tests.unit.router.strategies.plays import (
     CALL,
     ERROR,
@@ -30,19 +30,18 @@ from tests.unit.router.strategies.plays import (
     delta,
     done,
     failed,
+    handing,
     in_short,
     machine_of,
     play,
 )
 
-REQUEST = GenerateRequest(
-    id="resp_1", model="auto", items=(), num_prompt_tokens=0, prefix=(), max_output_tokens=100
-)
+REQUEST = msgspec.structs.replace(plays.REQUEST, max_output_tokens=100)
 Q = '{"question":"How?"}'
 
 
 def asking(index: int = 0) -> Delta:
-    return Delta(index, CALL, Q, 1, 1, f"call_{index}", ADVISE_TOOL)
+    return handing(Q, index, ADVISE_TOOL)
 
 
 def told(text: str, said: str = "") -> tuple[Item, ...]:

@@ -13,10 +13,8 @@ from backends.contract import (
     ToolChoice,
 )
 from router.strategies.checks import FastAnswer, agreeing, answer_of, fault, share_of_facts
+from tests.unit.router.strategies.plays import REQUEST
 
-REQUEST = GenerateRequest(
-    id="resp_1", model="auto", items=(), num_prompt_tokens=0, prefix=(), max_output_tokens=1
-)
 SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
 TOOLS = (FunctionTool("add", parameters=SCHEMA), CustomTool("shell"))
 WITH_TOOLS = msgspec.structs.replace(REQUEST, tools=TOOLS)

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from backends.contract import FinishReason, GenerateRequest
+from backends.contract import FinishReason
 from router.strategies.actions import DEEP, FAST, CancelBranch, StartBranch, WakeAt
 from router.strategies.draft import STAND_IN, Draft, Drafting, Predicted
 from router.strategies.machine import WAITED_FOR_US
@@ -13,6 +13,7 @@ from tests.unit.router.strategies.plays import (
     CALL,
     ERROR,
     REASONING,
+    REQUEST,
     STOP,
     WAKE,
     A,
@@ -24,9 +25,6 @@ from tests.unit.router.strategies.plays import (
     play,
 )
 
-REQUEST = GenerateRequest(
-    id="resp_1", model="auto", items=(), num_prompt_tokens=0, prefix=(), max_output_tokens=1
-)
 DRAFT_US = 4_000_000
 BEGUN = ("begin", FAST, Draft())
 FILTERED = done(1, FinishReason.CONTENT_FILTER)

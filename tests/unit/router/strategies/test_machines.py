@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from backends.contract import FinishReason, GenerateRequest
+from backends.contract import FinishReason
 from router.strategies.actions import (
     DEEP,
     FAST,
@@ -27,6 +27,7 @@ from tests.unit.router.strategies.plays import (
     CALL,
     ERROR,
     REASONING,
+    REQUEST,
     STOP,
     TEXT,
     WAKE,
@@ -41,10 +42,6 @@ from tests.unit.router.strategies.plays import (
     machine_of,
     play,
     play_at_random,
-)
-
-REQUEST = GenerateRequest(
-    id="resp_1", model="auto", items=(), num_prompt_tokens=0, prefix=(), max_output_tokens=1
 )
 
 HEDGE_ROWS: list[Row] = [

@@ -13,6 +13,7 @@ from router.strategies.verify import RECORD, AskVerdict, OneOfMany, VerifyOption
 from tests.unit.router.strategies.plays import (
     CALL,
     LENGTH,
+    REQUEST,
     STOP,
     WAKE,
     A,
@@ -24,9 +25,6 @@ from tests.unit.router.strategies.plays import (
     play,
 )
 
-REQUEST = GenerateRequest(
-    id="resp_1", model="auto", items=(), num_prompt_tokens=0, prefix=(), max_output_tokens=1
-)
 JSON = msgspec.structs.replace(REQUEST, text_format=TextFormat("json_object"))
 VERDICT, DEEP = 3, 4  # branches
 STARTS = [("begin", number, OneOfMany(number)) for number in range(3)]
