@@ -12,12 +12,12 @@ from litestar.types import Receive, Scope, Send
 
 from gateway.config.config import Config
 from gateway.config.sections import ServerConfig
+from gateway.logs.set_up import set_up_logging
 from gateway.process.addresses import addresses
 from gateway.process.server import (
     PING_INTERVAL_S,
     StoppedBySignals,
     listen,
-    set_up_logging,
     uvicorn_config,
 )
 from gateway.transport.asgi_socket import AsgiSocket
@@ -41,8 +41,8 @@ async def echo(scope: Scope, receive: Receive, send: Send) -> None:
 
 async def _serve(port: int) -> int:
     """Serves on loopback until SIGTERM; returns the exit status."""
-    set_up_logging()
     config = Config(server=ServerConfig(port=port))
+    set_up_logging(config.logs)
     keep_alive = KeepAlive(PING_INTERVAL_S)
     ((address, setting),) = addresses(config)
     with listen(address, setting) as listener:
