@@ -235,22 +235,29 @@ def record_of(
         if with_shape
         else (),
         text=task.last_user_message[:MAX_TEXT_CHARS] if with_text else None,
-        outcome=ended.outcome,
-        error=ended.error,
-        answered_by=ended.answered_by,
-        queued_ms=_ms(ended.queued_us),
-        waited_ms=_ms(ended.waited_us),
-        left_ms=_ms(ended.left_us),
-        generations=ended.generations,
-        ttft_ms=_ms(ended.ttft_us),
-        tpot_ms=_ms(ended.tpot_us),
-        duration_ms=ended.duration_us / 1e3,
-        usage=tuple(_usage(name, used, backends) for name, used in ended.usages.items()),
-        input_tokens=sum(used.num_input_tokens for used in ended.usages.values()),
-        output_tokens=sum(used.num_output_tokens for used in ended.usages.values()),
-        cost=ended.cost,
+        **_end_of(ended, backends),
     )
     return record if decision is None else _decided(record, decision)
+
+
+def _end_of(ended: TaskOutcome, backends: Mapping[str, BackendInfo]) -> dict[str, Any]:
+    """Returns the fields that say how a task ended."""
+    return {
+        "outcome": ended.outcome,
+        "error": ended.error,
+        "answered_by": ended.answered_by,
+        "queued_ms": _ms(ended.queued_us),
+        "waited_ms": _ms(ended.waited_us),
+        "left_ms": _ms(ended.left_us),
+        "generations": ended.generations,
+        "ttft_ms": _ms(ended.ttft_us),
+        "tpot_ms": _ms(ended.tpot_us),
+        "duration_ms": ended.duration_us / 1e3,
+        "usage": tuple(_usage(name, used, backends) for name, used in ended.usages.items()),
+        "input_tokens": sum(used.num_input_tokens for used in ended.usages.values()),
+        "output_tokens": sum(used.num_output_tokens for used in ended.usages.values()),
+        "cost": ended.cost,
+    }
 
 
 def _decided(record: DecisionRecord, decision: RouteDecision) -> DecisionRecord:
