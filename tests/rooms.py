@@ -71,6 +71,7 @@ ROOMS = (
     _room("gateway.live"),
     _room("gateway.run"),
     _room("gateway.task"),
+    _room("gateway.rejoin"),
     _room("gateway.session"),
     _room("gateway.http", "litestar", "redis"),
     _room("gateway.console", "brotli", "litestar"),

@@ -52,6 +52,11 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_background_per_tenant: Annotated[int, Meta(ge=1, le=256)] = 64
     # Of text that a client leaves unread, before its upstream is paused or it is cut.
     max_unread_bytes: Annotated[int, Meta(ge=1 << 16, le=1 << 30)] = 1 << 20
+    # How long responses go on whose connection was lost, and what they may cost meanwhile, in
+    # weighted tokens; 0: they stop at once. One that ended is kept for longer (docs/rejoin.md).
+    rejoin_grace_s: Annotated[float, Meta(ge=0, le=600)] = 20.0
+    rejoin_grace_tokens: Annotated[int, Meta(ge=0)] = 16_384
+    rejoin_keep_s: Annotated[float, Meta(ge=0, le=3600)] = 600.0
     drain_timeout_s: Annotated[float, Meta(ge=0)] = 5.0  # for responses to end after SIGTERM
     # Origins whose pages may use the socket, and read answers over HTTP; "*": all.
     allowed_origins: tuple[str, ...] = ()

@@ -6,11 +6,12 @@ from typing import Literal
 
 import msgspec
 
-from backends.contract import BackendGroup, ContextItem
+from backends.contract import BackendGroup, ContextItem, GenerateRequest
 from gateway.tracing.trace import Trace
 from gateway.wire.errors import ProtocolError
 from gateway.wire.requests import ParsedCreate
 from gateway.wire.response import Ending, ResponseWriter
+from gateway.wire.routing import RoutedRejoin
 from gateway.wire.stored_response import Lineage
 from router.classify.task import Tenant
 from router.decide.decision import RouteDecision
@@ -20,6 +21,25 @@ from router.waiting.fair_queue import QueuePosition
 
 StopReason = Literal["steered", "cancelled", "draining", "awaited"]  # the last: warm-ups only
 Redirect = Callable[[int, tuple[ContextItem, ...] | None], None]  # a sub-task; None: cancel it
+
+
+class Pause(msgspec.Struct):
+    """What is known of a response whose client's connection was lost, once or several times."""
+
+    num_joins: int = 0  # how often the client came back
+    grace_cost: int = 0  # weighted tokens that were spent while nobody listened
+    cost_before: int | None = None  # spent when nobody began to listen; None: somebody listens
+    rejoined: RoutedRejoin | None = None  # what `routing` says of the last return
+    # The context of the create that came back, where it has more than the response's own, and how
+    # many items of the output that holds.
+    context: tuple[ContextItem, ...] | None = None
+    num_held: int = 0
+
+    def note_cost(self, cost: int) -> None:
+        """Notes what the response has cost by now; what is new was spent in grace."""
+        if self.cost_before is not None:
+            self.grace_cost += max(0, cost - self.cost_before)
+            self.cost_before = cost
 
 
 class Ended(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,6 +76,8 @@ class Job:
     seen: SeenRecord | None = None  # by the decision
     admitted_us: int | None = None
     trace: Trace | None = None  # if it is traced
+    request: GenerateRequest | None = None  # with its whole context, once that is loaded
+    pause: Pause | None = None  # once its client's connection was lost
     opened_bytes: int = 0  # of compactions, counted as in flight until it is over
     stopped: StopReason | None = None
     delegations: frozenset[int] = frozenset()  # sub-tasks under way, by number

@@ -22,6 +22,7 @@ from gateway.http.messages import (
     list_models,
     one_model,
 )
+from gateway.http.model_list import find_model
 from gateway.http.relays import answer_relayed
 from gateway.http.scrape import scraped
 from gateway.http.services import Post, Services
@@ -39,7 +40,6 @@ from gateway.task.outcomes import take_feedback
 from gateway.wire.errors import ProtocolError
 from gateway.wire.events import CreateBody, decode
 from gateway.wire.items import wire_item
-from gateway.wire.model_list import find_model
 from router.classify.task import Tenant
 
 MAX_LISTED_ITEMS = 100  # per page of input_items; OpenAI's limit

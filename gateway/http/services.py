@@ -21,13 +21,14 @@ from gateway.core.relays import Relays
 from gateway.fleet.fleet import Fleet
 from gateway.http.background import BackgroundRuns
 from gateway.http.batch_route import RouteBatches
+from gateway.http.model_list import model_list
 from gateway.live.feed import Feed
+from gateway.rejoin.rejoins import Rejoins
 from gateway.store.kept_answers import KeptAnswers
 from gateway.store.ledger import Ledger
 from gateway.store.policy_watch import PolicyWatch
 from gateway.transport.socket_protocol import VISIT
 from gateway.wire.errors import ProtocolError
-from gateway.wire.model_list import model_list
 from gateway.wire.sealing import Seals, make_seals
 from router.classify.task import Tenant
 from router.learn.learned_store import LearnedStore
@@ -59,6 +60,7 @@ class Services:
     socket_tickets: SocketTickets
     kept_answers: KeptAnswers
     relays: Relays
+    rejoins: Rejoins
     fleet: Fleet | None  # the workers on this machine, where this is one of several
     ceiling_leases: CeilingLeases | None  # if any group has a ceiling
     num_redis_restarts: Callable[[], int]  # of the embedded Redis, if this process runs it
@@ -81,6 +83,7 @@ class Services:
         self.config = config
         self.admin_keys.configure(admin_keys(config))
         self.access.configure(config)
+        self.rejoins.configure(config.server)
         self.gw.reseal(seals_of(self.access, config))
         self.gw.prices.configure(config.prices)
         if self.ceiling_leases is not None:

@@ -32,6 +32,8 @@ class TaskLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     output_tokens: int = 0
     cost_units: int = 0  # weighted tokens, as the pools were charged
     cost_usd: float | None = None  # None: a model has no price
+    rejoined: int = 0  # how often its client came back to it after a lost connection
+    grace_units: int = 0  # of `cost_units`, spent while nobody listened
 
 
 TaskLog = Callable[[TaskLine], None]
@@ -62,5 +64,7 @@ def as_text(line: TaskLine) -> str:
     why = f", rule {line.rule}" if line.rule else ""
     error = f" {line.error}" if line.error else ""
     took = f"{line.duration_ms:,.0f} ms"
+    if line.rejoined:
+        took += f", rejoined {line.rejoined} times"
     words = f"task {line.id} {line.outcome}{error}: {route}, {said}, {took}{first}{why}"
     return f"{words}, tenant {line.tenant}"

@@ -52,6 +52,7 @@ from gateway.logs.task_line import TaskLog
 from gateway.metrics.metrics import Metrics
 from gateway.process.embedded_redis import redis_at
 from gateway.process.maintenance import every, maintenance
+from gateway.rejoin.rejoins import Rejoins
 from gateway.store.decision_log import LogInUse, Recorder
 from gateway.store.kept_answers import TTL_S, KeptAnswers
 from gateway.store.ledger import open_ledger
@@ -83,6 +84,7 @@ STORE_BUDGETS = 5  # tasks wait for it, to load and to store responses
 ADMIN_BUDGETS = 20  # no response waits for these
 SHARE_INTERVAL_S = 2.0  # between two writes of what was learned
 KEPT_INTERVAL_S = 1.0  # between two looks at what all tenants' kept answers come to
+SWEEP_INTERVAL_S = 1.0  # between two looks at which ended responses are too old to come back to
 REFRESH_INTERVAL_S = 20.0  # between two reads of what other gateways learned
 
 
@@ -100,8 +102,7 @@ async def services(
     `fleet` is a worker's, and queries all workers; `task_log` takes a line of every task.
     """
     async with AsyncExitStack() as stack:
-        redis = await _redis(stack, config)
-        enter = stack.enter_async_context
+        redis, enter = await _redis(stack, config), stack.enter_async_context
         ledger = await enter(open_ledger(redis.admin, config.ledger))
         backends = _backends(stack, config)
         experience, key_sessions, detached = Experience(), KeySessions(), DetachedCalls()
@@ -157,6 +158,7 @@ async def services(
             feed=_feed(stack, config, gw, access, policies, fleet),
             kept_answers=_kept_answers(stack, redis.store, failover),
             relays=_relays(stack, config),
+            rejoins=_rejoins(stack, config, gw),
             fleet=fleet,
             ceiling_leases=ceiling_leases,
             num_redis_restarts=redis.num_restarts,
@@ -245,6 +247,13 @@ def _relays(stack: AsyncExitStack, config: Config) -> Relays:
     relays = Relays(config.relays)
     stack.push_async_callback(relays.close)
     return relays
+
+
+def _rejoins(stack: AsyncExitStack, config: Config, gw: Gateway) -> Rejoins:
+    rejoins = Rejoins(gw, config.server)
+    stack.push_async_callback(rejoins.close)
+    _run(stack, [every(SWEEP_INTERVAL_S, rejoins.sweep)])
+    return rejoins
 
 
 def _kept_answers(stack: AsyncExitStack, redis: Redis, failover: FailoverPools) -> KeptAnswers:

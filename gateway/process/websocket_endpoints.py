@@ -39,7 +39,11 @@ async def serve_responses(services: Services, client: Client, socket: AsgiSocket
     """Serves `/v1/responses`: the persistent connection."""
     await socket.accept([request_id_header()], client.subprotocol)
     gw, config, keys = services.gw, services.config.server, services.access.keys
-    connection = Connection(gw, config, keys, client.tenant, socket, is_codex=client.is_codex)
+    connection = Connection(
+        *(gw, config, keys, client.tenant, socket),
+        is_codex=client.is_codex,
+        rejoins=services.rejoins,
+    )
     gw.metrics.ws_opened()
     age = note_opened(gw.socket_ages)
     code = 1011

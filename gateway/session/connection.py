@@ -12,6 +12,9 @@ from gateway.access.auth import Keys
 from gateway.config.sections import ServerConfig
 from gateway.core.gateway import Gateway
 from gateway.core.job import Ended, Job
+from gateway.rejoin.lost_response import LostResponse
+from gateway.rejoin.recent_responses import Remembered
+from gateway.rejoin.rejoins import Rejoins
 from gateway.session.session import Action, Session, StartJob, StopJob
 from gateway.task.own_input import check_values, read_input
 from gateway.task.pipeline import handle_task
@@ -29,6 +32,9 @@ logger = logging.getLogger("lanewise")
 # RFC 6455 7.4.1, and the IANA registry for 1012 and 1013.
 NORMAL, UNSUPPORTED_DATA, POLICY, TOO_BIG, FAULT, RESTART = 1000, 1003, 1008, 1009, 1011, 1012
 VANISHED = 1006
+# Of a client's close frame, or in place of one: it did not mean to go. Clients send 1011 where a
+# ping had no answer, and proxies 1012 where they are restarted.
+_LOST = (VANISHED, FAULT, RESTART)
 
 _OURS = {  # close codes that we send, with their reasons
     UNSUPPORTED_DATA: "send JSON in text messages; binary ones are not part of the protocol",
@@ -42,6 +48,8 @@ _OURS = {  # close codes that we send, with their reasons
 AGE_GRACE_S = 30.0
 # For a client whose key was revoked to receive that error; nothing else runs by then.
 REVOKED_GRACE_S = 5.0
+# For a close frame to be read, once nothing can be written any more.
+LAST_WORD_S = 1.0
 MAX_BYTES_PER_CHAR = 4  # UTF-8
 LONG_CHARS = 65_536  # of a frame: a longer one is read in pieces
 
@@ -58,8 +66,11 @@ class Connection:
         socket: AsgiSocket,
         *,
         is_codex: bool = False,
+        rejoins: Rejoins | None = None,
     ) -> None:
+        """Takes `rejoins` for what outlives the connection, if anything may."""
         self._gw = gw
+        self._rejoins = rejoins
         self._config = config
         self._keys = keys
         self._tenant = tenant
@@ -75,10 +86,15 @@ class Connection:
             in_flight=gw.budgets.in_flight,
             memory=gw.budgets.memory,
             is_codex=is_codex,
+            note_ended=rejoins.note_ended if rejoins is not None else None,
+            remembered=self._remembered_elsewhere,
         )
-        self._pumps: set[asyncio.Task[None]] = set()
+        self._pumps: dict[asyncio.Task[Ended | None], Job] = {}
+        self._followed: dict[Job, LostResponse] = {}  # that the client has come back to
         self._close_code = NORMAL
+        self._is_lost = False  # the connection ended, and the client did not end it
         self._is_holding = False  # the reader waits for room with a frame
+        self._is_cut = False  # by us: the client read nothing
         self._fault: Exception | None = None  # of a frame taken directly
         self._age_error: ProtocolError | None = None  # set once the connection is too old
         self._key_error: ProtocolError | None = None  # set once its key no longer holds
@@ -96,15 +112,18 @@ class Connection:
         self._socket.take_by(partial(self._take_now, reader))
         try:
             await asyncio.wait((reader, writer), return_when=asyncio.FIRST_COMPLETED)
-            if writer.done():
-                self._close_code = VANISHED  # only an error ends the writer first
-            elif (fault := self._fault or _fault_of(reader)) is not None:
+            if not reader.done():  # only an error ends the writer first; the reader may know why
+                self._close_code, self._is_lost = VANISHED, True
+                await asyncio.wait((reader,), timeout=LAST_WORD_S)
+            if reader.done() and (fault := self._fault or _fault_of(reader)) is not None:
                 self._close_code = FAULT
                 logger.error("a connection's reader failed", exc_info=fault)
         finally:
             self._socket.take_by(None)
             expiry.cancel()
             reader.cancel()
+            if self._is_lost and not self._is_cut:
+                self._let_go()
             await self._end_jobs()
             self._session.end()
             await self._end_writer(writer)
@@ -117,6 +136,7 @@ class Connection:
             message = await self._socket.receive()
             if message["type"] == "websocket.disconnect":
                 self._close_code = message.get("code") or VANISHED
+                self._is_lost = self._close_code in _LOST
                 return
             self._is_holding = True
             await self._outbox.room()  # no new requests from a client that does not read
@@ -198,20 +218,73 @@ class Connection:
         for action in actions:
             if isinstance(action, StartJob):
                 pump = asyncio.create_task(self._run(action.job))
-                self._pumps.add(pump)
-                pump.add_done_callback(self._pumps.discard)
+                self._pumps[pump] = action.job
+                pump.add_done_callback(self._pump_ended)
             elif isinstance(action, StopJob):
                 action.job.stop(action.reason)
             elif action.job.redirect is not None:
                 action.job.redirect(action.number, action.items)
 
-    async def _run(self, job: Job) -> None:
-        """Runs one response, and then starts the next on its stream."""
+    def _pump_ended(self, pump: "asyncio.Task[Ended | None]") -> None:
+        self._pumps.pop(pump, None)
+
+    async def _run(self, job: Job) -> Ended | None:
+        """Runs one response, and then starts the next on its stream; returns its end."""
         if not self._outbox.has_room:
             await self._outbox.room()  # none for a client that does not read those before
-        ended: Ended | None = await handle_task(self._gw, job)
+        lost = None
+        if self._rejoins is not None and not self._rejoins.is_empty:
+            lost = await self._rejoins.find(job)
+        if lost is not None:
+            job, ended = lost.job, await self._follow(job, lost)
+        else:
+            ended = await handle_task(self._gw, job)
+            if job.pause is not None:
+                return ended  # its connection was lost meanwhile
         self._session.tenant = self._keys.latest(self._tenant)
         self._act(self._session.ended(job, ended))
+        return ended
+
+    async def _follow(self, job: Job, lost: LostResponse) -> Ended | None:
+        """Goes on with a response that the client came back to, until it ends."""
+        num_bytes, lost.num_bytes = lost.num_bytes if lost.is_running else 0, 0
+        to = self._session.join(job, lost.job, lost.writer, num_bytes)
+        lost.join(to.emit, to.on_dirty, to.stream_id)
+        self._followed[lost.job] = lost
+        try:
+            return await lost.follow()
+        finally:
+            self._followed.pop(lost.job, None)
+
+    def _let_go(self) -> None:
+        """Lets responses go on without the connection, for a client that may come back."""
+        rejoins = self._rejoins
+        if rejoins is None:
+            return
+        pumps = {job: pump for pump, job in self._pumps.items()}
+        for each in self._session.losable():
+            lost = self._followed.get(each.job)
+            if lost is not None:
+                is_kept = rejoins.keep_again(lost, each.num_bytes)
+            else:
+                pump = pumps.get(each.job)
+                is_kept = pump is not None and rejoins.keep(
+                    each.job, each.writer, each.num_bytes, pump
+                )
+                if is_kept and pump is not None:
+                    del self._pumps[pump]
+            if is_kept:
+                self._session.let_go(each.job)
+        for last in self._session.unconfirmed():
+            if last.job is not None and last.writer is not None:
+                rejoins.keep(last.job, last.writer, last.num_bytes, None, last.ended)
+        rejoins.keep_memory(self._tenant, self._session.give_memory())
+
+    def _remembered_elsewhere(self, response_id: str) -> Remembered | None:
+        """Returns a response that a lost connection of the same key remembered."""
+        return (
+            None if self._rejoins is None else self._rejoins.remembered(self._tenant, response_id)
+        )
 
     async def _write(self, frames: list[bytes]) -> None:
         # Only during a write, so that the check for stalls skips idle connections.
@@ -283,6 +356,7 @@ class Connection:
         """Aborts a stalled connection; its pings wait in the same full buffer."""
         self._gw.metrics.counts["lanewise_ws_send_stalls_total"][()].inc()
         self._close_code = POLICY
+        self._is_cut = True
         self._socket.abort()  # the reader then sees a disconnect
 
 

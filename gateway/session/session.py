@@ -6,13 +6,15 @@ are those of the Responses WebSocket guide unless a comment says ours.
 
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from backends.contract import ContextItem
 from gateway.core.job import Ended, Job, StopReason
-from gateway.session.recent_responses import RecentResponses, Remembered
+from gateway.rejoin.recent_responses import RecentResponses, Remembered
+from gateway.rejoin.unconfirmed import Unconfirmed
+from gateway.session.stream_state import Active, Losable, Stream, Waiting, remembered_of
 from gateway.transport.byte_budgets import ByteBudgets, MemoryBudgets
 from gateway.wire.errors import ProtocolError, too_many_bytes
 from gateway.wire.events import (
@@ -24,7 +26,7 @@ from gateway.wire.events import (
     ResponseSteer,
     stream_id_of,
 )
-from gateway.wire.items import InputReader, item_bytes
+from gateway.wire.items import InputReader
 from gateway.wire.requests import ParsedCreate, parse_create
 from gateway.wire.response import Emit, ResponseStream, ResponseWriter, emitting
 from gateway.wire.steering import Steer, failed_fields, parse_steer, steer_failed
@@ -37,7 +39,6 @@ MAX_WAITING = 256  # ours: the protocol names no bound on waiting creates
 MAX_WAITING_BYTES = 32 << 20  # ours
 MAX_PENDING_STEERS = 16  # ours
 MAX_REDIRECTS = 16  # ours: steers of a response's sub-tasks, each a generation more
-BYTES_PER_TOKEN = 4  # about; backends.tokenizer
 
 
 class StartJob(msgspec.Struct, frozen=True):
@@ -61,34 +62,15 @@ class RedirectJob(msgspec.Struct, frozen=True):
     items: tuple[ContextItem, ...] | None
 
 
+class Join(NamedTuple):
+    """Where a response's events go from now on."""
+
+    emit: Emit
+    on_dirty: Callable[[ResponseWriter], None]
+    stream_id: str | None
+
+
 Action = StartJob | StopJob | RedirectJob
-
-
-class _Waiting(msgspec.Struct, frozen=True):
-    parsed: ParsedCreate
-    num_bytes: int
-    arrived_us: int
-
-
-class _Active(msgspec.Struct):
-    """A running response."""
-
-    job: Job
-    writer: ResponseStream
-    steers: list[Steer] = []  # accepted, waiting for its end
-    follows: "_Active | None" = None  # the steered response that it goes on from
-    parent: Remembered | None = None
-    carried: list[Steer] = []  # the parent's, in front of its own input
-    num_bytes: int = 0  # of the frame that it came in
-    num_redirects: int = 0  # steers of its sub-tasks
-
-
-class _Stream(msgspec.Struct, eq=False):
-    """One `stream_id`: strictly first in, first out."""
-
-    id: str | None
-    waiting: deque[_Waiting]
-    active: _Active | None = None
 
 
 class Session:
@@ -106,11 +88,18 @@ class Session:
         in_flight: ByteBudgets | None = None,
         memory: MemoryBudgets | None = None,
         is_codex: bool = False,
+        note_ended: Callable[[Unconfirmed], None] | None = None,
+        remembered: Callable[[str], Remembered | None] | None = None,
     ) -> None:
         """Counts what it holds of the tenant's in `in_flight` and `memory`.
 
-        `is_codex`: the client takes a turn's state as an event, and sends it back.
+        Args:
+            is_codex: The client takes a turn's state as an event, and sends it back.
+            note_ended: Takes each stream's latest ended response, and forgets it in time.
+            remembered: Finds a response that another connection of the client remembered.
         """
+        self._note_ended = note_ended
+        self._remembered_elsewhere = remembered
         self.tenant = tenant
         self._is_codex = is_codex
         self._in_flight = in_flight or ByteBudgets(1 << 40, 1 << 40)
@@ -119,9 +108,9 @@ class Session:
         self._on_dirty = on_dirty
         self._new_id = new_id
         self._max_context_tokens = max_context_tokens
-        self._streams: dict[str | None, _Stream] = {}
-        self._active: dict[str, _Active] = {}
-        self._ready: list[_Stream] = []  # idle streams whose turn comes when one ends
+        self._streams: dict[str | None, Stream] = {}
+        self._active: dict[str, Active] = {}
+        self._ready: list[Stream] = []  # idle streams whose turn comes when one ends
         self._recent = RecentResponses(tenant_id=tenant.id, budgets=memory)
         self._num_waiting = 0
         self._waiting_bytes = 0
@@ -146,7 +135,48 @@ class Session:
         for active in self._active.values():
             self._in_flight.give(self.tenant.id, active.num_bytes)
         self._active.clear()
+        for stream in self._streams.values():
+            if stream.last is not None:
+                stream.last.clear()
         self._recent.clear()
+
+    def losable(self) -> list[Losable]:
+        """Returns the running responses that may go on without the connection."""
+        actives = self._active.values()
+        return [
+            Losable(each.job, each.writer, each.num_bytes)
+            for each in actives
+            if not each.steers and each.job.stopped is None
+        ]
+
+    def unconfirmed(self) -> list[Unconfirmed]:
+        """Returns the ended responses whose last events the client may not have received."""
+        return [stream.last for stream in self._streams.values() if stream.last is not None]
+
+    def let_go(self, job: Job) -> None:
+        """Takes out a response that goes on without the connection, or is its again elsewhere."""
+        active = self._active.pop(job.parsed.id)
+        self._streams[active.job.stream_id].active = None
+
+    def give_memory(self) -> RecentResponses:
+        """Hands over what the connection remembers; it has nothing of it any more."""
+        recent, self._recent = self._recent, RecentResponses()
+        return recent
+
+    def join(self, job: Job, lost: Job, writer: ResponseStream, num_bytes: int) -> Join:
+        """Puts a response that the client came back to in the place of the job that asked for it.
+
+        Returns where its writer goes on.
+        """
+        active = self._active.pop(job.parsed.id)
+        active.job, active.writer = lost, writer
+        active.num_bytes += num_bytes
+        self._active[lost.parsed.id] = active
+        lost.stream_id = job.stream_id
+        lost.refuse = lambda error: self._refuse(lost.parsed.id, error)
+        if job.stopped is not None:
+            lost.stop(job.stopped)
+        return Join(self._emit, self._on_dirty, job.stream_id)
 
     def receive(
         self,
@@ -209,7 +239,8 @@ class Session:
         except ProtocolError as error:
             self._send(error.event(stream_id))
             return []
-        stream.waiting.append(_Waiting(parsed, num_bytes, now_us))
+        stream.waiting.append(Waiting(parsed, num_bytes, now_us))
+        stream.last = None  # the client goes on, so it has received that
         self._num_waiting += 1
         self._waiting_bytes += num_bytes
         if stream.active is None and len(stream.waiting) == 1:
@@ -218,7 +249,7 @@ class Session:
             return [StopJob(stream.active.job, "awaited")]  # its turn has come
         return self._start_ready()
 
-    def _open_stream(self, stream_id: str | None) -> _Stream:
+    def _open_stream(self, stream_id: str | None) -> Stream:
         stream = self._streams.get(stream_id)
         if stream is None:
             num_named = len(self._streams) - (None in self._streams)
@@ -229,7 +260,7 @@ class Session:
                     "of them, on the default stream, or open another connection.",
                     param="stream_id",
                 )
-            stream = self._streams[stream_id] = _Stream(stream_id, deque())
+            stream = self._streams[stream_id] = Stream(stream_id, deque())
         return stream
 
     def _check_waiting(self, num_bytes: int) -> None:
@@ -256,7 +287,7 @@ class Session:
         self._send(error.event(None))
         return []
 
-    def _subtask(self, subtask_id: str) -> tuple[_Active, int] | None:
+    def _subtask(self, subtask_id: str) -> tuple[Active, int] | None:
         """Finds the response and the number of a running sub-task."""
         response_id, _, number = subtask_id.rpartition("-d")
         active = self._active.get(response_id)
@@ -314,7 +345,7 @@ class Session:
         stream_id = active.job.stream_id if active else past.stream_id if past else None
         self._send(steer_failed(fields, stream_id))
 
-    def _settle_steers(self, active: _Active, ended: Ended | None) -> _Active | None:
+    def _settle_steers(self, active: Active, ended: Ended | None) -> Active | None:
         """Starts the successor of a steered response that ended, or fails its steers."""
         if not active.steers:
             return None
@@ -337,7 +368,7 @@ class Session:
             return None
         return self._successor(active, ended)
 
-    def _successor(self, active: _Active, ended: Ended) -> _Active:
+    def _successor(self, active: Active, ended: Ended) -> Active:
         """Starts the response that continues a steered one, with its settings."""
         parsed = active.job.parsed
         items = tuple(item for steer in active.steers for item in steer.items)
@@ -348,13 +379,13 @@ class Session:
             input=msgspec.structs.replace(parsed.input, items=items),
             generate=True,
         )
-        stream, parent = self._streams[active.job.stream_id], _remembered(active, ended)
+        stream, parent = self._streams[active.job.stream_id], remembered_of(active, ended)
         started = self._activate(stream, successor, active.steers[0].arrived_us, parent)
         started.follows = active
         active.follows = None  # frees the beginning of a long chain
         return started
 
-    def _fail_steers(self, active: _Active, message: str) -> None:
+    def _fail_steers(self, active: Active, message: str) -> None:
         error = ProtocolError("successor_creation_failed", message)
         for steer in active.steers:
             fields = failed_fields(error, steer.response_id, steer.input, steer.id)
@@ -370,8 +401,11 @@ class Session:
         stream = self._streams[job.stream_id]
         stream.active = None
         parent = job.parsed.body.previous_response_id
+        if ended is not None and self._note_ended is not None and job.request is not None:
+            stream.last = Unconfirmed(job, active.writer, ended, active.num_bytes)
+            self._note_ended(stream.last)
         if ended is not None and ended.ending.status != "failed":
-            self._recent.remember(job.parsed.id, _remembered(active, ended))
+            self._recent.remember(job.parsed.id, remembered_of(active, ended))
         elif ended is None:
             if active.parent is not None:
                 active.parent.steers.extend(active.carried)  # they wait for the next attempt
@@ -396,11 +430,13 @@ class Session:
             actions.append(StartJob(self._begin(stream, waiting).job))
         return actions
 
-    def _begin(self, stream: _Stream, waiting: _Waiting) -> _Active:
+    def _begin(self, stream: Stream, waiting: Waiting) -> Active:
         """Begins a waiting request; its parent is looked up now, before it can be evicted."""
         parsed = waiting.parsed
         parent_id = parsed.body.previous_response_id
         parent = self._recent.get(parent_id) if parent_id is not None else None
+        if parent_id is not None and parent is None and self._remembered_elsewhere is not None:
+            parent = self._remembered_elsewhere(parent_id)
         carried: list[Steer] = []
         if parent is not None and parent.steers:
             carried, parent.steers = parent.steers, []
@@ -414,11 +450,11 @@ class Session:
 
     def _activate(
         self,
-        stream: _Stream,
+        stream: Stream,
         parsed: ParsedCreate,
         arrived_us: int,
         parent: Remembered | None,
-    ) -> _Active:
+    ) -> Active:
         writer = ResponseStream(parsed, self._emit, stream_id=stream.id, on_dirty=self._on_dirty)
         job = Job(
             parsed,
@@ -433,7 +469,7 @@ class Session:
             on_queue_position=writer.report_queue_position,
             on_turn_state=writer.send_turn_state if self._is_codex else None,
         )
-        active = _Active(job, writer)
+        active = Active(job, writer)
         self._active[parsed.id] = stream.active = active
         return active
 
@@ -444,13 +480,3 @@ class Session:
             self._fail_steers(active.follows, str(error))
         else:
             self._send(error.event(active.job.stream_id))
-
-
-def _remembered(active: _Active, ended: Ended) -> Remembered:
-    num_bytes = active.num_bytes + ended.ending.usage.num_output_tokens * BYTES_PER_TOKEN
-    parent_id = active.job.parsed.body.previous_response_id
-    if parent_id is not None and active.parent is None:  # its context was read from the store
-        num_bytes += sum(map(item_bytes, ended.items))
-    return Remembered(
-        active.job.stream_id, ended.items, ended.backend, ended.lineage, num_bytes, parent_id
-    )

@@ -5,6 +5,8 @@ This is an edge.
 
 import logging
 
+import msgspec
+
 from backends.contract import (
     BackendError,
     CustomToolCall,
@@ -14,7 +16,7 @@ from backends.contract import (
     Usage,
 )
 from gateway.core.gateway import Gateway
-from gateway.core.job import Job
+from gateway.core.job import Job, Pause
 from gateway.metrics.labels import Outcome as OutcomeLabel
 from gateway.run.dispatch import RunOutcome
 from gateway.task.stages import FinishedResponse
@@ -128,6 +130,26 @@ async def store_response(gw: Gateway, job: Job, finished: FinishedResponse) -> L
         logger.warning("response %s could not be stored: %s", task.id, error)
         return job.lineage
     return Lineage((*lineage.ids, task.id), len(items) + len(output))
+
+
+def rejoined_context(finished: FinishedResponse, pause: Pause) -> FinishedResponse:
+    """Returns a response whose client came back with more context, as the next turn is to see it.
+
+    That client takes its own input, and what it was sent since, to be the context.
+    """
+    if pause.context is None:
+        return finished
+    request = msgspec.structs.replace(finished.task.request, items=pause.context)
+    task = msgspec.structs.replace(finished.task, request=request)
+    return msgspec.structs.replace(finished, task=task, output=finished.output[pause.num_held :])
+
+
+def unheld_output(job: Job) -> tuple[Item, ...]:
+    """Returns a response's output, without what a client that came back has worked on already."""
+    pause = job.pause
+    if pause is None or pause.context is None:
+        return job.writer.output
+    return job.writer.output[pause.num_held :]
 
 
 def open_calls(output: tuple[Item, ...]) -> tuple[dict[str, str], ...]:

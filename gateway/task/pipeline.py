@@ -16,13 +16,16 @@ from gateway.run.settlement import TaskReservation
 from gateway.run.side_reservations import SideReservations
 from gateway.task.admit import admit
 from gateway.task.context import give_back_opened, load
+from gateway.task.context_usage import CONTEXT_EVENT, context_event
 from gateway.task.ending import (
     ending_of,
     open_calls,
     outcome_of,
     refusal_outcome,
+    rejoined_context,
     store_response,
     unavailable,
+    unheld_output,
     warmed,
 )
 from gateway.task.outcomes import note_end
@@ -40,7 +43,6 @@ from gateway.task.task_record import costs, group_at, leave_record
 from gateway.task.traced import begin_trace, step, traced
 from gateway.task.warming import Warming
 from gateway.wire.compaction import Plan
-from gateway.wire.context_usage import CONTEXT_EVENT, context_event
 from gateway.wire.errors import ProtocolError
 from gateway.wire.response import Ending, ResponseStream
 from gateway.wire.response_json import ResponseError
@@ -65,6 +67,7 @@ async def handle_task(gw: Gateway, job: Job) -> Ended | None:
     ended: EndedTask | None = None
     try:
         reached = loaded = await load(gw, job, queued_us)
+        job.request = loaded.task.request
         loaded_us = step(gw, job, "load", began_us)
         reached = admitted = await admit(gw, job, loaded)  # classify, rank, reserve
         step(gw, job, "admit", loaded_us)
@@ -241,6 +244,8 @@ def _finish(
     if warning is not None:
         job.writer.send_about(CONTEXT_EVENT, warning)
     job.writer.answered_by(gw.infos[backend].model)
+    if job.pause is not None:
+        routing = msgspec.structs.replace(routing, rejoined=job.pause.rejoined)
     body = job.writer.finish(ending, gw.wall_s(), routing)
     said = (item for item in job.writer.output if not isinstance(item, Compaction))
     output = tuple(measure(item) for item in said)  # a compaction is in the task's own context
@@ -264,6 +269,8 @@ async def _deliver(gw: Gateway, job: Job, ended: EndedTask) -> Ended | None:
     finished = ended.response
     if finished is None:
         return None
+    if job.pause is not None:
+        finished = rejoined_context(finished, job.pause)
     lineage = await store_response(gw, job, finished)
     if ended.running is not None:
         await ended.running.side_reservations.settled()
@@ -273,7 +280,7 @@ async def _deliver(gw: Gateway, job: Job, ended: EndedTask) -> Ended | None:
         items=finished.task.request.items + finished.output,
         backend=finished.backend,
         lineage=lineage,
-        open_calls=open_calls(job.writer.output),
+        open_calls=open_calls(unheld_output(job)),
     )
 
 

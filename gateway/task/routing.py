@@ -10,8 +10,8 @@ import msgspec
 from backends.contract import BackendInfo, Usage
 from gateway.core.gateway import Gateway
 from gateway.run.dispatch import RunOutcome
+from gateway.task.context_usage import context_use
 from gateway.task.stages import RunningTask
-from gateway.wire.context_usage import context_use
 from gateway.wire.output_items import usage_by_name
 from gateway.wire.routing import (
     RoutedBackend,

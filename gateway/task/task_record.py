@@ -29,6 +29,8 @@ def leave_record(gw: Gateway, job: Job, ended: EndedTask) -> None:
     if admitted is not None and worked is not None:
         backends = admitted.chosen.backends if running is None else running.run.branches.backends
         cost = sum(costs(gw, backends, worked.usages()).values())
+    if job.pause is not None:
+        job.pause.note_cost(cost)
     branch = running.run.shown.first_branch if running is not None else None
     first = branch.times if branch is not None else None
     outcome = TaskOutcome(
@@ -149,6 +151,8 @@ def line_of(job: Job, ended: TaskOutcome, at: float, cost: RoutedCost | None) ->
         output_tokens=sum(usage.num_output_tokens for usage in usages),
         cost_units=ended.cost,
         cost_usd=None if cost is None else cost.amount,
+        rejoined=0 if job.pause is None else job.pause.num_joins,
+        grace_units=0 if job.pause is None else job.pause.grace_cost,
     )
 
 

@@ -29,6 +29,7 @@ from gateway.transport.socket_frames import BINARY, TEXT, framed
 from gateway.transport.socket_handshake import answer
 from gateway.wire.errors import ProtocolError, too_large, too_many_bytes
 
+ABNORMAL = 1006
 LINGER_S = 5.0  # to drain the client's data after its message was refused
 SILENCE_S = 1.0  # without data, after which the client is taken to be done
 
@@ -230,6 +231,9 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         self._part()
 
     def _gone(self, exc: Exception | None) -> None:
+        if self.conn.close_rcvd is None and self.handshake_complete:
+            # RFC 6455 7.1.5: without a close frame; uvicorn says 1005, as of one without a code.
+            self.queue.put_nowait({"type": "websocket.disconnect", "code": ABNORMAL})
         super().connection_lost(exc)
         self._is_gone = True
         self._part()

@@ -178,3 +178,53 @@ class OpenItem(msgspec.Struct, eq=False):
         if self.kind is DeltaKind.CUSTOM_CALL:
             return CustomToolCall(self.call_id, self.name, text, id=self.id)
         return FunctionCall(self.call_id, self.name, text, self.id, self.namespace)
+
+
+class _DoneText(msgspec.Struct):
+    text: str
+
+
+class _DoneItem(msgspec.Struct):
+    """A finished item of any kind, as it was written."""
+
+    type: str
+    id: str | None = None
+    phase: str | None = None
+    call_id: str = ""
+    name: str = ""
+    namespace: str | None = None
+    encrypted_content: str = ""
+    arguments: str = ""
+    input: str = ""
+    content: tuple[_DoneText, ...] = ()
+    summary: tuple[_DoneText, ...] = ()
+
+
+_DONE_KINDS = {
+    "message": DeltaKind.TEXT,
+    "reasoning": DeltaKind.REASONING,
+    "function_call": DeltaKind.FUNCTION_CALL,
+    "custom_tool_call": DeltaKind.CUSTOM_CALL,
+}
+_decode_done = msgspec.json.Decoder(_DoneItem).decode
+
+
+def reopened(written: bytes) -> tuple[OpenItem | None, str]:
+    """Returns a finished item as it was open, and its text; of a compaction None, and its id."""
+    done = _decode_done(written)
+    kind = _DONE_KINDS.get(done.type)
+    if kind is None:
+        return None, done.id or ""
+    texts = "".join(part.text for part in done.content or done.summary)
+    item = OpenItem(
+        -1,
+        kind,
+        done.id or "",
+        done.phase,
+        done.call_id,
+        done.name,
+        done.namespace,
+        sealed=done.encrypted_content,
+        is_aside=(done.id or "").endswith(ASIDE),
+    )
+    return item, texts or done.arguments or done.input

@@ -5,7 +5,7 @@ many tokens. Sequence numbers start at 0 and rise by one with each event of this
 """
 
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import msgspec
 
@@ -21,12 +21,14 @@ from backends.contract import (
 )
 from backends.prompt import parts_text
 from gateway.wire.errors import ProtocolError
+from gateway.wire.item_events import DELTA, KINDS, LOGPROBS, suffix_of
 from gateway.wire.output_items import (
     ASIDE,
     CompactionOutput,
     OpenItem,
     OutputText,
     SummaryText,
+    reopened,
     response_usage,
 )
 from gateway.wire.requests import ParsedCreate
@@ -34,9 +36,10 @@ from gateway.wire.response_json import (
     IncompleteDetails,
     ResponseError,
     ResponseState,
+    rejoined_json,
     start_json,
 )
-from gateway.wire.routing import Routing, Unrouted
+from gateway.wire.routing import RoutedRejoin, Routing, Unrouted
 from router.waiting.fair_queue import QueuePosition
 
 Emit = Callable[[str, bytes], None]  # event type, JSON text
@@ -160,12 +163,13 @@ class ResponseStream(ResponseWriter):
         self._on_dirty = on_dirty
         self._parsed = parsed
         self._emit = emit
-        self._suffix = b"}" if stream_id is None else b',"stream_id":' + _encode(stream_id) + b"}"
+        self._suffix = suffix_of(stream_id)
         self._start = b""
         self._model = ""
         self._item: OpenItem | None = None
         self._items: list[msgspec.Raw] = []  # done ones, as on the wire
         self._output: list[Item] = []
+        self.done_numbers: list[int] = []  # of the events that ended them
         self._final = ""  # the type of the terminal event
         self.has_calls = False  # a call has begun: its output must come before anything goes on
         self._namespaces = {
@@ -208,16 +212,20 @@ class ResponseStream(ResponseWriter):
     def flush(self) -> None:
         """Sends the buffered text as one delta event."""
         item = self._item
-        if item is None or not item.pending:
+        if item is not None and item.pending:
+            self._flush(item)
+
+    def _flush(self, item: OpenItem) -> None:
+        if not item.pending:
             return
         if item.kind is DeltaKind.REASONING and not item.pieces:
             part = b',"part":' + _encode(SummaryText("summary_text", ""))
-            position = item.head.removesuffix(_DELTA)
+            position = item.head.removesuffix(DELTA)
             self._event("response.reasoning_summary_part.added", position + part)
         text = "".join(item.pending) if len(item.pending) > 1 else item.pending[0]
         item.pending.clear()
         item.pieces.append(text)
-        self._event(_KINDS[item.kind].delta, item.head + _encode(text))
+        self._event(KINDS[item.kind].delta, item.head + _encode(text))
 
     def gathered_bytes(self) -> int:
         return 0 if self._item is None else joined_bytes(self._item.pending)
@@ -235,15 +243,19 @@ class ResponseStream(ResponseWriter):
 
     def add_compaction(self, item: Compaction) -> None:
         """Writes a whole compaction item; no item may be open."""
-        position = b'"output_index":%d' % len(self._items)
-        added = CompactionOutput(item.id, "compaction", "")
         whole = _encode(CompactionOutput(item.id, "compaction", item.encrypted_content))
+        self._send_compaction(item.id, len(self._items), whole)
+        self._items.append(msgspec.Raw(whole))
+        self.done_numbers.append(self.num_events - 1)
+        self._output.append(item)
+
+    def _send_compaction(self, item_id: str | None, index: int, whole: bytes) -> None:
+        position = b'"output_index":%d' % index
+        added = CompactionOutput(item_id, "compaction", "")
         self._event("response.output_item.added", position + b',"item":' + _encode(added))
-        named = b',"item_id":' + _encode(item.id)
+        named = b',"item_id":' + _encode(item_id)
         self._event("response.compaction.compacting", position + named)
         self._event("response.output_item.done", position + b',"item":' + whole)
-        self._items.append(msgspec.Raw(whole))
-        self._output.append(item)
 
     def update(self, routing: Routing) -> None:
         if self.is_open and not self.ended:
@@ -291,6 +303,64 @@ class ResponseStream(ResponseWriter):
         self._event("response.waiting", _encode(fields)[1:-1])
 
     @property
+    def done_items(self) -> tuple[msgspec.Raw, ...]:
+        """Returns the finished items as the client was sent them, asides included."""
+        return tuple(self._items)
+
+    @property
+    def calls(self) -> bool:
+        """Says whether the open item is a call."""
+        return self._item is not None and self._item.kind >= DeltaKind.FUNCTION_CALL
+
+    def leave(self) -> None:
+        """Goes on without a client: events are numbered and not sent, until `join`."""
+        self._emit, self._on_dirty = _unheard, _unheard
+
+    def join(
+        self,
+        emit: Emit,
+        on_dirty: Callable[[ResponseWriter], None] | None,
+        stream_id: str | None,
+        num_held: int,
+        rejoined: RoutedRejoin,
+    ) -> None:
+        """Goes on with a client that holds the first finished items: it gets the others.
+
+        A finished item comes with its text in one delta, the open one with what it has so far.
+        """
+        self.flush()
+        self._emit, self._on_dirty = emit, on_dirty
+        self._suffix = suffix_of(stream_id)
+        if not self.is_open:
+            return
+        created = rejoined_json(self.body, rejoined, self._items[:num_held])
+        self.body = rejoined_json(self.body, rejoined) if self._final else created
+        self._event("response.created", b'"response":' + created)
+        self._event("response.in_progress", b'"response":' + created)
+        for index in range(num_held, len(self._items)):
+            self._send_again(index)
+        item = self._item
+        if item is not None:
+            text = "".join(item.pieces)
+            item.pieces, item.pending = [], [text] if text else []
+            self._send_added(item, len(self._items))
+            self.flush()
+        if self.ended:
+            self._event(self._final, b'"response":' + self.body)
+
+    def _send_again(self, index: int) -> None:
+        """Sends a finished item whole."""
+        whole = bytes(self._items[index])
+        item, text = reopened(whole)
+        if item is None:
+            self._send_compaction(text or None, index, whole)
+            return
+        self._send_added(item, index)
+        item.pending = [text] if text else []
+        self._flush(item)
+        self._send_done(item, index, text, whole)
+
+    @property
     def output(self) -> tuple[Item, ...]:
         """Returns the finished items, as context for the next turn."""
         return tuple(self._output)
@@ -301,7 +371,7 @@ class ResponseStream(ResponseWriter):
         if is_aside and not self._parsed.shows_commentary:
             kind = DeltaKind.REASONING  # clients show it apart, and no SDK takes it for the answer
         number = f"{self.id.removeprefix('resp_')}{index:04x}{ASIDE if is_aside else ''}"
-        item_id = f"{_KINDS[kind].id_prefix}_{number}"
+        item_id = f"{KINDS[kind].id_prefix}_{number}"
         phase = phase or delta.phase or None
         called = (delta.call_id, delta.name, self._namespaces.get(delta.name))
         item = OpenItem(delta.index, kind, item_id, phase, *called, is_aside=is_aside)
@@ -309,43 +379,49 @@ class ResponseStream(ResponseWriter):
         self.has_calls = self.has_calls or kind >= DeltaKind.FUNCTION_CALL
         if not self.words_at_us and kind is not DeltaKind.REASONING:
             self.words_at_us = delta.at_us
+        self._send_added(item, index)
+        return item
+
+    def _send_added(self, item: OpenItem, index: int) -> None:
         added = b'"output_index":%d,"item":%b' % (index, _encode(item.output("in_progress", None)))
         self._event("response.output_item.added", added)
-        position = b'"item_id":"%b","output_index":%d' % (item_id.encode(), index)
-        if kind is DeltaKind.TEXT:
+        position = b'"item_id":"%b","output_index":%d' % (item.id.encode(), index)
+        if item.kind is DeltaKind.TEXT:
             position += b',"content_index":0'
             part = b',"part":' + _encode(OutputText("output_text", ""))
             self._event("response.content_part.added", position + part)
-            position += _LOGPROBS
-        elif kind is DeltaKind.REASONING:
+            position += LOGPROBS
+        elif item.kind is DeltaKind.REASONING:
             position += b',"summary_index":0'
-        item.head = position + _DELTA
-        return item
+        item.head = position + DELTA
 
     def _close_item(self, status: str) -> None:
         item = self._item
         assert item is not None
         self.flush()
         text = "".join(item.pieces)
-        position = item.head.removesuffix(_DELTA)
-        if item.kind is DeltaKind.FUNCTION_CALL:
-            position += b',"name":' + _encode(item.name)
-        if text or item.kind is not DeltaKind.REASONING:
-            kind = _KINDS[item.kind]
-            self._event(kind.done, position + kind.text + _encode(text))
-        if item.kind is DeltaKind.TEXT:
-            part = b',"part":' + _encode(OutputText("output_text", text))
-            self._event("response.content_part.done", position.removesuffix(_LOGPROBS) + part)
-        elif item.kind is DeltaKind.REASONING and text:
-            part = b',"part":' + _encode(SummaryText("summary_text", text))
-            self._event("response.reasoning_summary_part.done", position + part)
         done = _encode(item.output(status, text))
-        index = len(self._items)
-        self._event("response.output_item.done", b'"output_index":%d,"item":%b' % (index, done))
+        self._send_done(item, len(self._items), text, done)
         self._items.append(msgspec.Raw(done))
+        self.done_numbers.append(self.num_events - 1)
         if not item.is_aside:
             self._output.append(item.context_item(text))
         self._item = None
+
+    def _send_done(self, item: OpenItem, index: int, text: str, done: bytes) -> None:
+        position = item.head.removesuffix(DELTA)
+        if item.kind is DeltaKind.FUNCTION_CALL:
+            position += b',"name":' + _encode(item.name)
+        if text or item.kind is not DeltaKind.REASONING:
+            kind = KINDS[item.kind]
+            self._event(kind.done, position + kind.text + _encode(text))
+        if item.kind is DeltaKind.TEXT:
+            part = b',"part":' + _encode(OutputText("output_text", text))
+            self._event("response.content_part.done", position.removesuffix(LOGPROBS) + part)
+        elif item.kind is DeltaKind.REASONING and text:
+            part = b',"part":' + _encode(SummaryText("summary_text", text))
+            self._event("response.reasoning_summary_part.done", position + part)
+        self._event("response.output_item.done", b'"output_index":%d,"item":%b' % (index, done))
 
     def _event(self, event_type: str, fields: bytes) -> None:
         number = self.num_events
@@ -375,31 +451,6 @@ class ResponseStream(ResponseWriter):
         return b"%b,%b" % (self._start, _encode(state)[1:])
 
 
-_DELTA = b',"delta":'
-_LOGPROBS = b',"logprobs":[]'
-
-
-class _Kind(NamedTuple):
-    """The events of a kind of item."""
-
-    id_prefix: str
-    delta: str  # the event with more of its text
-    done: str  # the event with all of it
-    text: bytes  # the text's field in that
-
-
-def _kind(id_prefix: str, event: str, field: str) -> _Kind:
-    return _Kind(id_prefix, f"{event}.delta", f"{event}.done", b',"%b":' % field.encode())
-
-
-_KINDS = {
-    DeltaKind.TEXT: _kind("msg", "response.output_text", "text"),
-    DeltaKind.REASONING: _kind("rs", "response.reasoning_summary_text", "text"),
-    DeltaKind.FUNCTION_CALL: _kind("fc", "response.function_call_arguments", "arguments"),
-    DeltaKind.CUSTOM_CALL: _kind("ctc", "response.custom_tool_call_input", "input"),
-}
-
-
 def joined_bytes(pieces: list[str]) -> int:
     """Joins pieces of text in place, and returns their size as UTF-8."""
     if not pieces:
@@ -407,6 +458,10 @@ def joined_bytes(pieces: list[str]) -> int:
     text = "".join(pieces)
     pieces[:] = [text]
     return len(text) if text.isascii() else len(text.encode(errors="replace"))
+
+
+def _unheard(*_: object) -> None:
+    """Takes what nobody hears."""
 
 
 def emitting(send: Callable[[bytes], None], hold: Callable[[bytes], None]) -> Emit:

@@ -10,7 +10,7 @@ import msgspec
 from gateway.wire.events import NULL
 from gateway.wire.output_items import ResponseUsage
 from gateway.wire.requests import ParsedCreate
-from gateway.wire.routing import Routing, Unrouted
+from gateway.wire.routing import RoutedRejoin, Routing, Unrouted
 
 _encode = msgspec.json.encode
 _decode_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
@@ -153,3 +153,19 @@ def failed_json(response: bytes, error: ResponseError) -> bytes:
     """Rewrites the object of an unfinished response as failed."""
     fields = _decode_fields(response)
     return _encode({**fields, "status": "failed", "error": error})
+
+
+def rejoined_json(
+    response: bytes, rejoined: RoutedRejoin, output: list[msgspec.Raw] | None = None
+) -> bytes:
+    """Rewrites an object for a client that came back to it.
+
+    `output` are the items that the client holds, and makes it the object of a response that runs.
+    """
+    read = _decode_fields(response)
+    routing = _decode_fields(read["routing"]) if "routing" in read else {}
+    fields: dict[str, object] = {**read, "routing": {**routing, "rejoined": rejoined}}
+    if output is not None:
+        fields |= dict.fromkeys(("completed_at", "error", "incomplete_details", "usage"))
+        fields |= {"status": "in_progress", "output": output}
+    return _encode(fields)

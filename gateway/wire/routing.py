@@ -146,6 +146,14 @@ class RoutedWarmUp(msgspec.Struct, frozen=True):
     cached_tokens: int  # those of them that it held before
 
 
+class RoutedRejoin(msgspec.Struct, frozen=True):
+    """A client came back to the response after its connection was lost."""
+
+    times: int  # how often it came back
+    held_items: int  # finished items of the output that it held, and was not sent again
+    away_ms: int  # how long nobody listened, the last time
+
+
 class Routing(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Where a response ran and why."""
 
@@ -173,6 +181,7 @@ class Routing(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     errors: tuple[str, ...] = ()  # at the end: what failed, although there is an answer
     generations: tuple[RoutedGeneration, ...] | None = None  # at the end: those of a strategy
     variations: RoutedVariations | None = None  # at the end: how many `breadth` made
+    rejoined: RoutedRejoin | None = None  # where the client lost its connection and came back
     warm: tuple[RoutedWarmUp, ...] | None = None  # after a warm-up: how ready each backend is
 
 

@@ -61,6 +61,7 @@ VersionName = Annotated[
         pattern=r"^[^\x00-\x1f\x7f]{0,64}$", description="a name of up to 64 printable characters"
     ),
 ]
+GraceSeconds = Annotated[float, Meta(ge=0, le=600)]
 TenantId = Annotated[
     str,
     Meta(pattern=f"^{TENANT_ID.pattern}$", description="a tenant id: 1 to 64 of a-z, 0-9 and '-'"),
@@ -102,6 +103,7 @@ class TenantPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     uncertain: Choice | None = None
     deep: Choice | None = None
     record_text: bool | None = None
+    rejoin_grace_s: GraceSeconds | None = None
     rules: tuple[Rule, ...] = ()  # tried before the common ones
     aliases: dict[Name, Choice] = {}  # besides the common ones
 
@@ -117,6 +119,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     strategies: PolicyOptions = PolicyOptions()  # type: ignore[valid-type]  # made by the table
     security_goes_deep: bool = True
     record_text: bool = False  # the decision log gets the prompts' text, too
+    # How long responses go on whose connection was lost; 0: not at all. Else the configuration's.
+    rejoin_grace_s: GraceSeconds | None = None
     # Deep is at least as able as fast, so it may stand in; for deep work fast may, and says so.
     interactive: Choice = Choice(route=Route.FAST, fallback=(Route.DEEP,))
     uncertain: Choice = Choice(route=Route.PARALLEL, fallback=(Route.FAST, Route.DEEP))

@@ -1,4 +1,7 @@
-"""Clients that vanish leave nothing behind: no task, no sequence, no reservation."""
+"""Clients that vanish leave nothing behind: no task, no sequence, no reservation.
+
+Those whose connection is lost opt out of coming back here; `test_rejoin.py` has what they leave.
+"""
 
 import asyncio
 import json
@@ -36,7 +39,8 @@ KILLED_CLIENT = """
             ("deep", "lanewise-deep", {}),
         ):
             ws.send(json.dumps({
-                "type": "response.create", "model": model, "input": prompt, "metadata": metadata,
+                "type": "response.create", "model": model, "input": prompt,
+                "metadata": {**metadata, "rejoin": "never"},
                 "stream_id": stream_id, "max_output_tokens": 16000,
             }))
         streaming = set()
@@ -101,12 +105,14 @@ def test_a_killed_client_leaves_nothing_behind(
     assert gateway.metrics().total("lanewise_requests_total", outcome="cancelled") >= 3
 
 
-async def streaming_socket(gateway: GatewayProcess) -> websockets.ClientConnection:
+async def streaming_socket(gateway: GatewayProcess, **metadata: str) -> websockets.ClientConnection:
     ws = await websockets.connect(
         gateway.socket_url, additional_headers=HEADERS, max_size=None, compression=None
     )
     connection = SocketClient(ws)
-    await connection.create(LONG, model="lanewise-deep", max_output_tokens=16_000)
+    await connection.create(
+        LONG, model="lanewise-deep", max_output_tokens=16_000, metadata=metadata
+    )
     await connection.next_type("response.output_text.delta")
     return ws
 
@@ -114,7 +120,7 @@ async def streaming_socket(gateway: GatewayProcess) -> websockets.ClientConnecti
 async def test_a_reset_connection_leaves_nothing_behind(
     gateway: GatewayProcess, redis_client: "redis.Redis[bytes]"
 ) -> None:
-    ws = await streaming_socket(gateway)
+    ws = await streaming_socket(gateway, rejoin="never")
     raw = ws.transport.get_extra_info("socket")
     raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # RST, not FIN
     ws.transport.abort()

@@ -135,6 +135,24 @@ LEDGER = Row("Reservations and the ledger",
                                   ("stream_full",): reports.ledger.num_dropped})),
 )
 
+LOST = Row("Lost connections",
+    Panel("Responses without a client", "short",
+        "Their connection was lost: they go on for a while, or have ended and are kept.",
+        Metric("lanewise_lost_responses", "gauge",
+            "Responses whose connection was lost, and that a client may come back to.",
+            (Label("state", ("running", "ended")),), over("sum", "state"), starts_at_zero=True)),
+    Panel("Came back or not", "ops",
+        "Superseded: the client went on with a turn without the rest of its response.",
+        Metric("lanewise_rejoins_total", "counter",
+            "Lost responses by what became of them.",
+            (Label("result", ("joined", "expired", "superseded")),), rate("result"),
+            starts_at_zero=True, has_created=True)),
+    Panel("Spent while nobody listened", "suffix: tokens/s", "Weighted, as pools are charged.",
+        Metric("lanewise_rejoin_grace_tokens_total", "counter",
+            "Weighted tokens that responses cost between a loss and their client's return.",
+            (), rate(legend="in grace"), has_created=True)),
+)
+
 REDIS = Row("Redis",
     Panel("Pools unreachable", "short", "Processes that cannot reach Redis, and how many live.",
         Metric("lanewise_ratelimit_degraded", "gauge",
@@ -177,6 +195,6 @@ POOLS = Dashboard(
     "lanewise-pools",
     "Lanewise: pools and tenants",
     "What tenants use of their limits, whom a full pool refuses, and what is charged.",
-    *(USED, TENANTS, CAPACITY, LEDGER, REDIS),
+    *(USED, TENANTS, CAPACITY, LEDGER, LOST, REDIS),
     variables=("route", "tenant"),
 )

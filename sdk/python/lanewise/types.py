@@ -170,6 +170,14 @@ class RoutedVariations(TypedDict, total=False):
     whole: int  # variations that came to their end
 
 
+class RoutedRejoin(msgspec.Struct):
+    """A client came back to the response after its connection was lost."""
+
+    times: int = 0  # how often it came back
+    held_items: int = 0  # finished items of the output that it held, and was not sent again
+    away_ms: int = 0  # how long nobody listened, the last time
+
+
 class RoutedWarmUp(TypedDict, total=False):
     """How far one backend is ready after a warm-up."""
 
@@ -207,6 +215,7 @@ class Routing(msgspec.Struct):
     errors: list[str] = []  # at the end: what failed, although there is an answer
     generations: list[RoutedGeneration] = []  # at the end: those of a strategy
     variations: RoutedVariations | None = None  # at the end: how many `breadth` made
+    rejoined: RoutedRejoin | None = None  # where the client lost its connection and came back
     warm: list[RoutedWarmUp] = []  # after a warm-up: how ready each backend is
 
 

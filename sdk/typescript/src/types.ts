@@ -209,6 +209,16 @@ export interface RoutedVariations {
   whole: number;
 }
 
+/** A client came back to the response after its connection was lost. */
+export interface RoutedRejoin {
+  /** how often it came back. */
+  times: number;
+  /** finished items of the output that it held, and was not sent again. */
+  held_items: number;
+  /** how long nobody listened, the last time. */
+  away_ms: number;
+}
+
 /** How far one backend is ready after a warm-up. */
 export interface RoutedWarmUp {
   /** the backend's name. */
@@ -265,6 +275,8 @@ export interface Routing {
   generations?: RoutedGeneration[];
   /** at the end: how many `breadth` made. */
   variations?: RoutedVariations;
+  /** where the client lost its connection and came back. */
+  rejoined?: RoutedRejoin;
   /** after a warm-up: how ready each backend is. */
   warm?: RoutedWarmUp[];
 }

@@ -5,11 +5,11 @@ import httpx
 import pytest
 
 from backends.contract import BackendInfo
+from gateway.http.model_list import model_list
 from gateway.messages.errors import error_body, error_headers, status_of
 from gateway.messages.models import meant_model, model_entries, model_page
 from gateway.messages.ratelimit import anthropic_limits
 from gateway.wire.errors import ERRORS, ProtocolError
-from gateway.wire.model_list import model_list
 from router.policy.policy import DEFAULT_POLICY
 
 # code, status, type, whether the SDKs and Claude Code try again

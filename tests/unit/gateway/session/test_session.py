@@ -16,7 +16,7 @@ from backends.contract import (
 )
 from backends.prompt import measure
 from gateway.core.job import Ended, Job
-from gateway.session.recent_responses import MAX_REMEMBERED, RecentResponses, Remembered
+from gateway.rejoin.recent_responses import MAX_REMEMBERED, RecentResponses, Remembered
 from gateway.session.session import (
     MAX_NAMED_STREAMS,
     MAX_PENDING_STEERS,

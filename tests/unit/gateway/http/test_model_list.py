@@ -4,8 +4,8 @@ import pytest
 from openai.types import Model
 
 from backends.contract import BackendInfo
+from gateway.http.model_list import find_model, model_list
 from gateway.wire.errors import ProtocolError
-from gateway.wire.model_list import find_model, model_list
 from router.classify.task import Route
 from router.policy.policy import Choice, Policy
 

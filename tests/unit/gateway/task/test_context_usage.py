@@ -6,7 +6,7 @@ import pytest
 
 from backends.contract import FunctionCall, FunctionCallOutput, Item, Message, TextPart
 from backends.prompt import measure
-from gateway.wire.context_usage import band, context_use
+from gateway.task.context_usage import band, context_use
 from tests.e2e.events import check_response
 from tests.unit.gateway.doubles import RecordingBackend, stop, text
 from tests.unit.gateway.playing_backend import PlayingBackend

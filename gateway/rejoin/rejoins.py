@@ -1,0 +1,344 @@
+"""Keeps lost responses going for their grace, and gives them to clients that come back.
+
+A response that runs goes on until its grace is over or has cost too much; one that ended is kept
+for longer, since a client comes back only once its running tools have ended. Both are bounded: in
+number, and what has ended by its tenant's bytes in memory as well. This is an edge.
+"""
+
+import asyncio
+from collections import OrderedDict, deque
+from functools import partial
+
+from gateway.config.sections import ServerConfig
+from gateway.core.gateway import Gateway
+from gateway.core.job import Ended, Job, Pause
+from gateway.rejoin.lost_response import LostResponse
+from gateway.rejoin.matching import (
+    ClientHolds,
+    Returning,
+    has_calls,
+    held_by,
+    may_rejoin,
+    num_items_held,
+    returning_by,
+    settings_of,
+    turn_of,
+)
+from gateway.rejoin.recent_responses import RecentResponses, Remembered
+from gateway.rejoin.unconfirmed import Unconfirmed
+from gateway.task.context import give_back_opened, load_task
+from gateway.transport.byte_budgets import Memory
+from gateway.wire.errors import ProtocolError
+from gateway.wire.response import ResponseStream
+from gateway.wire.routing import RoutedRejoin
+from router.classify.task import Tenant
+
+MAX_LOST = 1_024  # responses in a process
+MAX_LOST_OF_KEY = 64
+MAX_UNCONFIRMED = 1_024  # ended responses whose last event may still be under way
+MAX_MEMORIES_OF_KEY = 16  # of lost connections
+TICK_S = 0.25  # between two looks at what one costs in its grace
+BYTES_PER_TOKEN = 4  # about; backends.tokenizer
+
+Key = tuple[str, str]  # of a tenant, and of one of its keys
+
+
+class Rejoins:
+    """The lost responses of a process, and what lost connections remembered."""
+
+    def __init__(self, gw: Gateway, config: ServerConfig) -> None:
+        self._gw = gw
+        self._config = config
+        self._by_key: dict[Key, list[LostResponse]] = {}
+        self._order: OrderedDict[LostResponse, None] = OrderedDict()
+        self._unconfirmed: deque[Unconfirmed] = deque()
+        self._memories: dict[Key, deque[RecentResponses]] = {}
+
+    def configure(self, config: ServerConfig) -> None:
+        """Goes on with a changed configuration; it holds for connections that are lost later."""
+        self._config = config
+
+    @property
+    def is_empty(self) -> bool:
+        """Says whether nothing can be come back to."""
+        return not self._by_key
+
+    def grace_s(self, tenant: Tenant) -> float:
+        """Returns how long a tenant's responses go on, by the policy or else the configuration."""
+        policy = self._gw.state.policy.for_tenant(tenant.id)
+        own = policy.rejoin_grace_s
+        return self._config.rejoin_grace_s if own is None else own
+
+    # Loss
+
+    def keep(
+        self,
+        job: Job,
+        writer: ResponseStream,
+        num_bytes: int,
+        pump: "asyncio.Task[Ended | None] | None",
+        ended: Ended | None = None,
+    ) -> bool:
+        """Keeps a response whose connection was lost; returns false if it is to stop at once.
+
+        `pump` runs it and returns its end. `num_bytes` of its request are counted as in flight,
+        and are given back once it has ended.
+        """
+        grace_s = self.grace_s(job.tenant)
+        is_new = job.request is None  # it has not begun: the client's next request will
+        if not grace_s or is_new or self._gw.state.draining or not may_rejoin(job.parsed):
+            return False
+        if pump is None and not self._is_kept(ended):
+            return False
+        if job.pause is None:
+            job.pause = Pause()
+        lost = LostResponse(job, writer, num_bytes, self._gw.clock_us(), pump, ended)
+        if not self._add(lost):
+            return False
+        writer.leave()
+        writer.resume()
+        if pump is None:
+            self._keep_ended(lost)
+            return True
+        job.refuse = lambda _: None
+        job.pause.cost_before = self._cost(job)
+        lost.until_us = lost.lost_us + round(grace_s * 1e6)
+        lost.release_key = self._gw.key_sessions.add(job.tenant, lambda _: self._drop(lost))
+        pump.add_done_callback(partial(self._ended, lost))
+        self._tick(lost)
+        return True
+
+    def keep_again(self, lost: LostResponse, num_bytes: int) -> bool:
+        """Keeps a response whose connection was lost, when its client had come back before."""
+        grace_s, job = self.grace_s(lost.job.tenant), lost.job
+        may_stay = lost.is_running or self._is_kept(lost.ended)
+        if not grace_s or not may_stay or not self._add(lost):
+            return False
+        lost.follower, lost.num_bytes = None, num_bytes
+        lost.lost_us = self._gw.clock_us()
+        lost.writer.leave()
+        lost.writer.resume()
+        if not lost.is_running:
+            self._keep_ended(lost)
+            return True
+        assert job.pause is not None
+        job.refuse = lambda _: None
+        job.pause.cost_before = self._cost(job)
+        lost.until_us = lost.lost_us + round(grace_s * 1e6)
+        self._tick(lost)
+        return True
+
+    def _add(self, lost: LostResponse) -> bool:
+        own = self._by_key.get(lost.key, [])
+        if len(own) >= MAX_LOST_OF_KEY or len(self._order) >= MAX_LOST:
+            group = own if len(own) >= MAX_LOST_OF_KEY else list(self._order)
+            oldest = next((each for each in group if not each.is_running), None)
+            if oldest is None:
+                return False
+            self._forget(oldest)
+        self._by_key.setdefault(lost.key, []).append(lost)
+        self._order[lost] = None
+        self._count()
+        return True
+
+    def _tick(self, lost: LostResponse) -> None:
+        """Looks at what a running one has cost, and ends it where its grace is over."""
+        pause = lost.job.pause
+        assert pause is not None
+        pause.note_cost(self._cost(lost.job))
+        is_late = self._gw.clock_us() >= lost.until_us
+        if is_late or pause.grace_cost > self._config.rejoin_grace_tokens:
+            self._drop(lost, "expired")
+            return
+        lost.timer = asyncio.get_running_loop().call_later(TICK_S, self._tick, lost)
+
+    def _cost(self, job: Job) -> int:
+        live = self._gw.live.get(job.parsed.id)
+        return 0 if live is None else sum(live.used().values())
+
+    def _ended(self, lost: LostResponse, pump: "asyncio.Task[Ended | None]") -> None:
+        """Notes the end of a running one, whether or not its client has come back."""
+        if not pump.cancelled() and pump.exception() is None:
+            lost.ended = pump.result()
+        if lost.release_key is not None:
+            lost.release_key()
+        if lost.job.pause is not None:
+            grace_cost = lost.job.pause.grace_cost
+            self._gw.metrics.counts["lanewise_rejoin_grace_tokens_total"][()].inc(grace_cost)
+        self._gw.budgets.in_flight.give(lost.job.tenant.id, lost.num_bytes)
+        if lost not in self._order:
+            return  # dropped, or its client has come back
+        if self._is_kept(lost.ended):
+            self._keep_ended(lost)
+        else:
+            self._forget(lost)
+
+    def _is_kept(self, ended: Ended | None) -> bool:
+        """Says whether an answer is worth coming back to: a failed one is better asked again."""
+        return ended is not None and ended.ending.is_final and self._config.rejoin_keep_s > 0
+
+    def _keep_ended(self, lost: LostResponse) -> None:
+        if lost.timer is not None:
+            lost.timer.cancel()
+        assert lost.ended is not None
+        num_tokens = lost.ended.ending.usage.num_output_tokens
+        num_bytes = lost.num_bytes + len(lost.writer.body) + num_tokens * BYTES_PER_TOKEN
+        lost.memory = Memory(lost.job.tenant.id, num_bytes, partial(self._forget, lost))
+        loop = asyncio.get_running_loop()
+        lost.timer = loop.call_later(self._config.rejoin_keep_s, self._forget, lost)
+        self._count()
+        self._gw.budgets.memory.add(lost.memory)
+
+    def _drop(self, lost: LostResponse, result: str = "") -> None:
+        """Stops one that nobody comes back to any more."""
+        if lost.follower is None:
+            self._forget(lost)
+            if result:
+                self._gw.metrics.counts["lanewise_rejoins_total"][(result,)].inc()
+        lost.stop()
+
+    def _forget(self, lost: LostResponse) -> None:
+        """Takes one out: a client came back to it, or none may any more."""
+        if lost not in self._order:
+            return
+        del self._order[lost]
+        own = self._by_key[lost.key]
+        own.remove(lost)
+        if not own:
+            del self._by_key[lost.key]
+        if lost.timer is not None:
+            lost.timer.cancel()
+            lost.timer = None
+        if lost.memory is not None:
+            self._gw.budgets.memory.remove(lost.memory)
+            lost.memory = None
+        self._count()
+
+    def _count(self) -> None:
+        num_running = sum(each.is_running for each in self._order)
+        lost = self._gw.metrics.counts["lanewise_lost_responses"]
+        lost[("running",)].set(num_running)
+        lost[("ended",)].set(len(self._order) - num_running)
+
+    # Return
+
+    async def find(self, job: Job) -> LostResponse | None:
+        """Returns the response that a job's client comes back to, if any.
+
+        It is the caller's then: it joins its writer, and follows it.
+        """
+        key, turn = (job.tenant.id, job.tenant.key_id), turn_of(job.parsed)
+        if not may_rejoin(job.parsed):
+            return None
+        if not any(lost.turn == turn for lost in self._by_key.get(key, ())):
+            return None
+        try:
+            task = await load_task(self._gw, job)
+        except ProtocolError:
+            return None  # the task itself will say so
+        finally:
+            give_back_opened(self._gw, job)
+        asked = returning_by(job.parsed, task.request.items)
+        for lost in tuple(self._by_key.get(key, ())):
+            held = _held(lost, asked)
+            if held is None:
+                continue
+            if held.has_outputs and not _calls_after(lost, held.num_output):
+                # The model is to see these outputs: it is the turn's next call.
+                self._drop(lost, "superseded")
+                return None
+            self._join(lost, asked, held)
+            return lost
+        return None
+
+    def _join(self, lost: LostResponse, asked: Returning, held: ClientHolds) -> None:
+        pause = lost.job.pause
+        assert pause is not None
+        self._forget(lost)
+        lost.follower = object()
+        if lost.is_running:
+            pause.note_cost(self._cost(lost.job))
+            pause.cost_before = None
+        if held.has_outputs:
+            lost.continue_from(asked, held.num_output)
+        pause.num_joins += 1
+        num_items = num_items_held(lost.writer.done_items, held, asked.asides)
+        away_ms = (self._gw.clock_us() - lost.lost_us) // 1_000
+        pause.rejoined = RoutedRejoin(pause.num_joins, num_items, away_ms)
+        self._gw.metrics.counts["lanewise_rejoins_total"][("joined",)].inc()
+
+    # What is not lost yet, or not lost any more
+
+    def note_ended(self, unconfirmed: Unconfirmed) -> None:
+        """Takes the latest ended response of a stream, to be forgotten in time."""
+        unconfirmed.ended_us = self._gw.clock_us()
+        self._unconfirmed.append(unconfirmed)
+        if len(self._unconfirmed) > MAX_UNCONFIRMED:
+            self._unconfirmed.popleft().clear()
+
+    async def sweep(self) -> None:
+        """Forgets ended responses whose clients have had time to receive them."""
+        longest_us = round(self._config.rejoin_grace_s * 1e6)
+        oldest_us = self._gw.clock_us() - longest_us
+        while self._unconfirmed and self._unconfirmed[0].ended_us < oldest_us:
+            self._unconfirmed.popleft().clear()
+
+    def keep_memory(self, tenant: Tenant, recent: RecentResponses) -> None:
+        """Keeps what a lost connection remembered, for its key."""
+        grace_s, key = self.grace_s(tenant), (tenant.id, tenant.key_id)
+        if not grace_s:
+            recent.clear()
+            return
+        own = self._memories.setdefault(key, deque())
+        own.append(recent)
+        if len(own) > MAX_MEMORIES_OF_KEY:
+            own.popleft().clear()
+        asyncio.get_running_loop().call_later(grace_s, self._forget_memory, key, recent)
+
+    def _forget_memory(self, key: Key, recent: RecentResponses) -> None:
+        own = self._memories.get(key)
+        if own is None or recent not in own:
+            return
+        own.remove(recent)
+        recent.clear()
+        if not own:
+            del self._memories[key]
+
+    def remembered(self, tenant: Tenant, response_id: str) -> Remembered | None:
+        """Returns a response that a lost connection of this key remembered."""
+        for recent in self._memories.get((tenant.id, tenant.key_id), ()):
+            if (found := recent.get(response_id)) is not None:
+                return found
+        return None
+
+    async def close(self) -> None:
+        """Stops every response, and forgets all."""
+        pumps = [lost.pump for lost in self._order if lost.pump is not None]
+        for lost in tuple(self._order):
+            self._drop(lost)
+        await asyncio.gather(*pumps, return_exceptions=True)
+        for key, own in list(self._memories.items()):
+            for recent in tuple(own):
+                self._forget_memory(key, recent)
+
+
+def _held(lost: LostResponse, asked: Returning) -> ClientHolds | None:
+    request = lost.job.request
+    assert request is not None  # only then it was kept
+    if lost.turn != asked.turn:
+        return None
+    if lost.settings is None:
+        lost.settings = settings_of(lost.job.parsed)
+    if lost.settings != asked.settings:
+        return None
+    pause = lost.job.pause
+    assert pause is not None
+    if pause.context is not None:  # its client came back with more before
+        held = held_by(asked.items, pause.context, lost.writer.output[pause.num_held :])
+        if held is not None:
+            return ClientHolds(pause.num_held + held.num_output, held.has_outputs)
+    return held_by(asked.items, request.items, lost.writer.output)
+
+
+def _calls_after(lost: LostResponse, num_output: int) -> bool:
+    return has_calls(lost.writer.output[num_output:]) or lost.writer.calls

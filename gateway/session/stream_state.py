@@ -1,0 +1,64 @@
+"""The streams of a connection: what runs and waits on each, and what is remembered of it."""
+
+from collections import deque
+
+import msgspec
+
+from gateway.core.job import Ended, Job
+from gateway.rejoin.recent_responses import Remembered
+from gateway.rejoin.unconfirmed import Unconfirmed
+from gateway.wire.items import item_bytes
+from gateway.wire.requests import ParsedCreate
+from gateway.wire.response import ResponseStream
+from gateway.wire.steering import Steer
+
+BYTES_PER_TOKEN = 4  # about; backends.tokenizer
+
+
+class Waiting(msgspec.Struct, frozen=True):
+    """A request that waits for its turn on its stream."""
+
+    parsed: ParsedCreate
+    num_bytes: int
+    arrived_us: int
+
+
+class Active(msgspec.Struct):
+    """A running response."""
+
+    job: Job
+    writer: ResponseStream
+    steers: list[Steer] = []  # accepted, waiting for its end
+    follows: "Active | None" = None  # the steered response that it goes on from
+    parent: Remembered | None = None
+    carried: list[Steer] = []  # the parent's, in front of its own input
+    num_bytes: int = 0  # of the frame that it came in
+    num_redirects: int = 0  # steers of its sub-tasks
+
+
+class Losable(msgspec.Struct, frozen=True):
+    """A running response that may go on without the connection."""
+
+    job: Job
+    writer: ResponseStream
+    num_bytes: int  # of its request, counted as in flight
+
+
+class Stream(msgspec.Struct, eq=False):
+    """One `stream_id`: strictly first in, first out."""
+
+    id: str | None
+    waiting: deque[Waiting]
+    active: Active | None = None
+    last: Unconfirmed | None = None  # the response that ended last
+
+
+def remembered_of(active: Active, ended: Ended) -> Remembered:
+    """Returns what is remembered of a response that ended, to be continued."""
+    num_bytes = active.num_bytes + ended.ending.usage.num_output_tokens * BYTES_PER_TOKEN
+    parent_id = active.job.parsed.body.previous_response_id
+    if parent_id is not None and active.parent is None:  # its context was read from the store
+        num_bytes += sum(map(item_bytes, ended.items))
+    return Remembered(
+        active.job.stream_id, ended.items, ended.backend, ended.lineage, num_bytes, parent_id
+    )

@@ -1,0 +1,36 @@
+"""Names the events of each kind of output item, and the pieces that they are written from."""
+
+from typing import NamedTuple
+
+import msgspec
+
+from backends.contract import DeltaKind
+
+DELTA = b',"delta":'
+LOGPROBS = b',"logprobs":[]'
+
+
+class ItemEvents(NamedTuple):
+    """The events of a kind of item."""
+
+    id_prefix: str
+    delta: str  # the event with more of its text
+    done: str  # the event with all of it
+    text: bytes  # the text's field in that
+
+
+def _events(id_prefix: str, event: str, field: str) -> ItemEvents:
+    return ItemEvents(id_prefix, f"{event}.delta", f"{event}.done", b',"%b":' % field.encode())
+
+
+KINDS = {
+    DeltaKind.TEXT: _events("msg", "response.output_text", "text"),
+    DeltaKind.REASONING: _events("rs", "response.reasoning_summary_text", "text"),
+    DeltaKind.FUNCTION_CALL: _events("fc", "response.function_call_arguments", "arguments"),
+    DeltaKind.CUSTOM_CALL: _events("ctc", "response.custom_tool_call_input", "input"),
+}
+
+
+def suffix_of(stream_id: str | None) -> bytes:
+    """Returns the end of each event on a stream."""
+    return b"}" if stream_id is None else b',"stream_id":' + msgspec.json.encode(stream_id) + b"}"

@@ -1,0 +1,256 @@
+"""A lost socket is a pause: the response goes on, and the same request comes back to it."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.gateway_process import (
+    CONFIG,
+    DEVELOPMENT_KEY,
+    SMALL_KEY,
+    GatewayProcess,
+    wait_until_at_rest,
+)
+from tests.e2e.returning_client import (
+    check_rest,
+    codex_metadata,
+    come_back,
+    done_items,
+    lost_after,
+    output_for,
+    reset,
+    text_in,
+    with_items,
+)
+from tests.e2e.socket_client import SocketClient, calls_of, text_of
+
+WEATHER: dict[str, Any] = {
+    "type": "function",
+    "name": "get_weather",
+    "description": "Current weather in a city.",
+    "parameters": {
+        "type": "object",
+        "properties": {"city": {"type": "string"}},
+        "required": ["city"],
+        "additionalProperties": False,
+    },
+}
+STORY = "Tell a story of a lighthouse in 400 words."
+HEADERS = {"authorization": f"Bearer {DEVELOPMENT_KEY}"}
+
+
+def body_of(ask: Any = STORY, *, model: str = "lanewise-fast", **fields: Any) -> dict[str, Any]:
+    return {"model": model, "input": ask, "store": False, **fields}
+
+
+@pytest.mark.parametrize("model", ["lanewise-fast", "lanewise-deep"])
+@pytest.mark.parametrize("num_events", [1, 3, 6, 12])
+async def test_the_same_create_comes_back_to_its_response(
+    gateway: GatewayProcess, model: str, num_events: int
+) -> None:
+    before = gateway.metrics()
+    body = body_of(model=model)
+    async with lost_after(gateway, body, num_events) as lost:
+        events = await come_back(gateway, body)
+    created, terminal = events[0]["response"], events[-1]["response"]
+    assert created["id"] == terminal["id"] == lost[0]["response"]["id"]
+    assert created["output"] == []
+    assert terminal["status"] == "completed"
+    assert text_in(events) == text_of(terminal)
+    assert terminal["routing"]["rejoined"]["times"] == 1
+    assert terminal["routing"]["rejoined"]["held_items"] == 0
+    check_rest(events)
+    after = gateway.metrics()
+    for name in ("lanewise_rejoins_total", "lanewise_requests_total"):
+        assert after.total(name) - before.total(name) == 1, name
+
+
+async def test_only_what_the_client_does_not_hold_is_sent(gateway: GatewayProcess) -> None:
+    """Reasoning came whole, and the socket was lost in the text: Codex' usual case."""
+    body = body_of(
+        "Prove that the halting problem is undecidable.",
+        model="lanewise-deep",
+        reasoning={"effort": "high", "summary": "auto"},
+        client_metadata=codex_metadata("turn-1"),
+    )
+    async with lost_after(gateway, body, 1 << 30, "response.output_text.delta") as lost:
+        (reasoning,) = done_items(lost)
+        retry = with_items(body, [reasoning]) | {
+            "client_metadata": codex_metadata("turn-1", stamp=2)
+        }
+        events = await come_back(gateway, retry)
+    terminal = events[-1]["response"]
+    assert terminal["id"] == lost[0]["response"]["id"]
+    assert [item["id"] for item in events[0]["response"]["output"]] == [reasoning["id"]]
+    added = [e for e in events if e["type"] == "response.output_item.added"]
+    assert [(e["output_index"], e["item"]["type"]) for e in added] == [(1, "message")]
+    assert not any(e["type"].startswith("response.reasoning") for e in events)
+    assert text_in(events) == text_of(terminal)
+    assert terminal["output"][0]["id"] == reasoning["id"]
+    assert terminal["routing"]["rejoined"]["held_items"] == 1
+
+
+async def test_a_lost_terminal_event_comes_alone(gateway: GatewayProcess) -> None:
+    body = body_of("Say hello.", client_metadata=codex_metadata("turn-2"))
+    async with lost_after(gateway, body, 1 << 30, "response.completed") as lost:
+        events = await come_back(gateway, with_items(body, done_items(lost)))
+    assert [event["type"] for event in events] == [
+        "response.created",
+        "response.in_progress",
+        "response.completed",
+    ]
+    assert events[-1]["response"]["id"] == lost[0]["response"]["id"]
+    assert events[-1]["response"]["output"] == lost[-1]["response"]["output"]
+
+
+async def test_outputs_of_its_calls_begin_the_turns_next_model_call(
+    gateway: GatewayProcess,
+) -> None:
+    body = body_of("What is the weather in Lisbon?", tools=[WEATHER], tool_choice="auto")
+    body["input"] = "Call the get_weather function for Lisbon."
+    async with lost_after(gateway, body, 1 << 30, "response.output_item.done") as lost:
+        items = done_items(lost)
+        assert items[-1]["type"] == "function_call"
+        retry = with_items(body, items)
+        retry["input"].append(output_for(items[-1], "hail and 19 degrees"))
+        events = await come_back(gateway, retry)
+    terminal = events[-1]["response"]
+    assert terminal["id"] != lost[0]["response"]["id"]
+    assert not calls_of(terminal), "nothing is called twice"
+    assert "hail and 19 degrees" in text_of(terminal)
+
+
+async def test_a_polite_goodbye_is_no_pause(gateway: GatewayProcess) -> None:
+    body = body_of(max_output_tokens=16_000)
+    async with SocketClient.open(gateway) as client:
+        await client.send({"type": "response.create", **body})
+        created = await client.next_type("response.created")
+        await client.next_type("response.output_text.delta")
+    events = await come_back(gateway, body_of("Say hello.") | body)
+    assert events[-1]["response"]["id"] != created["response"]["id"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"input": STORY + "."},
+        {"temperature": 0.5},
+        {"metadata": {"rejoin": "never"}},
+        {"client_metadata": codex_metadata("another")},
+        {"instructions": "Be brief."},
+    ],
+)
+async def test_another_request_is_another_response(
+    gateway: GatewayProcess, change: dict[str, Any]
+) -> None:
+    body = body_of()
+    async with lost_after(gateway, body, 5) as lost:
+        events = await come_back(gateway, body | change)
+        assert events[-1]["response"]["id"] != lost[0]["response"]["id"]
+        again = await come_back(gateway, body)  # and the first is still there
+        assert again[-1]["response"]["id"] == lost[0]["response"]["id"]
+
+
+async def test_another_key_does_not_join(gateway: GatewayProcess) -> None:
+    body = body_of("Say hello to the harbour.")
+    async with (
+        lost_after(gateway, body, 3) as lost,
+        SocketClient.open(gateway, SMALL_KEY) as client,
+    ):
+        await client.send({"type": "response.create", **body})
+        created = await client.next_type("response.created", "error")
+        assert created.get("response", {}).get("id") != lost[0]["response"]["id"]
+
+
+async def test_two_equal_creates_at_once_are_two_answers(gateway: GatewayProcess) -> None:
+    body = body_of()
+    first, second = await asyncio.gather(*(come_back(gateway, body) for _ in range(2)))
+    assert first[-1]["response"]["id"] != second[-1]["response"]["id"]
+    assert "rejoined" not in first[-1]["response"]["routing"]
+
+
+async def test_a_client_may_be_lost_many_times(gateway: GatewayProcess) -> None:
+    body = body_of(client_metadata=codex_metadata("turn-5"))
+    ids = set()
+    for attempt in range(5):
+        async with lost_after(gateway, body, 4 + attempt) as lost:
+            ids.add(lost[0]["response"]["id"])
+    events = await come_back(gateway, body)
+    terminal = events[-1]["response"]
+    assert ids == {terminal["id"]}
+    assert text_in(events) == text_of(terminal)
+    assert terminal["routing"]["rejoined"]["times"] == 5
+
+
+async def test_the_memory_of_a_lost_socket_outlives_it(gateway: GatewayProcess) -> None:
+    async with SocketClient.open(gateway) as client:
+        first = await client.turn("The word is walrus.", model="lanewise-fast", store=False)
+        body = body_of(
+            [{"role": "user", "content": "What is the word?"}], previous_response_id=first["id"]
+        )
+        await client.send({"type": "response.create", **body})
+        created = await client.next_type("response.created")
+        reset(client)
+        await client.socket.wait_closed()
+    await asyncio.sleep(0.2)
+    events = await come_back(gateway, body)  # unchanged: as an application sends it
+    assert events[-1]["response"]["id"] == created["response"]["id"]
+    assert "walrus" in text_of(events[-1]["response"])
+
+
+async def test_the_next_turn_continues_a_response_come_back_to(gateway: GatewayProcess) -> None:
+    body = body_of("The word is heron. Say hello.")
+    async with (
+        lost_after(gateway, body, 2) as lost,
+        SocketClient.open(gateway) as client,
+    ):
+        await client.send({"type": "response.create", **body})
+        first = (await client.terminal())["response"]
+        assert first["id"] == lost[0]["response"]["id"]
+        body = body_of(
+            [{"role": "user", "content": "What is the word?"}], previous_response_id=first["id"]
+        )
+        assert "heron" in text_of(await client.turn(**body))
+
+
+async def test_a_client_that_never_comes_back_costs_its_grace(
+    folder: Path, redis_url: str, tmp_path: Path
+) -> None:
+    config = tmp_path / "lanewise.toml"
+    config.write_text(CONFIG + "\n[server]\nrejoin_grace_s = 0.5\n")
+    gateway = GatewayProcess(folder, "--config", str(config), "--redis", redis_url)
+    try:
+        await asyncio.to_thread(gateway.wait_until_ready)
+        body = body_of(model="lanewise-deep", max_output_tokens=16_000)
+        body["input"] = "Write a guide to sorting of 16,000 tokens."
+        async with lost_after(gateway, body, 5):
+            await asyncio.to_thread(wait_until_at_rest, gateway)
+        metrics = gateway.metrics()
+        assert metrics.total("lanewise_rejoins_total", result="expired") == 1
+        assert metrics.total("lanewise_requests_total", outcome="cancelled") == 1
+        assert metrics.total("lanewise_lost_responses") == 0
+        assert 0 < metrics.total("lanewise_rejoin_grace_tokens_total") < 2_000
+        assert "Traceback" not in gateway.log
+    finally:
+        gateway.stop()
+    assert '"grace_units":' in gateway.log
+
+
+async def test_a_policy_may_turn_it_off(folder: Path, redis_url: str, tmp_path: Path) -> None:
+    config = tmp_path / "lanewise.toml"
+    policy = tmp_path / "policy.toml"
+    policy.write_text("[tenants.dev]\nrejoin_grace_s = 0\n")
+    config.write_text(f'policy_path = "{policy}"\n' + CONFIG)
+    gateway = GatewayProcess(folder, "--config", str(config), "--redis", redis_url)
+    try:
+        await asyncio.to_thread(gateway.wait_until_ready)
+        body = body_of(max_output_tokens=16_000)
+        async with lost_after(gateway, body, 5) as lost:
+            await asyncio.to_thread(wait_until_at_rest, gateway)
+            events = await come_back(gateway, body_of("Hi.") | {"input": STORY})
+        assert events[-1]["response"]["id"] != lost[0]["response"]["id"]
+        assert gateway.metrics().total("lanewise_rejoins_total") == 0
+    finally:
+        gateway.stop()
