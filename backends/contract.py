@@ -415,6 +415,7 @@ class BackendStats(msgspec.Struct, frozen=True, kw_only=True):
     num_prompt_tokens: int = 0  # since start, cached ones included
     num_cached_tokens: int = 0  # since start
     ejected: bool = False  # taken out of use after consecutive failures
+    drained: bool = False  # an admin lets it have no new tasks
     out_us: int = 0  # how long it stays unavailable; 0: unknown, or it is available
     num_continued: int = 0  # requests that sent an upstream only the items that it lacked
     num_chains_lost: int = 0  # of those, sent again in full, as the upstream had lost the rest
@@ -422,6 +423,11 @@ class BackendStats(msgspec.Struct, frozen=True, kw_only=True):
     num_overruns: int = 0  # generations that were stopped as they went on beyond their limit
     power_w: float = 0.0  # rated, of the whole machine; 0: unknown
     busy_us: int = 0  # since start, in which the engine computed
+
+    @property
+    def takes_tasks(self) -> bool:
+        """Says whether new tasks may go there."""
+        return self.healthy and not self.drained
 
 
 class Backend(Protocol):

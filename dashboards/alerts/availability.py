@@ -93,7 +93,8 @@ group do; all others fail.""",
     ),
     Alert(
         name="LanewiseBackendDown",
-        expr="min by (backend) (lanewise_backend_up) == 0",
+        expr="min by (backend) (lanewise_backend_up) == 0 unless max by (backend) "
+        "(lanewise_backend_drained) == 1",
         severity="ticket",
         summary="{{ $labels.backend }} is not healthy.",
         lasts="1m",

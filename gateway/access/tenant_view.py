@@ -1,4 +1,4 @@
-"""This process's view of tiers, tenants and keys: from the configuration, and from Redis.
+"""This process's view of tiers, tenants, keys and drained backends: configured, and from Redis.
 
 `gateway.access.tenant_store` keeps the records from Redis up to date. A record cannot replace a
 configured tenant, but it can replace a tier, so that limits change without a restart.
@@ -13,15 +13,24 @@ from gateway.config.keys import KeyRecord
 from gateway.config.tenants import TenantRecord, Tier, resolve
 from router.classify.task import Tenant
 
-_DECODERS: dict[str, "msgspec.json.Decoder[KeyRecord | TenantRecord | Tier]"] = {
+
+class Drain(msgspec.Struct, frozen=True):
+    """Says of a backend that it gets no new tasks."""
+
+    since_s: int  # Unix time
+    author: str  # the admin key's name
+
+
+_DECODERS: dict[str, "msgspec.json.Decoder[KeyRecord | TenantRecord | Tier | Drain]"] = {
     "key": msgspec.json.Decoder(KeyRecord),
     "tenant": msgspec.json.Decoder(TenantRecord),
     "tier": msgspec.json.Decoder(Tier),
+    "drain": msgspec.json.Decoder(Drain),
 }
 
 
 class TenantsView:
-    """Holds the records by their names in Redis: `key:<id>`, `tenant:<id>`, `tier:<name>`."""
+    """Holds the records by name: `key:<id>`, `tenant:<id>`, `tier:<name>`, `drain:<backend>`."""
 
     def __init__(
         self, configured: Iterable[TenantRecord] = (), tiers: Mapping[str, Tier] | None = None
@@ -29,6 +38,7 @@ class TenantsView:
         self.configured = {record.id: record for record in configured}
         self.is_current = False  # read from Redis lately
         self.keys: dict[str, KeyRecord] = {}
+        self.drains: dict[str, Drain] = {}  # by the backend's name; the same object for ever
         self._configured_tiers = dict(tiers or {})
         self._tenants: dict[str, TenantRecord] = {}
         self._tiers: dict[str, Tier] = {}
@@ -76,6 +86,7 @@ class TenantsView:
     def replace(self, records: Mapping[str, bytes | None]) -> list[str]:
         """Replaces all records; returns the names of those that cannot be decoded."""
         self.keys, self._tenants, self._tiers, self._raw = {}, {}, {}, {}
+        self.drains.clear()
         return self.put(records)
 
     def put(self, records: Mapping[str, bytes | None]) -> list[str]:
@@ -85,6 +96,7 @@ class TenantsView:
             "key": self.keys,
             "tenant": self._tenants,
             "tier": self._tiers,
+            "drain": self.drains,
         }
         odd: list[str] = []
         for name, content in records.items():

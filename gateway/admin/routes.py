@@ -7,6 +7,7 @@ from litestar import Router, get
 
 from gateway.access.admin_keys import Admin
 from gateway.admin import audit as audit_admin
+from gateway.admin import backends as backend_admin
 from gateway.admin import decisions as decision_admin
 from gateway.admin import events as event_admin
 from gateway.admin import keys as key_admin
@@ -31,22 +32,6 @@ class HealthView(msgspec.Struct, frozen=True, kw_only=True):
     pools_reachable: bool
     tasks_running: int
     policy: str  # the version in force
-
-
-class BackendView(msgspec.Struct, frozen=True, kw_only=True):
-    """One backend, now."""
-
-    name: str
-    model: str
-    group: str
-    healthy: bool
-    simulated: bool
-    window_tokens: int
-    running: int
-    waiting: int
-    max_num_seqs: int
-    kv_used_tokens: int
-    kv_capacity_tokens: int
 
 
 class PoolView(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,20 +80,6 @@ async def get_me(request: AnyRequest) -> Admin:
     return admin_of(request)
 
 
-@get("/backends")
-async def get_backends(request: AnyRequest) -> list[BackendView]:
-    """The backends of this process, and how busy each is."""
-    return [
-        msgspec.convert(
-            msgspec.structs.asdict(stats.info)
-            | msgspec.structs.asdict(stats)
-            | {"running": stats.num_running, "waiting": stats.num_waiting},
-            BackendView,
-        )
-        for stats in services_of(request).gw.backend_stats()
-    ]
-
-
 @get("/pools/{tenant_id:str}")
 async def get_pools(request: AnyRequest, tenant_id: str) -> list[PoolView]:
     """A tenant's pools."""
@@ -132,7 +103,8 @@ async def get_pools(request: AnyRequest, tenant_id: str) -> list[PoolView]:
 
 
 HANDLERS: list[Any] = [
-    *(get_admin_health, get_me, get_backends, get_pools),
+    *(get_admin_health, get_me, get_pools),
+    *backend_admin.HANDLERS,
     *key_admin.HANDLERS,
     *tenant_admin.HANDLERS,
     *usage_admin.HANDLERS,

@@ -5,7 +5,7 @@ This is an edge.
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import NamedTuple
 
 import msgspec
@@ -35,6 +35,17 @@ class Made(NamedTuple):
 IsFree = Callable[[Backend], bool]  # whether nothing runs there any more
 
 
+def stats_of(backends: Mapping[str, Backend], drained: Collection[str]) -> list[BackendStats]:
+    """Returns the current stats of all, and which of them are drained."""
+    stats = [backend.stats() for backend in backends.values()]
+    if not drained:
+        return stats
+    return [
+        msgspec.structs.replace(each, drained=True) if each.info.name in drained else each
+        for each in stats
+    ]
+
+
 class Backends(dict[str, Backend]):
     """Backends by name. A removed one is not listed, but found by who still runs there."""
 
@@ -47,6 +58,7 @@ class Backends(dict[str, Backend]):
         self._made: dict[str, Made] = {}
         self._removed: dict[str, Backend] = {}  # the latest of each name
         self._drains: dict[asyncio.Task[None], Backend] = {}
+        self.drained: Collection[str] = ()  # names that an admin lets have no new tasks
         self._list(self.prepared(configs))
 
     def __missing__(self, name: str) -> Backend:
@@ -59,7 +71,7 @@ class Backends(dict[str, Backend]):
 
     def stats(self) -> list[BackendStats]:
         """Returns the current stats of all."""
-        return [backend.stats() for backend in self.values()]
+        return stats_of(self, self.drained)
 
     def settings(self) -> tuple[EngineSettings, ...]:
         """Returns how each is configured, for the decision log; of servers, only what they are."""

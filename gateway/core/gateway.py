@@ -3,7 +3,7 @@
 import asyncio
 import secrets
 import time
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,6 +11,7 @@ from backends.contract import Backend, BackendGroup, BackendInfo, BackendStats
 from gateway.access.key_sessions import KeySessions
 from gateway.config.keys import Peppers
 from gateway.core.adaptation import Adaptation
+from gateway.core.backends import stats_of
 from gateway.core.job import Job
 from gateway.core.waiting_room import WaitingRoom
 from gateway.logs.task_line import TaskLog
@@ -41,6 +42,7 @@ class GatewayState:
     shadow: Policy | None = None  # decides too, without effect
     draining: bool = False  # takes nothing new
     num_tasks: int = 0  # between arrival and terminal event
+    drained: Collection[str] = ()  # backends that an admin lets have no new tasks
 
 
 class DetachedCalls:
@@ -113,7 +115,7 @@ class Gateway:
 
     def backend_stats(self) -> list[BackendStats]:
         """Returns the current stats of all backends."""
-        return [backend.stats() for backend in self.backends.values()]
+        return stats_of(self.backends, self.state.drained)
 
     @property
     def limiter(self) -> ConcurrencyLimiter:

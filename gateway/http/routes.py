@@ -302,7 +302,8 @@ async def get_readiness(request: AnyRequest) -> ASGIResponse:
     """Ready for tasks: not draining, Redis has answered at least once, and its own engines run.
 
     One that only lost Redis stays ready: it limits tasks by itself, and there may be no better one.
-    So does one whose upstreams are down, which all gateways share; they are named.
+    So does one whose upstreams are down, which all gateways share, or whose backends an admin
+    drains; they are named.
     """
     services = _services(request)
     gw, own = services.gw, services.own_engines
@@ -315,7 +316,8 @@ async def get_readiness(request: AnyRequest) -> ASGIResponse:
         detail = f"Engines of this gateway do not answer: {', '.join(gone)}."
         return json_response({"status": "no engine", "detail": detail, "backends_down": down}, 503)
     body = {"status": "ready", "pools": gw.pools.mode}
-    return json_response(body | {"backends_down": down} if down else body)
+    named = {"backends_down": down, "backends_drained": services.backends_drained()}
+    return json_response(body | {name: names for name, names in named.items() if names})
 
 
 HANDLERS: list[Any] = [

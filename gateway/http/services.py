@@ -121,9 +121,13 @@ class Services:
         return frozenset(inside | set(self.fleet.engines if self.fleet else ()))
 
     def backends_down(self) -> list[str]:
-        """Names the backends that take no tasks at the moment."""
-        every = self.gw.backend_stats()
+        """Names the backends that take no tasks at the moment, but for those that are drained."""
+        every = (stats for stats in self.gw.backend_stats() if not stats.drained)
         return [stats.info.name for stats in every if not stats.healthy or stats.ejected]
+
+    def backends_drained(self) -> list[str]:
+        """Names the backends that an admin lets have no new tasks."""
+        return [stats.info.name for stats in self.gw.backend_stats() if stats.drained]
 
     def catalogue(self, tenant: Tenant) -> dict[str, Any]:
         """What a tenant's `model` may be, by the policy in force."""

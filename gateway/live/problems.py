@@ -50,8 +50,14 @@ def _redis(_: Expected, now: GatewaySample) -> Iterator[tuple[str, str]]:
 
 def _engines(_: Expected, now: GatewaySample) -> Iterator[tuple[str, str]]:
     for each in now.backends:
-        if not each.healthy:
+        if not each.healthy and not each.drained:
             yield each.name, f"The backend {each.name} does not answer."
+
+
+def _drained(_: Expected, now: GatewaySample) -> Iterator[tuple[str, str]]:
+    for each in now.backends:
+        if each.drained:
+            yield each.name, f"{each.name} is drained: it gets no new tasks, {each.running} run."
 
 
 def _full(_: Expected, now: GatewaySample) -> Iterator[tuple[str, str]]:
@@ -128,6 +134,13 @@ CONDITIONS = (
         _full,
         "Add an engine, or lower the limits of who sends so much.",
         "operations.md",
+    ),
+    Condition(
+        "engine_drained",
+        "warn",
+        _drained,
+        "An admin took it out: lanewise backends resume NAME lets it have tasks again.",
+        "operations.md#taking-a-backend-out",
     ),
     Condition(
         "draining", "warn", _draining, "It was told to stop; start another.", "operations.md"

@@ -19,6 +19,7 @@ class BackendSample(msgspec.Struct, frozen=True, kw_only=True):
     model: str
     simulated: bool
     healthy: bool
+    drained: bool = False
     running: int
     waiting: int
     max_num_seqs: int
@@ -54,6 +55,7 @@ def backend_sample(stats: BackendStats) -> BackendSample:
         model=stats.info.model,
         simulated=stats.info.simulated,
         healthy=stats.healthy and not stats.ejected,
+        drained=stats.drained,
         running=stats.num_running,
         waiting=stats.num_waiting,
         max_num_seqs=stats.max_num_seqs,
@@ -126,6 +128,7 @@ def _joined(a: BackendSample, b: BackendSample) -> BackendSample:
     return msgspec.structs.replace(
         a,
         healthy=a.healthy and b.healthy,
+        drained=a.drained or b.drained,
         running=max(a.running, b.running),
         waiting=max(a.waiting, b.waiting),
         kv_used_tokens=max(a.kv_used_tokens, b.kv_used_tokens),

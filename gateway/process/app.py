@@ -114,7 +114,7 @@ async def services(
         stack.push_async_callback(detached.settled)
         learned = await enter(_sharing(redis.admin, experience))
         await failover.greet()  # finds out whether Redis answers, before any task does
-        access = await enter(follow_access(redis.admin, config, key_sessions, wall_s))
+        access = await enter(_follow_access(redis.admin, config, key_sessions, backends, state))
         policies = await enter(_follow_policies(config, state, metrics, redis.admin))
         gw = Gateway(
             backends=backends,
@@ -341,6 +341,16 @@ def _adaptation(
     return Adaptation(
         config.adaptation, waiting=waiting, stats=stats, clock_us=monotonic_us, metrics=metrics
     )
+
+
+@asynccontextmanager
+async def _follow_access(
+    redis: Redis, config: Config, key_sessions: KeySessions, backends: Backends, state: GatewayState
+) -> AsyncIterator[Access]:
+    """Follows keys and tenants, and which backends are drained."""
+    async with follow_access(redis, config, key_sessions, wall_s) as access:
+        backends.drained = state.drained = access.keys.tenant_view.drains
+        yield access
 
 
 @asynccontextmanager

@@ -102,7 +102,7 @@ class BranchStarter:
         stats = self._backends[backend].stats()
         num_tokens = self._request.num_prompt_tokens + said.num_tokens
         is_able = not said.words or stats.info.prefills
-        return stats.healthy and is_able and num_tokens < stats.info.window_tokens
+        return stats.takes_tasks and is_able and num_tokens < stats.info.window_tokens
 
     def max_output_tokens(self, branch: Branch) -> int:
         """Returns the limit of a branch's whole answer."""

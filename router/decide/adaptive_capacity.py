@@ -62,7 +62,7 @@ class AdaptiveCapacity:
         return int(self._capacities[group].limit)
 
     def _load(self, group: BackendGroup, stats: Sequence[BackendStats], now_us: int) -> Load:
-        mine = [each for each in stats if each.info.group == group and each.healthy]
+        mine = [each for each in stats if each.info.group == group and each.takes_tasks]
         fullest = max(
             (s.kv_used_tokens / s.kv_capacity_tokens for s in mine if s.kv_capacity_tokens),
             default=0.0,

@@ -91,7 +91,7 @@ class BackendSpeeds:
         """Returns the best estimate of a group's healthy backends; None if one is unknown."""
         best: Estimate | None = None
         for each in stats:
-            if each.info.group == group and each.healthy:
+            if each.info.group == group and each.takes_tasks:
                 estimate = self.estimate(each, num_output_tokens)
                 if estimate is None:
                     return None

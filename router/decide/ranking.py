@@ -226,7 +226,7 @@ def _obstacle(stats: BackendStats, task: Task, wish: _Wish, room_tokens: int) ->
         return Reason.IMAGES
     if task.max_prompt_tokens + room_tokens > info.window_tokens:
         return Reason.WINDOW
-    if not stats.healthy or wish.model not in (None, info.model):
+    if not stats.takes_tasks or wish.model not in (None, info.model):
         return Reason.FALLBACK
     return None
 

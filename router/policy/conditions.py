@@ -52,7 +52,7 @@ class Situation(msgspec.Struct, frozen=True, dict=True):
 
     def load(self, group: BackendGroup) -> float | None:
         """Returns the load of a group's least loaded healthy backend, or None without one."""
-        stats = [s for s in self.stats if s.info.group == group and s.healthy]
+        stats = [s for s in self.stats if s.info.group == group and s.takes_tasks]
         return min((load_of(s) for s in stats), default=None)
 
 

@@ -103,7 +103,7 @@ def _engines(stats: Sequence[BackendStats], speeds: BackendSpeeds | None) -> tup
         late_us = None if speeds is None else speeds.late_words_us(name)
         seen = EngineSeen(
             name,
-            each.healthy,
+            each.takes_tasks,
             each.num_running,
             each.num_waiting,
             each.max_num_seqs,

@@ -22,6 +22,7 @@ function Engine({ backend, rate }) {
         <strong>${backend.name}</strong>
         <span class=${`tag ${backend.group}`}>${backend.group}</span>
         <span class="quiet">${backend.model}${backend.simulated ? ", simulated" : ""}</span>
+        ${backend.drained && html`<span class="tag">drained</span>`}
         ${!backend.healthy && html`<span class="tag bad">does not answer</span>`}
         <span class="grow"></span>
         <span>${count(rate)} tokens/s</span>

@@ -37,6 +37,7 @@ WELL = GatewaySample(
     backends=[ENGINE],
     decisions=[],
 )
+DRAINED = msgspec.structs.replace(ENGINE, healthy=False, drained=True)
 AWAY = msgspec.structs.replace(ENGINE, healthy=False)
 FULL = msgspec.structs.replace(ENGINE, waiting=3)
 
@@ -47,6 +48,7 @@ FULL = msgspec.structs.replace(ENGINE, waiting=3)
         ({}, []),
         ({"pools": "degraded"}, ["redis_away"]),
         ({"backends": [AWAY]}, ["engine_away gpu"]),
+        ({"backends": [DRAINED]}, ["engine_drained gpu"]),  # and so may be stopped
         ({"backends": [FULL]}, ["engine_full gpu"]),
         ({"workers": 1}, ["worker_missing"]),
         ({"draining": True}, ["draining"]),
