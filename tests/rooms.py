@@ -73,6 +73,7 @@ ROOMS = (
     _room("gateway.task"),
     _room("gateway.rejoin"),
     _room("gateway.session"),
+    _room("gateway.backtest"),
     _room("gateway.http", "litestar", "redis"),
     _room("gateway.console", "brotli", "litestar"),
     _room("gateway.admin", "litestar", "redis"),

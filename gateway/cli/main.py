@@ -33,6 +33,7 @@ COMMANDS = {  # the same of `gateway.cli`
     "route": "Say where a prompt would go, and why, without running it.",
     "engine": "One simulated engine: served alone, or asked what it predicts.",
     "eval": "Measure the classifier on labelled records.",
+    "backtest": "Say what policies would have come to, on a decision log.",
     "usage": "Export what tenants used.",
     **ADMIN_COMMANDS,
 }

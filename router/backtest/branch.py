@@ -13,6 +13,7 @@ from router.strategies.part_requests import TaskPart
 from wafer_engine.batching.sequence import Sequence
 
 NO_WORDS = ""
+A_WORD = " said"  # one token, so that what a later part reads of it has its length
 
 
 class BranchListener(Protocol):
@@ -48,9 +49,9 @@ class PlayedBranch:
         "run",
         "sequence",
         "started_us",
-        "text",
         "usage",
         "where",
+        "word",
     )
 
     def __init__(
@@ -67,7 +68,7 @@ class PlayedBranch:
         self.sequence: Sequence | None = None  # None: not started
         self.prompt_tokens = 0
         self.reasoning_tokens = 0  # that come before its words
-        self.text = NO_WORDS  # of its first words
+        self.word = A_WORD  # that it says, token by token
         self.call: Delta | None = None  # that it ends with
         self.num_tokens = 0
         self.num_before = 0  # said by a generation that broke off, and that it goes on with
@@ -136,8 +137,6 @@ class PlayedBranch:
         if reasoning:
             found.append(Delta(0, DeltaKind.REASONING, NO_WORDS, reasoning, at_us))
         if num_tokens > reasoning:
-            is_first = before <= self.reasoning_tokens
-            text = self.text if is_first else NO_WORDS
-            index = 1 if self.reasoning_tokens else 0
-            found.append(Delta(index, DeltaKind.TEXT, text, num_tokens - reasoning, at_us))
+            index, number = int(self.reasoning_tokens > 0), num_tokens - reasoning
+            found.append(Delta(index, DeltaKind.TEXT, self.word * number, number, at_us))
         return found

@@ -89,9 +89,12 @@ class EngineClock:
             self.tick_us = 0
         self._changed()
 
-    def close(self, now_us: int) -> None:
-        """Fails every sequence, and takes no more."""
+    def close(self, now_us: int, *, breaks: bool) -> None:
+        """Takes no more sequences; if it breaks, those that it has fail."""
         self.is_open = False
+        self._stats = None
+        if not breaks:
+            return
         failed = list(self._receivers.items())
         self._receivers.clear()
         self._watchers.clear()

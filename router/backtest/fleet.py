@@ -20,11 +20,12 @@ class EngineMachine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Outage(msgspec.Struct, frozen=True):
-    """Takes a backend out; what runs there fails. Times are in microseconds of Unix time."""
+    """Takes a backend out. Times are in microseconds of Unix time."""
 
     backend: str
     from_us: int
     until_us: int
+    breaks: bool = True  # what runs there fails; else it only takes nothing new
 
 
 class EngineFleet(msgspec.Struct, frozen=True):

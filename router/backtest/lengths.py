@@ -1,11 +1,12 @@
 """Guesses how long an answer would have been on an engine that did not give it.
 
-Where tasks of a log were answered in full by engines of both groups, the guess is what the other
-engine said, times the median ratio of such pairs. Otherwise it is the classifier's expectation,
-times the median ratio of what that group's answers came to.
+It is as long as the other engine's answer, times the median ratio of the tasks that both answered
+in full; without such tasks the ratio is 1. Where no engine answered in full (the task was refused,
+say), it is drawn from that group's answers of which the classifier expected about as much.
 """
 
 import math
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from statistics import median
 from typing import Literal
@@ -19,10 +20,12 @@ from router.pools.pools import GROUPS
 from router.strategies.part_requests import TaskPart
 
 MIN_PAIRS = 8  # of which a ratio is learned
+MAX_DONORS = 2_000  # answers of a group, from which others are drawn
+NEAR_DONORS = 12  # of which one is drawn
 _PARTS = 1_000_000
 VERDICT_TOKENS = 2
 
-Source = Literal["log", "pairs", "classifier"]
+Source = Literal["log", "pairs", "other", "classifier"]
 
 
 class WordOdds(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,24 +40,18 @@ class Lengths(msgspec.Struct, frozen=True):
     """Holds what was learned of answers' lengths."""
 
     ratios: dict[BackendGroup, float] = {}  # a group's answers over the other's, to the same tasks
-    scales: dict[BackendGroup, float] = {}  # a group's answers over what was expected of them
+    donors: dict[BackendGroup, tuple[tuple[int, int], ...]] = {}  # expected, and what it came to
     num_pairs: int = 0
-
-    @property
-    def source(self) -> Source:
-        """Says where the lengths on the other engine come from."""
-        return "pairs" if self.ratios else "classifier"
 
 
 def learn_lengths(arrivals: Iterable[Arrival]) -> Lengths:
     """Learns the ratios of lengths from tasks of a log."""
     pairs: list[float] = []
-    scales: dict[BackendGroup, list[float]] = {group: [] for group in GROUPS}
+    donors: dict[BackendGroup, list[tuple[int, int]]] = {group: [] for group in GROUPS}
     for arrival in arrivals:
         known = dict(arrival.lengths)
         for group, length in known.items():
-            expected = max(1, arrival.expected_output_tokens)
-            scales[group].append(math.log(max(1, length.output_tokens) / expected))
+            donors[group].append((arrival.expected_output_tokens, length.output_tokens))
         if len(known) == len(GROUPS):
             fast, deep = (max(1, known[group].output_tokens) for group in GROUPS)
             pairs.append(math.log(deep / fast))
@@ -64,7 +61,11 @@ def learn_lengths(arrivals: Iterable[Arrival]) -> Lengths:
         ratios = {"fast": 1 / ratio, "deep": ratio}
     return Lengths(
         ratios,
-        {group: math.exp(median(logs)) for group, logs in scales.items() if len(logs) >= MIN_PAIRS},
+        {
+            group: tuple(sorted(rows[:: len(rows) // MAX_DONORS + 1]))
+            for group, rows in donors.items()
+            if rows
+        },
         len(pairs),
     )
 
@@ -94,7 +95,7 @@ class Guess:
         """Returns how long a group's answer to a part of the task is."""
         if part is not None and part.name == "verdict":
             return AnswerLength(VERDICT_TOKENS)
-        return length_of(self._arrival, group, self._lengths)
+        return length_of(self._arrival, group, self._lengths, self._seed)
 
     def agrees(self, number: int) -> bool:
         """Returns whether the fast answer of that number agrees with the first."""
@@ -115,7 +116,9 @@ class Guess:
         return Chance(self._seed, self._arrival.id, *what).below(_PARTS) < share * _PARTS
 
 
-def length_of(arrival: Arrival, group: BackendGroup, lengths: Lengths) -> AnswerLength:
+def length_of(
+    arrival: Arrival, group: BackendGroup, lengths: Lengths, seed: int = 0
+) -> AnswerLength:
     """Returns the length of a group's answer: as the log has it, else as it is guessed."""
     other: AnswerLength | None = None
     for known, length in arrival.lengths:
@@ -123,19 +126,27 @@ def length_of(arrival: Arrival, group: BackendGroup, lengths: Lengths) -> Answer
             return length
         other = length
     least = max(1, arrival.at_least_tokens)
-    if other is not None and group in lengths.ratios:
-        return AnswerLength(max(least, round(other.output_tokens * lengths.ratios[group])))
-    scale = lengths.scales.get(group, 1.0)
-    return AnswerLength(max(least, round(arrival.expected_output_tokens * scale)))
+    if other is not None:
+        ratio = lengths.ratios.get(group, 1.0)
+        return AnswerLength(max(least, round(other.output_tokens * ratio)))
+    donors = lengths.donors.get(group) or next(iter(lengths.donors.values()), ())
+    if not donors:
+        return AnswerLength(max(least, arrival.expected_output_tokens))
+    middle = bisect_left(donors, (arrival.expected_output_tokens, 0))
+    first = max(0, min(middle - NEAR_DONORS // 2, len(donors) - NEAR_DONORS))
+    drawn = Chance(seed, arrival.id, "length").pick(donors[first : first + NEAR_DONORS])
+    return AnswerLength(max(least, drawn[1]))
 
 
 def sources(arrivals: Sequence[Arrival], lengths: Lengths) -> dict[Source, int]:
     """Counts the tasks whose length on the other group comes from each source."""
-    counts: dict[Source, int] = {"log": 0, "pairs": 0, "classifier": 0}
+    counts: dict[Source, int] = {"log": 0, "pairs": 0, "other": 0, "classifier": 0}
     for arrival in arrivals:
         num_known = len(arrival.lengths)
         if num_known == len(GROUPS):
             counts["log"] += 1
+        elif num_known:
+            counts["pairs" if lengths.ratios else "other"] += 1
         else:
-            counts["pairs" if num_known and lengths.ratios else "classifier"] += 1
+            counts["classifier"] += 1
     return counts

@@ -14,6 +14,7 @@ from router.record.recording import DecisionRecord
 from router.record.seen import NO_CONTEXT, NO_RUN
 
 WHOLE_PARTS = ("answer", "judge")  # of which a generation's length is that of a whole answer
+NOTICED_US = 10_000_000  # a failed generation so long before an outage belongs to it
 _US = 1_000_000
 
 
@@ -45,6 +46,7 @@ class LoggedFacts(msgspec.Struct, frozen=True, gc=False):
     input_tokens: int
     cost: int
     started_us: int | None  # of the first generation, from arrival
+    first_us: int | None  # its first token
     answered_by: str | None
     pools_left: dict[BackendGroup, float]
 
@@ -64,6 +66,7 @@ def read_records(records: Iterable[DecisionRecord]) -> Logged:
     rows: list[tuple[Arrival, LoggedFacts, int]] = []
     limits: dict[str, tuple[float, Tenant]] = {}
     out: dict[str, list[tuple[int, bool]]] = {}
+    broken: dict[str, list[int]] = {}  # when a generation of a backend failed
     shared, schema = _Shared(), 2
     for record in records:
         if record.prompt_tokens is None:
@@ -77,13 +80,17 @@ def read_records(records: Iterable[DecisionRecord]) -> Logged:
         if record.seen is not None:
             for engine in record.seen.engines:
                 out.setdefault(engine.name, []).append((round(record.at * _US), engine.healthy))
+        for each in record.generations:
+            if each.state == "failed":
+                at_ms = each.started_ms if each.last_ms is None else each.last_ms
+                broken.setdefault(each.backend, []).append(round(record.at * _US + at_ms * 1e3))
     rows.sort(key=lambda row: (row[0].at_us, row[2]))
     arrivals = _linked([row[0] for row in rows], [row[1] for row in rows])
     return Logged(
         arrivals,
         [row[1] for row in rows],
         {name: tenant for name, (_, tenant) in limits.items()},
-        tuple(_outages(out)),
+        tuple(_outages(out, broken)),
         schema,
     )
 
@@ -141,6 +148,7 @@ def facts_of(record: DecisionRecord, shared: _Shared | None = None) -> LoggedFac
     """Returns what became of a record's task."""
     shared = shared or _Shared()
     started = min((each.started_ms for each in record.generations), default=None)
+    first = record.generations[0].first_ms if record.generations else None
     seen = record.seen
     return LoggedFacts(
         policy=None if record.policy is None else str(shared.of(record.policy, record.policy)),
@@ -158,6 +166,7 @@ def facts_of(record: DecisionRecord, shared: _Shared | None = None) -> LoggedFac
         input_tokens=record.input_tokens,
         cost=record.cost,
         started_us=None if started is None else round(started * 1e3),
+        first_us=None if first is None else round(first * 1e3),
         answered_by=record.answered_by,
         pools_left={} if seen is None else seen.pools_left,
     )
@@ -202,11 +211,16 @@ def _lengths(
 ) -> tuple[tuple[tuple[BackendGroup, AnswerLength], ...], int]:
     """Returns the lengths of whole answers by group, and the longest that was cut off."""
     groups = {usage.backend: usage.group for usage in record.usage}
+    parts = [each.part for each in record.generations]
     whole: dict[BackendGroup, AnswerLength] = {}
     at_least = 0
     for each in record.generations:
         group = groups.get(each.backend)
-        if group is None or each.part not in WHOLE_PARTS:
+        # A sub-task is what the deep engine says of the ask; who hands none on answers by itself.
+        is_whole = each.part in WHOLE_PARTS or (
+            each.part == "subtask" if "subtask" in parts else each.part == "converse"
+        )
+        if group is None or not is_whole:
             continue
         if each.state == "finished":
             length = AnswerLength(each.output_tokens, each.reasoning_tokens)
@@ -244,15 +258,17 @@ def _linked(arrivals: list[Arrival], facts: Sequence[LoggedFacts]) -> list[Arriv
     return found
 
 
-def _outages(out: dict[str, list[tuple[int, bool]]]) -> Iterable[Outage]:
-    """Finds when each backend was out, as far as decisions saw it."""
+def _outages(
+    out: dict[str, list[tuple[int, bool]]], broken: dict[str, list[int]]
+) -> Iterable[Outage]:
+    """Finds when each backend was out, as far as decisions saw it, and whether tasks failed."""
     for name, rows in out.items():
         began_us: int | None = None
-        for at_us, healthy in sorted(rows):
+        for at_us, healthy in [*sorted(rows), (rows[-1][0] + _US, True)]:
             if not healthy and began_us is None:
-                began_us = at_us
+                began_us = at_us - 1
             elif healthy and began_us is not None:
-                yield Outage(name, began_us, at_us)
+                first_us = began_us - NOTICED_US
+                breaks = any(first_us <= each <= at_us for each in broken.get(name, ()))
+                yield Outage(name, began_us, at_us - 1, breaks)
                 began_us = None
-        if began_us is not None:
-            yield Outage(name, began_us, rows[-1][0] + _US)

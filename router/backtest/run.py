@@ -328,11 +328,10 @@ class PlayedRun:
         part, guess = branch.part, self._guess
         if part is None:
             return
-        branch.text = "said"
         if isinstance(part, OneOfMany) and not guess.agrees(part.number):
-            branch.text = f"otherwise {part.number}"
+            branch.word = f" other{part.number}"
         elif isinstance(part, AskVerdict):
-            branch.text = "yes" if guess.says_yes() else "no"
+            branch.word = " yes" if guess.says_yes() else " no"
         elif part.name == "converse" and branch.number == 0 and guess.hands_on():
             arguments = '{"task":"said"}'
             branch.call = Delta(

@@ -13,6 +13,7 @@ clock; times are in microseconds of Unix time.
 import heapq
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import count
 
 import msgspec
@@ -28,7 +29,7 @@ from backends.contract import (
 from router.backtest.arrivals import Arrival
 from router.backtest.branch import PlayedBranch
 from router.backtest.engines import EngineClock
-from router.backtest.fleet import EngineFleet
+from router.backtest.fleet import EngineFleet, Outage
 from router.backtest.lengths import Guess, Lengths, WordOdds
 from router.backtest.life import Life
 from router.backtest.pool_samples import PoolSamples
@@ -133,10 +134,9 @@ class _Simulation:
         scenario, heap = self._scenario, self._heap
         first_us = self.now_us
         for outage in scenario.fleet.outages:
-            engine = self.engines.get(outage.backend)
-            if engine is not None:
-                self.at(outage.from_us, lambda engine=engine: engine.close(self.now_us))  # type: ignore[misc]
-                self.at(outage.until_us, engine.open)
+            if outage.backend in self.engines:
+                self.at(outage.from_us, partial(self._take_out, outage))
+                self.at(outage.until_us, self.engines[outage.backend].open)
         if scenario.adaptation.groups:
             self._capacity = AdaptiveCapacity(
                 scenario.adaptation,
@@ -180,6 +180,9 @@ class _Simulation:
 
     def _is_busy(self) -> bool:
         return self._num_ended < len(self._arrivals)
+
+    def _take_out(self, outage: Outage) -> None:
+        self.engines[outage.backend].close(self.now_us, breaks=outage.breaks)
 
     # Arrival and admission.
 
@@ -387,7 +390,7 @@ class _Simulation:
                 self._answered_by[result.index] = result.answered_by
             starts_us = result.at_us + result.duration_us + arrival.think_us
             starts_us += arrival.queued_us + self._scenario.overhead_us
-            self.at(starts_us, lambda i=follower, at=starts_us: self._arrive(i, at))  # type: ignore[misc]
+            self.at(starts_us, partial(self._arrive, follower, starts_us))
         if self._on_progress is not None and self._num_ended % PROGRESS_EVERY == 0:
             self._on_progress(self._num_ended, len(self._arrivals))
 

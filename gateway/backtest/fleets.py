@@ -1,0 +1,129 @@
+"""Makes the engines of a back-test: simulated ones as configured, servers as a log measured them.
+
+This is an edge.
+"""
+
+from collections.abc import Iterable, Sequence
+from statistics import median
+from typing import Any
+
+import msgspec
+
+from backends.contract import BackendInfo
+from backends.simulated.backend import SimulatedOptions
+from backends.simulated.gpu import GpuBackendConfig, GpuOptions
+from backends.simulated.gpu import cost_of as gpu_cost
+from backends.simulated.wafer import WaferBackendConfig, WaferOptions
+from backends.simulated.wafer import cost_of as wafer_cost
+from gateway.config.backend_kinds import BackendConfig
+from router.backtest.fleet import EngineFleet, EngineMachine, MeasuredCost
+from router.record.recording import DecisionRecord, EngineSettings
+from wafer_engine.batching.cost_model import EngineLimits
+
+MIN_MEASURED = 5  # generations of a server
+_KV_BLOCK_TOKENS = 16
+_KV_PER_SEQ = 32_768  # tokens of cache assumed for each place of a server that does not tell
+
+
+class Speeds:
+    """Collects how long servers took, for those whose engine is not known."""
+
+    def __init__(self) -> None:
+        self._tpot_us: dict[str, list[float]] = {}
+        self._ttft_us: dict[str, list[tuple[int, float]]] = {}  # prompt tokens, time
+
+    def take(self, record: DecisionRecord) -> None:
+        """Takes the generations of a record."""
+        for each in record.generations:
+            if each.state != "finished" or each.first_ms is None or each.last_ms is None:
+                continue
+            ttft_us = (each.first_ms - each.started_ms) * 1e3
+            prompt = each.input_tokens - each.cached_tokens
+            self._ttft_us.setdefault(each.backend, []).append((prompt, ttft_us))
+            if each.output_tokens > 1:
+                tpot_us = (each.last_ms - each.first_ms) * 1e3 / (each.output_tokens - 1)
+                self._tpot_us.setdefault(each.backend, []).append(tpot_us)
+
+    def cost(self, name: str, max_num_seqs: int) -> MeasuredCost | None:
+        """Returns what an engine's steps take; None if too few were measured."""
+        tpots, ttfts = self._tpot_us.get(name, []), self._ttft_us.get(name, [])
+        if len(tpots) < MIN_MEASURED or len(ttfts) < MIN_MEASURED:
+            return None
+        per_token_us = _slope(ttfts)
+        overhead_us = median(us - tokens * per_token_us for tokens, us in ttfts)
+        limits = EngineLimits(
+            max_num_seqs=max_num_seqs,
+            max_num_batched_tokens=max(8_192, 2 * max_num_seqs),
+            kv_capacity_tokens=max_num_seqs * _KV_PER_SEQ,
+            kv_block_tokens=_KV_BLOCK_TOKENS,
+        )
+        return MeasuredCost(median(tpots), per_token_us, max(0, round(overhead_us)), limits)
+
+
+def _slope(points: Sequence[tuple[int, float]]) -> float:
+    """Returns the time per prompt token, by the median of the slopes between two halves."""
+    ordered = sorted(points)
+    half = len(ordered) // 2
+    pairs = zip(ordered[:half], ordered[-half:], strict=True)
+    slopes = [(b[1] - a[1]) / (b[0] - a[0]) for a, b in pairs if b[0] > a[0]]
+    return max(0.0, median(slopes)) if slopes else 0.0
+
+
+def fleet_of(configs: Iterable[BackendConfig], speeds: Speeds) -> EngineFleet:
+    """Makes the engines of a configuration. Raises ValueError for one that is not known."""
+    machines = []
+    for config in configs:
+        if isinstance(config, WaferBackendConfig | GpuBackendConfig):
+            machines.append(_simulated(config.name, config.options))
+            continue
+        options: Any = config.options
+        group = options.group
+        info = options.info(config.name, group)
+        machines.append(_measured(info, getattr(options, "max_num_seqs", 64), speeds))
+    return EngineFleet(tuple(machines))
+
+
+def fleet_of_settings(settings: Iterable[EngineSettings], speeds: Speeds) -> EngineFleet:
+    """Makes the engines that a log says it was made with. Raises ValueError, as above."""
+    kinds: dict[str, type[SimulatedOptions]] = {"wafer": WaferOptions, "gpu": GpuOptions}
+    machines = []
+    for each in settings:
+        kind = kinds.get(each.kind)
+        if kind is not None and each.options:
+            options = msgspec.convert(each.options, kind)
+            machines.append(_simulated(each.name, options))
+        else:
+            machines.append(_measured(each.info, 64, speeds))
+    return EngineFleet(tuple(machines))
+
+
+def _simulated(name: str, options: SimulatedOptions) -> EngineMachine:
+    if isinstance(options, GpuOptions):
+        cost: Any = gpu_cost(options)
+        info = options.info(
+            name,
+            "deep",
+            accepts_images=options.accepts_images,
+            takes_predictions=options.takes_predictions,
+        )
+    else:
+        assert isinstance(options, WaferOptions)
+        cost = wafer_cost(options)
+        info = options.info(name, "fast", takes_predictions=options.takes_predictions)
+    block_tokens = cost.limits.kv_block_tokens
+    capacity_tokens = cost.limits.kv_capacity_tokens // block_tokens * block_tokens
+    window_tokens = min(info.window_tokens, capacity_tokens)
+    info = msgspec.structs.replace(info, window_tokens=window_tokens, prefills=True)
+    return EngineMachine(
+        info=info, cost=cost, power_w=cost.power_w, max_num_waiting=options.max_num_waiting
+    )
+
+
+def _measured(info: BackendInfo, max_num_seqs: int, speeds: Speeds) -> EngineMachine:
+    cost = speeds.cost(info.name, max_num_seqs)
+    if cost is None:
+        raise ValueError(
+            f"backend {info.name!r} is a server whose engine is not known, and the log has fewer "
+            f"than {MIN_MEASURED} of its answers: take a longer log, or --without {info.name}"
+        )
+    return EngineMachine(info=info, cost=cost)

@@ -1,0 +1,114 @@
+"""Reads decision logs from files, with those that were rotated away. This is an edge."""
+
+import gzip
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import msgspec
+
+from router.record.recording import DecisionRecord, decode_line
+
+MAX_LINE_BYTES = 1 << 20
+_TAIL_BYTES = 1 << 20  # read at once from a file's end
+MAX_BAD_LINES = 100  # a log that was cut amid a line has one
+
+
+class LogFileError(Exception):
+    """A file is no decision log, or cannot be read."""
+
+
+class _When(msgspec.Struct):
+    at: float = 0.0
+    duration_ms: float = 0.0
+
+
+_WHEN = msgspec.json.Decoder(_When)
+
+
+def read_lines(paths: Iterable[Path]) -> Iterator[bytes]:
+    """Yields all lines of these files, plain or gzipped. Raises `LogFileError`."""
+    for path in paths:
+        try:
+            with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as lines:
+                yield from lines
+        except (OSError, EOFError) as error:
+            raise LogFileError(f"{path}: {error}") from error
+
+
+def last_lines(paths: Iterable[Path], since_s: float) -> list[bytes]:
+    """Returns the lines of tasks that arrived since a Unix time, from the files' ends.
+
+    Raises `LogFileError` if a file cannot be read.
+    """
+    found: list[bytes] = []
+    for path in paths:
+        try:
+            found += _tail(path, since_s)
+        except OSError as error:
+            raise LogFileError(f"{path}: {error}") from error
+    return found
+
+
+def _tail(path: Path, since_s: float) -> list[bytes]:
+    """Reads backwards, until a task has ended before the time."""
+    found: list[bytes] = []
+    with path.open("rb") as file:
+        at = file.seek(0, 2)
+        rest = b""
+        while at > 0:
+            size = min(_TAIL_BYTES, at)
+            at -= size
+            file.seek(at)
+            first, *lines = (file.read(size) + rest).split(b"\n")
+            rest = first
+            if at == 0:
+                lines.insert(0, first)
+            for line in reversed(lines):
+                if not line.strip():
+                    continue
+                try:
+                    when = _WHEN.decode(line)
+                except msgspec.DecodeError:
+                    continue
+                if when.at + when.duration_ms / 1e3 < since_s:
+                    return found[::-1]
+                if when.at >= since_s:
+                    found.append(line)
+    return found[::-1]
+
+
+def records_of(lines: Iterable[bytes]) -> Iterator[DecisionRecord]:
+    """Decodes lines; of those that are none, a few are passed over. Raises `LogFileError`."""
+    num_bad, num_good = 0, 0
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        if len(line) > MAX_LINE_BYTES:
+            raise LogFileError(f"line {number} has {len(line):,} bytes: this is no decision log")
+        try:
+            record = decode_line(line)
+        except (msgspec.DecodeError, ValueError) as error:
+            num_bad += 1
+            if num_bad > MAX_BAD_LINES or "schema" in str(error):
+                raise LogFileError(f"line {number} is no line of a decision log: {error}") from None
+            continue
+        num_good += 1
+        yield record
+    if num_bad and not num_good:
+        raise LogFileError(f"none of {num_bad} lines is one of a decision log")
+
+
+def with_rotated(path: Path) -> list[Path]:
+    """Returns a log's files, the oldest first: `x.9` ... `x.1`, `x`, and the workers' own."""
+    logs = [path, *sorted(path.parent.glob(f"{path.name}.worker-*[0-9]"))]
+    found: list[Path] = []
+    for log in logs:
+        rotated = [
+            each
+            for each in log.parent.glob(f"{log.name}.*")
+            if each.suffix[1:].isdecimal() and each.with_suffix("") == log
+        ]
+        found += sorted(rotated, key=lambda each: -int(each.suffix[1:]))
+        if log.exists():
+            found.append(log)
+    return found

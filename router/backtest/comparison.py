@@ -1,0 +1,406 @@
+"""Back-tests policies against the one that made a log, and says what would be different.
+
+`back_test` first replays the log under its own policy; how far that is off is the error that every
+comparison carries. Everything it returns is data: `report.py` writes it down.
+"""
+
+import datetime
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from statistics import median
+
+import msgspec
+import numpy as np
+
+from router.backtest.arrivals import Arrival
+from router.backtest.fleet import EngineFleet
+from router.backtest.lengths import WordOdds, learn_lengths, sources
+from router.backtest.log_reader import Logged
+from router.backtest.redecide import Redecided
+from router.backtest.results import EngineTotal, PoolSample, TaskResult, Totals
+from router.backtest.simulation import Scenario, simulate
+from router.backtest.statistics import (
+    FIGURES,
+    Difference,
+    Slo,
+    Summary,
+    differences,
+    summarise,
+)
+from router.backtest.table import ResultTable, logged_table
+from router.backtest.what_if import Untestable, scaled, testable
+from router.classify.task import Tenant
+from router.policy.policy import Policy
+from router.pools.cost import Weights
+from router.pools.prices import PriceList
+from router.waiting.rules import AdaptationConfig, WaitingConfig
+
+NO_WAIT_US = 100_000  # until its pools answered: a task that took longer may have queued
+MAX_GROUPS = 20  # tenants, ways and moves that are told apart
+
+Progress = Callable[[str, int, int], None]  # what is simulated, ended tasks, of all
+
+
+class Question(msgspec.Struct, frozen=True, kw_only=True):
+    """Holds what is asked: a log, its policy, others, and what else is to be different."""
+
+    logged: Logged
+    base: Policy  # that made the log
+    policies: dict[str, Policy] = {}  # by the name to show
+    fleet: EngineFleet
+    tenants: Mapping[str, Tenant] = {}  # of configured ones; the log's own limits go first
+    weights: Weights = {}
+    prices: PriceList = PriceList()
+    waiting: WaitingConfig = WaitingConfig()
+    adaptation: AdaptationConfig = AdaptationConfig()
+    odds: WordOdds = WordOdds()
+    slo: Slo = Slo()
+    redecided: Redecided = msgspec.field(default_factory=Redecided)
+    scale: float = 1.0
+    slow: dict[str, float] = {}  # speed by backend
+    without: frozenset[str] = frozenset()
+    seed: int = 0
+
+    @property
+    def changes_the_world(self) -> bool:
+        """Says whether more than the policy is different."""
+        return self.scale != 1 or bool(self.slow) or bool(self.without)
+
+
+class Replayed(msgspec.Struct, frozen=True, kw_only=True):
+    """Says how well the log's own policy, simulated, comes to what the log says."""
+
+    policy: str
+    num_tasks: int
+    decided_same: float | None  # share, from the facts that each decision saw
+    num_decided: int
+    routed_same: float  # share, with engines and pools simulated, too
+    off_by: dict[str, float]  # of each figure, as a share of it
+    overhead_ms: float  # of the gateway, as the log has it
+    delivery_ms: float
+
+
+class Moved(msgspec.Struct, frozen=True, kw_only=True):
+    """Counts tasks that go another way than before."""
+
+    before: str
+    after: str
+    rule: str  # or reason, by which they go there
+    num_tasks: int
+
+
+class Part(msgspec.Struct, frozen=True, kw_only=True):
+    """Sums up the tasks of one tenant, or of one way, before and after."""
+
+    name: str
+    before: Summary
+    after: Summary
+
+
+class Tested(msgspec.Struct, frozen=True, kw_only=True):
+    """Holds what one policy would have come to."""
+
+    name: str
+    summary: Summary
+    differences: tuple[Difference, ...]
+    moved: tuple[Moved, ...]
+    num_moved: int
+    tenants: tuple[Part, ...]
+    ways: tuple[Part, ...]
+    limits: dict[str, int]  # refusals by pool
+    waits: dict[str, int]  # tasks that waited, by group
+    engines: tuple[EngineTotal, ...]
+    pools: tuple[PoolSample, ...]
+    energy_kj: float
+    untestable: tuple[Untestable, ...]
+    latency_curve: tuple[float, ...]  # ms, at every whole percent of the answered tasks
+    worsens_slo: bool  # its share is lower, and that was seen
+
+
+class BacktestReport(msgspec.Struct, frozen=True, kw_only=True):
+    """Holds a whole back-test."""
+
+    first_at: str  # UTC
+    span_s: float
+    num_tasks: int
+    schema: int
+    slo: Slo
+    what_if: str  # empty: nothing but the policies is different
+    replay: Replayed
+    logged: Summary
+    logged_curve: tuple[float, ...]
+    before: Tested  # what the others are compared with
+    policies: tuple[Tested, ...]
+    lengths: dict[str, int]  # tasks whose length on the other engine came from where
+    notes: tuple[str, ...]
+
+    @property
+    def first_line(self) -> str:
+        """Says how far a replay can be believed."""
+        replay = self.replay
+        said = f"Replay under {replay.policy!r}, which made the log: "
+        if replay.decided_same is not None:
+            said += f"{replay.decided_same:.1%} of {replay.num_decided} decisions are the same, "
+            said += f"{replay.routed_same:.1%} with engines and pools simulated, too"
+        else:
+            said += f"{replay.routed_same:.1%} of {replay.num_tasks} tasks go the same way"
+        off = replay.off_by
+        figures = {
+            "mean latency": "latency_ms_mean",
+            "p95": "latency_ms_p95",
+            "tokens": "output_tokens",
+        }
+        told = [f"{name} {off[key]:+.1%}" for name, key in figures.items() if key in off]
+        return f"{said}; {', '.join(told)}." if told else f"{said}."
+
+
+def back_test(question: Question, on_progress: Progress | None = None) -> BacktestReport:
+    """Simulates the log's own policy, then each other.
+
+    Raises ValueError if the log has no task, or a backend that is to be changed does not exist.
+    """
+    logged = question.logged
+    if not logged.arrivals:
+        raise ValueError("the log has no task that reached the router")
+    return _Backtest(question, on_progress).report()
+
+
+class _Backtest:
+    def __init__(self, question: Question, on_progress: Progress | None) -> None:
+        self._asked = question
+        self._on_progress = on_progress
+        logged = question.logged
+        self._arrivals = logged.arrivals
+        self._lengths = learn_lengths(logged.arrivals)
+        self._infos = {each.info.name: each.info for each in question.fleet.machines}
+        self._tenants = dict(question.tenants) | logged.tenants
+        self._overhead_us, self._delivery_us = overheads(logged)
+        self._has_text = all(arrival.text is not None for arrival in logged.arrivals)
+        self._names = question.base.metadata_names if logged.schema >= 2 else frozenset[str]()
+        self._truth = logged_table(logged)
+
+    def report(self) -> BacktestReport:
+        """Runs everything."""
+        asked, logged = self._asked, self._asked.logged
+        fleet = msgspec.structs.replace(asked.fleet, outages=logged.outages)
+        base, base_untestable = self._testable(asked.base)
+        replayed, totals = self._play(base, asked.base.version, fleet, self._arrivals)
+        replay = self._replayed(replayed)
+        arrivals, scene, before = self._arrivals, fleet, replayed
+        tested_before = self._tested(
+            asked.base.version, replayed, totals, replayed, replay, base_untestable
+        )
+        tested: list[Tested] = []
+        if asked.changes_the_world:
+            arrivals = scaled(self._arrivals, asked.scale, asked.seed)
+            scene = fleet.slowed(asked.slow)
+            if asked.without:
+                scene = scene.without(asked.without)
+            name = f"{asked.base.version}, {self._what_if()}"
+            changed, totals = self._play(base, name, scene, arrivals)
+            # Of other traffic, no task is the same as before.
+            compared = replayed if asked.scale == 1 else changed
+            tested.append(self._tested(name, compared, totals, changed, replay, base_untestable))
+            before = changed
+        for name, policy in asked.policies.items():
+            able, untestable = self._testable(policy)
+            table, totals = self._play(able, name, scene, arrivals)
+            tested.append(self._tested(name, before, totals, table, replay, untestable))
+        first_us, last_us = self._arrivals[0].at_us, self._arrivals[-1].at_us
+        counted = sources(self._arrivals, self._lengths)
+        return BacktestReport(
+            first_at=_utc(first_us),
+            span_s=(last_us - first_us) / 1e6,
+            num_tasks=len(self._arrivals),
+            schema=logged.schema,
+            slo=asked.slo,
+            what_if=self._what_if() if asked.changes_the_world else "",
+            replay=replay,
+            logged=summarise(self._truth, asked.slo),
+            logged_curve=_curve(self._truth),
+            before=tested_before,
+            policies=tuple(tested),
+            lengths={str(name): count for name, count in counted.items()},
+            notes=tuple(self._notes()),
+        )
+
+    def _testable(self, policy: Policy) -> tuple[Policy, tuple[Untestable, ...]]:
+        return testable(policy, has_text=self._has_text, metadata_names=self._names)
+
+    def _play(
+        self, policy: Policy, name: str, fleet: EngineFleet, arrivals: Sequence[Arrival]
+    ) -> tuple[ResultTable, Totals]:
+        asked, infos = self._asked, self._infos
+        table = ResultTable(len(arrivals))
+
+        def take(result: TaskResult) -> None:
+            table.add(result, infos, asked.prices)
+
+        def progress(ended: int, all_of_them: int) -> None:
+            if self._on_progress is not None:
+                self._on_progress(name, ended, all_of_them)
+
+        scenario = Scenario(
+            policy=policy,
+            fleet=fleet,
+            tenants=self._tenants,
+            weights=asked.weights,
+            waiting=asked.waiting,
+            adaptation=asked.adaptation,
+            lengths=self._lengths,
+            odds=asked.odds,
+            overhead_us=self._overhead_us,
+            delivery_us=self._delivery_us,
+            seed=asked.seed,
+        )
+        return table, simulate(arrivals, scenario, take, progress)
+
+    def _replayed(self, table: ResultTable) -> Replayed:
+        asked, truth = self._asked, self._truth
+        was, now = (summarise(each, asked.slo) for each in (truth, table))
+        same = sum(
+            truth.name_of("way", index) == table.name_of("way", index)
+            for index in range(len(table))
+        )
+        off_by: dict[str, float] = {}
+        for name in ("latency_ms_mean", *FIGURES):
+            old, new = getattr(was, name), getattr(now, name)
+            if old and new is not None and name != "money_usd":
+                off_by[name] = (new - old) / old
+        return Replayed(
+            policy=asked.base.version,
+            num_tasks=len(table),
+            decided_same=asked.redecided.share,
+            num_decided=asked.redecided.num_tasks,
+            routed_same=same / len(table),
+            off_by=off_by,
+            overhead_ms=self._overhead_us / 1e3,
+            delivery_ms=self._delivery_us / 1e3,
+        )
+
+    def _tested(
+        self,
+        name: str,
+        before: ResultTable,
+        totals: Totals,
+        table: ResultTable,
+        replay: Replayed,
+        untestable: tuple[Untestable, ...],
+    ) -> Tested:
+        asked = self._asked
+        found = (
+            ()
+            if table is before
+            else differences(before, table, asked.slo, replay.off_by, asked.seed)
+        )
+        moved = _moved(before, table)
+        slo = next((each for each in found if each.figure == "slo_met"), None)
+        return Tested(
+            name=name,
+            summary=summarise(table, asked.slo),
+            differences=tuple(found),
+            moved=moved[:MAX_GROUPS],
+            num_moved=sum(each.num_tasks for each in moved),
+            tenants=_parts(before, table, "tenant", asked.slo),
+            ways=_parts(before, table, "way", asked.slo),
+            limits=_counts(table, "limited_by"),
+            waits=_counts(table, "waited_for"),
+            engines=totals.engines,
+            pools=totals.pools,
+            energy_kj=totals.energy_j / 1e3,
+            untestable=untestable,
+            latency_curve=_curve(table),
+            worsens_slo=slo is not None and slo.seen and slo.change < 0,
+        )
+
+    def _what_if(self) -> str:
+        asked = self._asked
+        said = [f"{asked.scale:g} times the traffic"] if asked.scale != 1 else []
+        said += [f"{name} at {speed:g} of its speed" for name, speed in asked.slow.items()]
+        said += [f"without {name}" for name in sorted(asked.without)]
+        return ", ".join(said)
+
+    def _notes(self) -> Iterable[str]:
+        logged, asked = self._asked.logged, self._asked
+        if logged.schema < 2:
+            yield (
+                "Lines of schema 1 lack what decisions saw, prefixes, limits and generations: "
+                "caches are empty and turns are not linked."
+            )
+        if logged.outages:
+            names = sorted({outage.backend for outage in logged.outages})
+            yield f"Outages in the log are played again: {', '.join(names)}."
+        unknown = {arrival.tenant for arrival in self._arrivals} - set(self._tenants)
+        if unknown:
+            yield f"Tenants without known limits are refused: {', '.join(sorted(unknown)[:10])}."
+        strategies = {asked.base.strategy, *(p.strategy for p in asked.policies.values())}
+        if "verify" in strategies:
+            yield "How often fast answers agree is assumed: by each task's own p_gain."
+        if "draft" in strategies:
+            yield "Drafts are simulated as if no predicted token were right: the slowest they are."
+        yield (
+            "Compactions, and failures of single requests, are not simulated; "
+            "learned corrections and drift stay as the log has them."
+        )
+
+
+def overheads(logged: Logged) -> tuple[int, int]:
+    """Returns the gateway's own time before an engine starts, and behind its first token."""
+    before = [
+        facts.started_us - arrival.queued_us
+        for arrival, facts in zip(logged.arrivals, logged.facts, strict=True)
+        if facts.started_us is not None and facts.waited_us < NO_WAIT_US
+    ]
+    behind = [
+        facts.ttft_us - facts.first_us
+        for facts in logged.facts
+        if facts.ttft_us is not None and facts.first_us is not None and facts.strategy is None
+    ]
+    return tuple(max(0, round(median(each))) if each else 0 for each in (before, behind))  # type: ignore[return-value]  # of two
+
+
+def _moved(before: ResultTable, after: ResultTable) -> tuple[Moved, ...]:
+    if before is after or len(before) != len(after):
+        return ()
+    counts: Counter[tuple[str, str, str]] = Counter()
+    for index in range(len(after)):
+        was, now = before.name_of("way", index), after.name_of("way", index)
+        if was != now:
+            counts[was, now, after.name_of("rule", index)] += 1
+    return tuple(
+        Moved(before=was, after=now, rule=rule, num_tasks=count)
+        for (was, now, rule), count in counts.most_common()
+    )
+
+
+def _parts(before: ResultTable, after: ResultTable, column: str, slo: Slo) -> tuple[Part, ...]:
+    names = Counter(after.name_of(column, index) for index in range(len(after)))
+    if len(before) == len(after):
+        names.update(before.name_of(column, index) for index in range(len(before)))
+    return tuple(
+        Part(
+            name=name,
+            before=summarise(before, slo, before.having(column, name)),
+            after=summarise(after, slo, after.having(column, name)),
+        )
+        for name, _ in names.most_common(MAX_GROUPS)
+        if name
+    )
+
+
+def _counts(table: ResultTable, column: str) -> dict[str, int]:
+    names = Counter(table.name_of(column, index) for index in range(len(table)))
+    del names[""]
+    return dict(names.most_common(MAX_GROUPS))
+
+
+def _curve(table: ResultTable) -> tuple[float, ...]:
+    latencies = table.column("duration_us")[table.is_answered] / 1e3
+    if not len(latencies):
+        return ()
+    return tuple(round(float(value), 3) for value in np.percentile(latencies, np.arange(1, 100)))
+
+
+def _utc(unix_us: int) -> str:
+    at = datetime.datetime.fromtimestamp(unix_us // 1_000_000, datetime.UTC)
+    return at.strftime("%Y-%m-%d %H:%M:%SZ")

@@ -1,0 +1,110 @@
+"""Changes a back-test's traffic and policies: more tasks, and rules that a log cannot test."""
+
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from backends.script.chance import Chance
+from router.backtest.arrivals import Arrival
+from router.policy.policy import Policy, Rule, TenantPolicy
+
+MAX_SCALE = 20.0
+SPREAD_US = 5_000_000  # within which a copy of a task comes before or after it
+_PARTS = 1_000_000
+
+
+class Untestable(msgspec.Struct, frozen=True):
+    """Names a rule that a log has not enough for, and why."""
+
+    rule: str
+    why: str
+
+
+def scaled(arrivals: Sequence[Arrival], scale: float, seed: int = 0) -> list[Arrival]:
+    """Returns so many times the traffic, from the same tasks at neighbouring times.
+
+    A copy is another user's: it shares no more of a prompt than its head. Below 1, tasks are left
+    out. Raises ValueError beyond `MAX_SCALE`.
+    """
+    if not 0 < scale <= MAX_SCALE:
+        raise ValueError(f"scale {scale:g}: expected a number above 0, up to {MAX_SCALE:g}")
+    if scale == 1:
+        return list(arrivals)
+    places: dict[tuple[int, int], int] = {}
+    rows: list[tuple[int, int, int]] = []  # when, which, which copy
+    roots = list(range(len(arrivals)))  # the first task of each conversation goes for all of it
+    for index, arrival in enumerate(arrivals):
+        if arrival.follows >= 0:
+            roots[index] = roots[arrival.follows]
+        root = arrivals[roots[index]]
+        chance = Chance(seed, root.id, "scale")
+        num_copies = int(scale) + (chance.below(_PARTS) < (scale - int(scale)) * _PARTS)
+        for number in range(num_copies):
+            shift_us = 0 if number == 0 else chance.below(2 * SPREAD_US) - SPREAD_US
+            rows.append((arrival.at_us + shift_us, index, number))
+    rows.sort()
+    for place, (_, index, number) in enumerate(rows):
+        places[index, number] = place
+    return [
+        _copy(arrivals[index], at_us, number, places.get((arrivals[index].follows, number), -1))
+        for at_us, index, number in rows
+    ]
+
+
+def _copy(arrival: Arrival, at_us: int, number: int, follows: int) -> Arrival:
+    if number == 0:
+        return msgspec.structs.replace(arrival, follows=follows)
+    salt = Chance("copy", number).below(1 << 31) << 16
+    head, rest = arrival.prefix[:1], arrival.prefix[1:]
+    end = arrival.end_prefix
+    return msgspec.structs.replace(
+        arrival,
+        id=f"{arrival.id}~{number}",
+        at_us=at_us,
+        conversation=f"{arrival.conversation}~{number}",
+        prefix=(*head, *((hashed ^ salt, tokens) for hashed, tokens in rest)),
+        end_prefix=None if end is None else (end[0] ^ salt, end[1]),
+        follows=follows,
+    )
+
+
+def testable(
+    policy: Policy, *, has_text: bool, metadata_names: frozenset[str]
+) -> tuple[Policy, tuple[Untestable, ...]]:
+    """Returns the policy without the rules that the log cannot test, and names those.
+
+    `metadata_names` are the keys of requests' metadata that the log has.
+    """
+    found = {
+        rule.name: why
+        for _, rule in policy.all_rules()
+        if rule.enabled and (why := _obstacle(rule, has_text, metadata_names))
+    }
+    if not found:
+        return policy, ()
+    tenants = {name: _without_of_tenant(own, found) for name, own in policy.tenants.items()}
+    kept = msgspec.structs.replace(policy, rules=_without(policy.rules, found), tenants=tenants)
+    return kept, tuple(Untestable(rule, why) for rule, why in found.items())
+
+
+def _obstacle(rule: Rule, has_text: bool, metadata_names: frozenset[str]) -> str:
+    for _, when in rule.when.walk():
+        if when.words is not None and not has_text:
+            return "it goes by words, and the log has none (record_text)"
+        unknown = sorted((when.metadata or {}).keys() - metadata_names)
+        if unknown:
+            return f"it goes by metadata {', '.join(unknown)}, which the log does not have"
+    return ""
+
+
+def _without(rules: Sequence[Rule], names: dict[str, str]) -> tuple[Rule, ...]:
+    def kept() -> Iterator[Rule]:
+        for rule in rules:
+            gone = rule.name in names
+            yield msgspec.structs.replace(rule, enabled=False) if gone else rule
+
+    return tuple(kept())
+
+
+def _without_of_tenant(own: TenantPolicy, names: dict[str, str]) -> TenantPolicy:
+    return msgspec.structs.replace(own, rules=_without(own.rules, names))
