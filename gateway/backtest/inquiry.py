@@ -11,11 +11,11 @@ from backends.contract import BackendGroup
 from gateway.backtest.fleets import Speeds, fleet_of, fleet_of_settings
 from gateway.backtest.log_files import LogFileError, last_lines, read_lines, records_of
 from gateway.config.backend_kinds import BackendConfig
-from router.backtest.comparison import BacktestReport, Progress, Question, back_test
 from router.backtest.log_reader import read_records
-from router.backtest.redecide import Redecider
-from router.backtest.statistics import Slo
 from router.classify.task import Tenant
+from router.comparison.comparison import BacktestQuestion, BacktestReport, Progress, back_test
+from router.comparison.redecide import Redecider
+from router.comparison.statistics import Slo
 from router.policy.policy import Policy
 from router.pools.cost import CostWeights
 from router.pools.prices import ModelPrice, PriceList
@@ -61,7 +61,7 @@ def answer(inquiry: Inquiry, on_progress: Progress | None = None) -> BacktestRep
         raise InquiryError(str(error)) from error
 
 
-def question_of(inquiry: Inquiry) -> Question:
+def question_of(inquiry: Inquiry) -> BacktestQuestion:
     """Reads the log of an inquiry. Raises `InquiryError`, `LogFileError` or ValueError."""
     base = _base(inquiry)
     speeds = Speeds()
@@ -80,7 +80,7 @@ def question_of(inquiry: Inquiry) -> Question:
         )
     redecider = Redecider(base, {each.info.name: each.info for each in fleet.machines})
     logged = read_records(_watched(_records(inquiry), redecider.take))
-    return Question(
+    return BacktestQuestion(
         logged=logged,
         base=base,
         policies=inquiry.policies,

@@ -19,10 +19,10 @@ from gateway.config.command_error import CommandError
 from gateway.config.config import Config, load_config, read_config
 from gateway.config.policy_file import load_policy
 from gateway.config.sections import ConfigError
-from router.backtest.comparison import BacktestReport
-from router.backtest.html import as_html
-from router.backtest.report import as_csv, as_text
-from router.backtest.statistics import Slo
+from router.comparison.comparison import BacktestReport
+from router.comparison.html import as_html
+from router.comparison.report import as_csv, as_text
+from router.comparison.statistics import Slo
 from router.policy.policy import DEFAULT_POLICY, Policy, PolicyError, parse_policy
 
 PROGRESS_S = 0.2  # between two states of the bar

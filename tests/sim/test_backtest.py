@@ -11,12 +11,12 @@ import msgspec
 import pytest
 
 from gateway.backtest.fleets import Speeds, fleet_of_settings
-from router.backtest.comparison import BacktestReport, Question, back_test
 from router.backtest.log_reader import Logged, read_records
-from router.backtest.redecide import Redecider
-from router.backtest.statistics import Slo, Summary, summarise
-from router.backtest.table import logged_table
 from router.classify.task import Tenant
+from router.comparison.comparison import BacktestQuestion, BacktestReport, back_test
+from router.comparison.redecide import Redecider
+from router.comparison.statistics import Slo, TaskSummary, summarise
+from router.comparison.table import logged_table
 from router.policy.policy import Policy, parse_policy
 from router.record.recording import DecisionRecord
 from tests.sim.recorded import WIDE, Ask, asks, recorded
@@ -34,17 +34,19 @@ def crowd(number: int = 100, per_s: float = 3.0) -> list[Ask]:
     return [each._replace(fields=SHORT) for each in asks(SEED, number, per_s)]
 
 
-def question(records: list[DecisionRecord], base: Policy, **more: Any) -> Question:
+def question(records: list[DecisionRecord], base: Policy, **more: Any) -> BacktestQuestion:
     settings = next(each.engine_settings for each in records if each.engine_settings)
     fleet = fleet_of_settings(settings, Speeds())
     redecider = Redecider(base, {each.info.name: each.info for each in fleet.machines})
     for record in records:
         redecider.take(record)
     logged = read_records(records)
-    return Question(logged=logged, base=base, fleet=fleet, redecided=redecider.found, **more)
+    return BacktestQuestion(
+        logged=logged, base=base, fleet=fleet, redecided=redecider.found, **more
+    )
 
 
-def truth(records: list[DecisionRecord]) -> Summary:
+def truth(records: list[DecisionRecord]) -> TaskSummary:
     logged: Logged = read_records(records)
     return summarise(logged_table(logged), Slo())
 
@@ -59,7 +61,7 @@ def check_replay(report: BacktestReport) -> None:
     assert abs(report.replay.off_by["output_tokens"]) <= 0.01, report.first_line
 
 
-def check_prediction(predicted: Summary, live: Summary) -> None:
+def check_prediction(predicted: TaskSummary, live: TaskSummary) -> None:
     """Within what a back-test promises."""
     # The median of a hundred tasks, half of which are quick, jumps by whole gaps between them.
     for name in ("latency_ms_mean", "latency_ms_p95"):

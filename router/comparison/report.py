@@ -4,8 +4,8 @@ import csv
 import io
 from collections.abc import Iterator
 
-from router.backtest.comparison import BacktestReport, Tested
-from router.backtest.statistics import FIGURES, Difference, Summary
+from router.comparison.comparison import BacktestReport, Tested
+from router.comparison.statistics import FIGURES, Difference, TaskSummary
 
 TITLES = {
     "num_tasks": "tasks",
@@ -109,7 +109,7 @@ def _tested_lines(report: BacktestReport, tested: Tested) -> Iterator[str]:
         yield f"  rule {untestable.rule!r} cannot be tested: {untestable.why}"
 
 
-def _part(summary: Summary) -> str:
+def _part(summary: TaskSummary) -> str:
     p95 = shown("latency_ms_p95", summary.latency_ms_p95)
     return f"{summary.num_tasks:,} tasks, p95 {p95} ms, SLO {summary.slo_met:.1%}"
 
@@ -118,7 +118,7 @@ def as_csv(report: BacktestReport) -> str:
     """Returns every summary, one row each, with what it is of."""
     table = io.StringIO()
     writer = csv.writer(table, lineterminator="\n")
-    writer.writerow(["policy", "of", "name", "when", *Summary.__struct_fields__])
+    writer.writerow(["policy", "of", "name", "when", *TaskSummary.__struct_fields__])
     writer.writerow(["as logged", "all", "", "logged", *_values(report.logged)])
     for tested in (report.before, *report.policies):
         writer.writerow([tested.name, "all", "", "after", *_values(tested.summary)])
@@ -129,5 +129,5 @@ def as_csv(report: BacktestReport) -> str:
     return table.getvalue()
 
 
-def _values(summary: Summary) -> list[object]:
+def _values(summary: TaskSummary) -> list[object]:
     return [getattr(summary, name) for name in summary.__struct_fields__]

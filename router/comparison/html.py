@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 
-from router.backtest.charts import line_chart
-from router.backtest.comparison import BacktestReport, Tested
-from router.backtest.report import SOURCES, TITLES, shown, verdict
-from router.backtest.statistics import FIGURES
+from router.comparison.charts import line_chart
+from router.comparison.comparison import BacktestReport, Tested
+from router.comparison.report import SOURCES, TITLES, shown, verdict
+from router.comparison.statistics import FIGURES
 
 _OF_PARTS = ("num_tasks", "ttft_ms_p95", "latency_ms_p50", "latency_ms_p95", "slo_met", "refused")
 _STYLE = """

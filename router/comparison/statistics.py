@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from router.backtest.table import Column, ResultTable
+from router.comparison.table import Column, ResultTable
 
 NUM_DRAWS = 200
 NUM_BLOCKS = 40  # of time; at least `MIN_BLOCK_US` each
@@ -38,7 +38,7 @@ class Slo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
         return " and ".join(["answered", *given])
 
 
-class Summary(msgspec.Struct, frozen=True, kw_only=True):
+class TaskSummary(msgspec.Struct, frozen=True, kw_only=True):
     """Sums up some tasks. Times in milliseconds; None where there is nothing to go by."""
 
     num_tasks: int
@@ -124,13 +124,13 @@ class _Columns:
                     self.meets &= np.isnan(values) | (values <= bound)
 
 
-def summarise(table: ResultTable, slo: Slo, chosen: Chosen | None = None) -> Summary:
+def summarise(table: ResultTable, slo: Slo, chosen: Chosen | None = None) -> TaskSummary:
     """Sums up a table, or the tasks of it that are chosen."""
     columns = _Columns(table, slo)
     return _summary(columns, np.ones(len(table), dtype=bool) if chosen is None else chosen)
 
 
-def _summary(columns: _Columns, chosen: Chosen) -> Summary:
+def _summary(columns: _Columns, chosen: Chosen) -> TaskSummary:
     answered = columns.is_answered[chosen]
     num_tasks = len(answered)
     counted = ~columns.is_cancelled[chosen]
@@ -144,7 +144,7 @@ def _summary(columns: _Columns, chosen: Chosen) -> Summary:
         found = np.percentile(known, QUANTILES) if len(known) else (None,) * len(QUANTILES)
         for quantile, value in zip(QUANTILES, found, strict=True):
             times[f"{name}_ms_p{quantile}"] = None if value is None else float(value)
-    return Summary(
+    return TaskSummary(
         num_tasks=num_tasks,
         answered=_share(answered),
         refused=_share(refused),

@@ -16,20 +16,20 @@ from router.backtest.arrivals import Arrival
 from router.backtest.fleet import EngineFleet
 from router.backtest.lengths import WordOdds, learn_lengths, sources
 from router.backtest.log_reader import Logged
-from router.backtest.redecide import Redecided
 from router.backtest.results import EngineTotal, PoolSample, TaskResult, Totals
 from router.backtest.simulation import Scenario, simulate
-from router.backtest.statistics import (
+from router.classify.task import Tenant
+from router.comparison.redecide import Redecided
+from router.comparison.statistics import (
     FIGURES,
     Difference,
     Slo,
-    Summary,
+    TaskSummary,
     differences,
     summarise,
 )
-from router.backtest.table import ResultTable, logged_table
-from router.backtest.what_if import Untestable, scaled, testable
-from router.classify.task import Tenant
+from router.comparison.table import ResultTable, logged_table
+from router.comparison.what_if import Untestable, scaled, testable
 from router.policy.policy import Policy
 from router.pools.cost import Weights
 from router.pools.prices import PriceList
@@ -41,7 +41,7 @@ MAX_GROUPS = 20  # tenants, ways and moves that are told apart
 Progress = Callable[[str, int, int], None]  # what is simulated, ended tasks, of all
 
 
-class Question(msgspec.Struct, frozen=True, kw_only=True):
+class BacktestQuestion(msgspec.Struct, frozen=True, kw_only=True):
     """Holds what is asked: a log, its policy, others, and what else is to be different."""
 
     logged: Logged
@@ -89,24 +89,24 @@ class Moved(msgspec.Struct, frozen=True, kw_only=True):
     num_tasks: int
 
 
-class Part(msgspec.Struct, frozen=True, kw_only=True):
+class ComparedPart(msgspec.Struct, frozen=True, kw_only=True):
     """Sums up the tasks of one tenant, or of one way, before and after."""
 
     name: str
-    before: Summary
-    after: Summary
+    before: TaskSummary
+    after: TaskSummary
 
 
 class Tested(msgspec.Struct, frozen=True, kw_only=True):
     """Holds what one policy would have come to."""
 
     name: str
-    summary: Summary
+    summary: TaskSummary
     differences: tuple[Difference, ...]
     moved: tuple[Moved, ...]
     num_moved: int
-    tenants: tuple[Part, ...]
-    ways: tuple[Part, ...]
+    tenants: tuple[ComparedPart, ...]
+    ways: tuple[ComparedPart, ...]
     limits: dict[str, int]  # refusals by pool
     waits: dict[str, int]  # tasks that waited, by group
     engines: tuple[EngineTotal, ...]
@@ -127,7 +127,7 @@ class BacktestReport(msgspec.Struct, frozen=True, kw_only=True):
     slo: Slo
     what_if: str  # empty: nothing but the policies is different
     replay: Replayed
-    logged: Summary
+    logged: TaskSummary
     logged_curve: tuple[float, ...]
     before: Tested  # what the others are compared with
     policies: tuple[Tested, ...]
@@ -154,7 +154,7 @@ class BacktestReport(msgspec.Struct, frozen=True, kw_only=True):
         return f"{said}; {', '.join(told)}." if told else f"{said}."
 
 
-def back_test(question: Question, on_progress: Progress | None = None) -> BacktestReport:
+def back_test(question: BacktestQuestion, on_progress: Progress | None = None) -> BacktestReport:
     """Simulates the log's own policy, then each other.
 
     Raises ValueError if the log has no task, or a backend that is to be changed does not exist.
@@ -166,7 +166,7 @@ def back_test(question: Question, on_progress: Progress | None = None) -> Backte
 
 
 class _Backtest:
-    def __init__(self, question: Question, on_progress: Progress | None) -> None:
+    def __init__(self, question: BacktestQuestion, on_progress: Progress | None) -> None:
         self._asked = question
         self._on_progress = on_progress
         logged = question.logged
@@ -373,12 +373,14 @@ def _moved(before: ResultTable, after: ResultTable) -> tuple[Moved, ...]:
     )
 
 
-def _parts(before: ResultTable, after: ResultTable, column: str, slo: Slo) -> tuple[Part, ...]:
+def _parts(
+    before: ResultTable, after: ResultTable, column: str, slo: Slo
+) -> tuple[ComparedPart, ...]:
     names = Counter(after.name_of(column, index) for index in range(len(after)))
     if len(before) == len(after):
         names.update(before.name_of(column, index) for index in range(len(before)))
     return tuple(
-        Part(
+        ComparedPart(
             name=name,
             before=summarise(before, slo, before.having(column, name)),
             after=summarise(after, slo, after.having(column, name)),
