@@ -19,7 +19,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 PYTHON ?= $(shell for p in python3 python3.12 python3.11 python3.13 python3.14; do \
   $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 
-.PHONY: help run init example test clients accept conformance fuzz check fmt bench bench-others train strategies dashboards sdk console setup lock clean
+.PHONY: help run init example test clients accept chaos conformance fuzz check fmt bench bench-others train strategies dashboards sdk console setup lock clean
 
 help: ## Show this list.
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1	\2/p' Makefile | expand -t 14
@@ -38,6 +38,9 @@ test: setup ## Set up and run every test (ARGS="-k name" for some).
 
 accept: setup ## Ask what takes minutes, or a machine of its own (ARGS="--only descriptors"; --list names them).
 	@exec $(BIN)/python -m tests.accept $(ARGS)
+
+chaos: setup ## Run 27 loads and faults by real processes (ARGS="--only F1,L2"; --list, --full).
+	@exec $(BIN)/python -m tests.chaos $(ARGS)
 
 conformance: $(VENV)/.dev ## Run Autobahn's WebSocket cases where there is a Python 2.7 (ARGS='--cases "7.*"').
 	@exec $(BIN)/python -m tests.conformance.autobahn $(ARGS)
