@@ -27,7 +27,7 @@ sys.path.insert(0, str(ROOT))
 
 from backends.tokenizer import count  # noqa: E402
 from tests.bench import rows as shape  # noqa: E402
-from tests.e2e.gateway_process import DEVELOPMENT_KEY, GatewayProcess  # noqa: E402
+from tests.e2e.gateway_process import DEVELOPMENT_KEY, served  # noqa: E402
 
 CONFIG = ROOT / "deploy" / "qwen3_235b_and_llama33_70b.toml"
 MODELS = {"fast": "qwen3-235b-a22b", "deep": "llama-3.3-70b"}
@@ -110,22 +110,18 @@ def table(fast: Answer, deep: Answer) -> str:
 def measure(lines: int, prompt_tokens: int, repeat: int) -> dict[str, list[Answer]]:
     """Every engine, asked `repeat` times; prompts differ, so that no prefix is cached."""
     answers: dict[str, list[Answer]] = {group: [] for group in MODELS}
-    with tempfile.TemporaryDirectory() as folder:
-        gateway = GatewayProcess(Path(folder), "--config", str(CONFIG))
-        try:
-            gateway.wait_until_ready()
-            client = OpenAI(base_url=gateway.base_url, api_key=DEVELOPMENT_KEY, max_retries=0)
-            answer_to(
-                client, MODELS["fast"], "", 10
-            )  # what the client does once, no answer pays for
-            for number in range(repeat):
-                pasted = f"Log {number}\n"
-                while count(pasted) < prompt_tokens:
-                    pasted += PASTED_LINE.format(number=pasted.count("\n"))
-                for group, model in MODELS.items():
-                    answers[group].append(answer_to(client, model, pasted, lines))
-        finally:
-            gateway.stop()
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        served(Path(folder), "--config", str(CONFIG)) as gateway,
+    ):
+        client = OpenAI(base_url=gateway.base_url, api_key=DEVELOPMENT_KEY, max_retries=0)
+        answer_to(client, MODELS["fast"], "", 10)  # what the client does once, no answer pays for
+        for number in range(repeat):
+            pasted = f"Log {number}\n"
+            while count(pasted) < prompt_tokens:
+                pasted += PASTED_LINE.format(number=pasted.count("\n"))
+            for group, model in MODELS.items():
+                answers[group].append(answer_to(client, model, pasted, lines))
     return answers
 
 

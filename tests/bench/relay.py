@@ -36,6 +36,7 @@ from tests.e2e.gateway_process import (  # noqa: E402
     GatewayProcess,
     free_port,
     redis_server,
+    served,
 )
 
 HEADERS = {"authorization": f"Bearer {DEVELOPMENT_KEY}"}
@@ -290,14 +291,10 @@ def run(arguments: argparse.Namespace) -> list[Row]:
         folder = Path(name)
         config = folder / "lanewise.toml"
         config.write_text(CONFIG.replace("6000", "1000000").replace("20000000", "1000000000"))
-        gateway = GatewayProcess(folder, "--config", str(config), "--redis", url)
-        try:
-            gateway.wait_until_ready()
+        with served(folder, "--config", str(config), "--redis", url) as gateway:
             rows = asyncio.run(
                 run_gateway(gateway, arguments.streams, arguments.tokens, arguments.turns)
             )
-        finally:
-            gateway.stop()
         sockets = -(-arguments.streams // STREAMS_PER_SOCKET)
         rows.append(run_bare(folder, max(rows[0].frames, MIN_BARE_FRAMES), 250, sockets))
     return rows

@@ -28,7 +28,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from tests.bench import rows as shape  # noqa: E402
-from tests.e2e.gateway_process import DEVELOPMENT_KEY, GatewayProcess  # noqa: E402
+from tests.e2e.gateway_process import DEVELOPMENT_KEY, GatewayProcess, served  # noqa: E402
 
 MODELS = {"fast": "lanewise-fast", "deep": "lanewise-deep"}
 LONG = "Write a guide to sorting of 16,000 tokens."
@@ -140,22 +140,20 @@ def main() -> int:
         "beside": arguments.beside,
     }
     print(f"{'engine':8}{'accepted':>22}{'stopped':>22}{'first new word':>22}   p50 / p95 ms")
-    with tempfile.TemporaryDirectory(prefix="lw-steer-") as folder:
-        gateway = GatewayProcess(Path(folder))
-        try:
-            gateway.wait_until_ready()
-            for name, model in MODELS.items():
-                measured = asyncio.run(measure(gateway, model, arguments.rounds, arguments.beside))
-                columns = zip(Round._fields, zip(*measured, strict=True), strict=True)
-                row = {
-                    field: {"p50": statistics.median(ms), "p95": percentile(list(ms), 0.95)}
-                    for field, ms in columns
-                }
-                report[name] = row
-                cells = "".join(f"{c['p50']:>12.1f} / {c['p95']:7.1f}" for c in row.values())
-                print(f"{name:8}{cells}")
-        finally:
-            gateway.stop()
+    with (
+        tempfile.TemporaryDirectory(prefix="lw-steer-") as folder,
+        served(Path(folder)) as gateway,
+    ):
+        for name, model in MODELS.items():
+            measured = asyncio.run(measure(gateway, model, arguments.rounds, arguments.beside))
+            columns = zip(Round._fields, zip(*measured, strict=True), strict=True)
+            row = {
+                field: {"p50": statistics.median(ms), "p95": percentile(list(ms), 0.95)}
+                for field, ms in columns
+            }
+            report[name] = row
+            cells = "".join(f"{c['p50']:>12.1f} / {c['p95']:7.1f}" for c in row.values())
+            print(f"{name:8}{cells}")
     p95_ms = report["fast"]["first_word_ms"]["p95"]
     print(f"fast, 95 of 100: {p95_ms:.1f} ms, {GOAL_MS / p95_ms:.1f} times within {GOAL_MS:.0f} ms")
     if arguments.rows is not None:

@@ -37,6 +37,7 @@ from tests.e2e.gateway_process import (  # noqa: E402
     DEVELOPMENT_KEY,
     GatewayProcess,
     redis_server,
+    served,
 )
 
 HERE = Path(__file__).resolve().parent
@@ -176,12 +177,8 @@ def gateway(
     )
     config.write_text(limits + BACKENDS + "".join(upstreams))
     environ = {"PYTHONPATH": str(code)}
-    process = GatewayProcess(folder, "--config", str(config), "--redis", redis_url, environ=environ)
-    try:
-        process.wait_until_ready()
+    with served(folder, "--config", str(config), "--redis", redis_url, environ=environ) as process:
         yield process
-    finally:
-        process.stop()
 
 
 def median(results: list[dict[str, Any]], *path: str) -> float:

@@ -33,7 +33,7 @@ from tests.bench.firehose import Text  # noqa: E402
 from tests.bench.headline import HEADERS, KEY, TLS, read_turn  # noqa: E402
 from tests.bench.plain_socket import PlainSocket  # noqa: E402
 from tests.bench.rows import Row, less_by  # noqa: E402
-from tests.e2e.gateway_process import CONFIG, DEVELOPMENT_KEY, GatewayProcess  # noqa: E402
+from tests.e2e.gateway_process import CONFIG, DEVELOPMENT_KEY, GatewayProcess, served  # noqa: E402
 
 MODELS = {"fast": "lanewise-fast", "deep": "lanewise-deep"}
 CONTEXTS_TOKENS = (1_000, 30_000)
@@ -128,12 +128,8 @@ def rows(repetitions: int) -> list[Row]:
         certificate.private_key_pem.write_to_path(folder / "server.key")
         config = folder / "lanewise.toml"
         config.write_text(TLS + CONFIG.replace(DEVELOPMENT_KEY, KEY))
-        gateway = GatewayProcess(folder, "--config", str(config), trusting=trusting)
-        try:
-            gateway.wait_until_ready()
+        with served(folder, "--config", str(config), trusting=trusting) as gateway:
             return measure(gateway, repetitions)
-        finally:
-            gateway.stop()
 
 
 def main() -> int:

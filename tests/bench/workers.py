@@ -39,6 +39,7 @@ from tests.e2e.gateway_process import (  # noqa: E402
     free_port,
     listening_on,
     redis_server,
+    served,
 )
 
 INSTANT = "instant"
@@ -79,16 +80,12 @@ async def measure(
 def gateway(folder: Path, url: str, num_workers: int) -> Iterator[tuple[GatewayProcess, list[int]]]:
     """A gateway with so many workers, and their process ids."""
     arguments = ("--config", "lanewise.toml", "--redis", url, "--workers", str(num_workers))
-    process = GatewayProcess(folder, *arguments)
-    try:
-        process.wait_until_ready()
+    with served(folder, *arguments) as process:
         while len(workers := listening_on(process)) < num_workers:
             time.sleep(0.1)
         while process.metrics().total("lanewise_backend_up") < 2:
             time.sleep(0.1)
         yield process, workers
-    finally:
-        process.stop()
 
 
 class Costs(NamedTuple):

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.clients import environments
-from tests.e2e.gateway_process import CONFIG, GatewayProcess, redis_server
+from tests.e2e.gateway_process import CONFIG, GatewayProcess, redis_server, served
 
 
 @pytest.fixture(scope="session")
@@ -15,13 +15,9 @@ def gateway() -> Iterator[GatewayProcess]:
     with tempfile.TemporaryDirectory(prefix="lw-clients-") as name, redis_server(Path(name)) as url:
         config = Path(name) / "lanewise.toml"
         config.write_text(CONFIG)
-        process = GatewayProcess(Path(name), "--config", str(config), "--redis", url)
-        try:
-            process.wait_until_ready()
+        with served(Path(name), "--config", str(config), "--redis", url) as process:
             yield process
             assert "Traceback" not in process.log, process.log
-        finally:
-            process.stop()
 
 
 @pytest.fixture(scope="session")

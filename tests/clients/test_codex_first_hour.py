@@ -14,7 +14,7 @@ import pytest
 pytest.importorskip("xllamacpp", reason="no wheel of llama.cpp for this machine")
 
 from tests.e2e.codex_command import codex_says
-from tests.e2e.gateway_process import LANEWISE, GatewayProcess
+from tests.e2e.gateway_process import LANEWISE, GatewayProcess, served
 from tests.e2e.llama_model import ENGLISH, SENTENCE
 from tests.e2e.llama_process import LlamaServer
 from tests.ports import free_port
@@ -64,13 +64,9 @@ def front(
     """As `make run ARGS="--config lanewise.toml"` serves it, with an embedded Redis."""
     path, answer = told
     port = int(answer["base_url"].rpartition(":")[2])
-    process = GatewayProcess(tmp_path_factory.mktemp("front"), "--config", str(path), port=port)
-    try:
-        process.wait_until_ready()
+    with served(tmp_path_factory.mktemp("front"), "--config", str(path), port=port) as process:
         yield process
         assert "Traceback" not in process.log, process.log
-    finally:
-        process.stop()
 
 
 @pytest.mark.parametrize("model", ["tiny-fast", "tiny-deep", "auto"])

@@ -257,14 +257,21 @@ def redis_server(folder: Path) -> Iterator[str]:
 
 
 @contextlib.contextmanager
+def served(folder: Path, *arguments: str, **more: Any) -> Iterator[GatewayProcess]:
+    """A gateway that is ready, and stopped afterwards; what it takes is `GatewayProcess`'s."""
+    process = GatewayProcess(folder, *arguments, **more)
+    try:
+        process.wait_until_ready()
+        yield process
+    finally:
+        process.stop()
+
+
+@contextlib.contextmanager
 def lone_gateway() -> Iterator[GatewayProcess]:
     """A gateway on a Redis of its own: on the shared one tests kill others, which some notice."""
     with tempfile.TemporaryDirectory(prefix="lw-lone-") as name, redis_server(Path(name)) as url:
         config = Path(name) / "lanewise.toml"
         config.write_text(CONFIG)
-        process = GatewayProcess(Path(name), "--config", str(config), "--redis", url)
-        try:
-            process.wait_until_ready()
+        with served(Path(name), "--config", str(config), "--redis", url) as process:
             yield process
-        finally:
-            process.stop()

@@ -15,6 +15,7 @@ from tests.e2e.gateway_process import (
     DEVELOPMENT_KEY,
     NARROW_KEY,
     GatewayProcess,
+    served,
     wait_until_at_rest,
 )
 from tests.e2e.socket_client import SocketClient
@@ -25,12 +26,8 @@ BOOK = "Write a book of 16,000 tokens."
 @pytest.fixture(scope="module")
 def other(folder: Path, redis_url: str) -> Iterator[GatewayProcess]:
     """A second gateway on the same Redis."""
-    process = GatewayProcess(folder, "--redis", redis_url)
-    try:
-        process.wait_until_ready()
+    with served(folder, "--redis", redis_url) as process:
         yield process
-    finally:
-        process.stop()
     assert "Traceback" not in process.log, process.log
 
 
@@ -130,20 +127,16 @@ def test_one_whose_gateway_died_has_failed(
 def test_a_tenant_has_its_share_of_the_places(tmp_path: Path) -> None:
     config = tmp_path / "lanewise.toml"
     config.write_text(f"[server]\nmax_background_per_tenant = 2\n{CONFIG}")
-    gateway = GatewayProcess(tmp_path, "--config", str(config))
-    try:
-        gateway.wait_until_ready()
-        with (
-            OpenAI(base_url=gateway.base_url, api_key=DEVELOPMENT_KEY, max_retries=0) as one,
-            OpenAI(base_url=gateway.base_url, api_key=NARROW_KEY, max_retries=0) as next_one,
-        ):
-            first, _ = begin(one), begin(one)
-            with pytest.raises(RateLimitError) as caught:
-                begin(one)
-            assert "2 background responses of this tenant" in caught.value.message
-            assert begin(next_one), "its places are its own"
-            one.responses.cancel(first)
-            assert begin(one), "one that ended gives its place away"
-    finally:
-        gateway.stop()
+    with (
+        served(tmp_path, "--config", str(config)) as gateway,
+        OpenAI(base_url=gateway.base_url, api_key=DEVELOPMENT_KEY, max_retries=0) as one,
+        OpenAI(base_url=gateway.base_url, api_key=NARROW_KEY, max_retries=0) as next_one,
+    ):
+        first, _ = begin(one), begin(one)
+        with pytest.raises(RateLimitError) as caught:
+            begin(one)
+        assert "2 background responses of this tenant" in caught.value.message
+        assert begin(next_one), "its places are its own"
+        one.responses.cancel(first)
+        assert begin(one), "one that ended gives its place away"
     assert "Traceback" not in gateway.log, gateway.log

@@ -12,7 +12,7 @@ import httpx
 import pytest
 import websockets
 
-from tests.e2e.gateway_process import DEVELOPMENT_KEY, GatewayProcess, wait_until_at_rest
+from tests.e2e.gateway_process import DEVELOPMENT_KEY, GatewayProcess, served, wait_until_at_rest
 from tests.e2e.socket_client import SocketClient
 
 MIB = 1 << 20
@@ -40,14 +40,10 @@ HEAVY = {"authorization": f"Bearer {DEVELOPMENT_KEY}"}
 def small(folder: Path, redis_url: str) -> Iterator[GatewayProcess]:
     path = folder / "bytes.toml"
     path.write_text(SMALL)
-    process = GatewayProcess(folder, "--config", str(path), "--redis", redis_url)
-    try:
-        process.wait_until_ready()
+    with served(folder, "--config", str(path), "--redis", redis_url) as process:
         yield process
         wait_until_at_rest(process)
         assert "Traceback" not in process.log
-    finally:
-        process.stop()
 
 
 def reasoning(num_bytes: int) -> list[dict[str, object]]:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import trustme
 
-from tests.e2e.gateway_process import DEVELOPMENT_KEY, GatewayProcess
+from tests.e2e.gateway_process import DEVELOPMENT_KEY, GatewayProcess, served
 
 # As in production, but for seconds: a test waits for the cut, and no time decides it.
 SHORT = """
@@ -34,13 +34,9 @@ MAX_DESCRIPTORS = 160
 def bounded(folder: Path, redis_url: str) -> Iterator[GatewayProcess]:
     path = folder / "connections.toml"
     path.write_text(SHORT)
-    process = GatewayProcess(folder, "--config", str(path), "--redis", redis_url)
-    try:
-        process.wait_until_ready()
+    with served(folder, "--config", str(path), "--redis", redis_url) as process:
         yield process
         assert "Traceback" not in process.log
-    finally:
-        process.stop()
 
 
 def connected(
@@ -207,9 +203,7 @@ def test_a_handshake_that_does_not_come_is_cut(folder: Path, redis_url: str) -> 
     path.write_text(SHORT.replace("[server]\n", "[server]\n" + tls))
     trusting = ssl.create_default_context()
     authority.configure_trust(trusting)
-    process = GatewayProcess(folder, "--config", str(path), "--redis", redis_url, trusting=trusting)
-    try:
-        process.wait_until_ready()
+    with served(folder, "--config", str(path), "--redis", redis_url, trusting=trusting) as process:
         for begin in (b"", b"\x16\x03\x01\x02\x00\x01"):
             all_of(connected(process, begin))
         line = b"PROXY TCP4 203.0.113.7 1.1.1.1 80 443\r\n"
@@ -222,5 +216,3 @@ def test_a_handshake_that_does_not_come_is_cut(folder: Path, redis_url: str) -> 
         cut = process.metrics().total("lanewise_connections_cut_total", reason="handshake")
         assert cut == 2
         assert "Traceback" not in process.log
-    finally:
-        process.stop()

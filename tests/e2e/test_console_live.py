@@ -15,6 +15,7 @@ from tests.e2e.gateway_process import (
     free_port,
     lone_gateway,
     redis_binary,
+    served,
 )
 
 pytestmark = needs_chromium
@@ -88,22 +89,17 @@ def test_redis_that_is_killed_shows_and_goes(tmp_path: Path, browser: Browser) -
 
 
 def test_a_gateway_that_is_killed_is_told_by_the_page(tmp_path: Path, browser: Browser) -> None:
-    own = GatewayProcess(tmp_path)
-    try:
-        own.wait_until_ready()
-        with opened(browser, f"{own.url}/console/#live") as tab:
-            wrong = tab.page.get_by_role("region", name="What is wrong")
+    with served(tmp_path) as own, opened(browser, f"{own.url}/console/#live") as tab:
+        wrong = tab.page.get_by_role("region", name="What is wrong")
+        expect(wrong).to_contain_text("Nothing is wrong.")
+        own.process.send_signal(signal.SIGKILL)
+        own.process.wait()
+        expect(wrong).to_contain_text("This gateway does not answer")
+        again = GatewayProcess(tmp_path, port=own.port)
+        try:
+            again.wait_until_ready()
             expect(wrong).to_contain_text("Nothing is wrong.")
-            own.process.send_signal(signal.SIGKILL)
-            own.process.wait()
-            expect(wrong).to_contain_text("This gateway does not answer")
-            again = GatewayProcess(tmp_path, port=own.port)
-            try:
-                again.wait_until_ready()
-                expect(wrong).to_contain_text("Nothing is wrong.")
-            finally:
-                again.stop()
-            # The browser itself reports the connections that it could not make.
-            tab.faults = [fault for fault in tab.faults if "ERR_" not in fault]
-    finally:
-        own.stop()
+        finally:
+            again.stop()
+        # The browser itself reports the connections that it could not make.
+        tab.faults = [fault for fault in tab.faults if "ERR_" not in fault]

@@ -17,7 +17,7 @@ import pytest
 import redis
 import trustme
 
-from tests.e2e.gateway_process import CONFIG, DEVELOPMENT_KEY, LANEWISE, GatewayProcess
+from tests.e2e.gateway_process import CONFIG, DEVELOPMENT_KEY, LANEWISE, GatewayProcess, served
 from tests.ports import free_port
 
 TIMEOUT_S = 120.0  # bounds a hang
@@ -241,13 +241,9 @@ def test_a_gateway_that_serves_tls(tmp_path: Path, redis_url: str) -> None:
         f'[server]\nport = {port}\ntls_cert_path = "{pem}"\ntls_key_path = "{pem}"\n'
         f'[redis]\nurl = "{redis_url}"\n'
     )
-    gateway = GatewayProcess(tmp_path, "--config", str(path), port=port, trusting=trusting)
-    try:
-        gateway.wait_until_ready()
+    with served(tmp_path, "--config", str(path), port=port, trusting=trusting) as gateway:
         _, found = doctor("--config", str(path), "--no-engines")
         _, by_clients = doctor("--config", str(path), "--no-engines", "--url", gateway.url)
-    finally:
-        gateway.stop()
     for check in (f"certificate of {pem}", f"certificate of {gateway.url}", "gateway", "websocket"):
         assert found[check]["level"] == "ok", found
     untrusted = by_clients[f"certificate of {gateway.url}"]

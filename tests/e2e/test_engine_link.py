@@ -9,7 +9,13 @@ import httpx
 import pytest
 from openai import OpenAI
 
-from tests.e2e.gateway_process import CONFIG, DEVELOPMENT_KEY, GatewayProcess, wait_until_at_rest
+from tests.e2e.gateway_process import (
+    CONFIG,
+    DEVELOPMENT_KEY,
+    GatewayProcess,
+    served,
+    wait_until_at_rest,
+)
 from tests.e2e.socket_client import SocketClient
 
 LINKED = """
@@ -135,11 +141,7 @@ async def test_a_lost_engine_ends_its_streams_and_comes_back(
         refusal = await connection.next_type("error")
         assert refusal["status"] == 503
         assert int(refusal["error"]["headers"]["retry-after"]) >= 1
-        again = GatewayProcess(tmp_path, "--redis", redis_url, engine="wafer", port=engine.port)
-        try:
-            again.wait_until_ready()
+        with served(tmp_path, "--redis", redis_url, engine="wafer", port=engine.port):
             _wait_for_backend(linked, up=True)
             answer = await connection.turn("Hi.", model="lanewise-fast", max_output_tokens=16)
             assert answer["status"] in ("completed", "incomplete")
-        finally:
-            again.stop()

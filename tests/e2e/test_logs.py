@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from openai import APIStatusError, OpenAI
 
-from tests.e2e.gateway_process import DEVELOPMENT_KEY, GatewayProcess
+from tests.e2e.gateway_process import DEVELOPMENT_KEY, GatewayProcess, served
 
 SECRET = "xylophone-marmalade"
 
@@ -42,13 +42,9 @@ def test_every_task_has_a_line_and_no_word_of_its_prompt(gateway: GatewayProcess
 def test_text_where_it_is_asked_for(tmp_path: Path, redis_url: str) -> None:
     config = tmp_path / "lanewise.toml"
     config.write_text('[logs]\nformat = "text"\ntasks = false\n')
-    gateway = GatewayProcess(tmp_path, "--config", str(config), "--redis", redis_url)
-    try:
-        gateway.wait_until_ready()
+    with served(tmp_path, "--config", str(config), "--redis", redis_url) as gateway:
         OpenAI(base_url=gateway.base_url, api_key=DEVELOPMENT_KEY).responses.create(
             model="lanewise-fast", input="Hi", max_output_tokens=16
         )
-    finally:
-        gateway.stop()
     assert not [line for line in gateway.log.splitlines() if line.startswith("{")]
     assert "task resp_" not in gateway.log

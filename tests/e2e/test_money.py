@@ -12,7 +12,7 @@ from openai import OpenAI
 
 from gateway.cli.main import main
 from tests.e2e.admin_api import ask
-from tests.e2e.gateway_process import DEVELOPMENT_KEY, GatewayProcess, redis_server
+from tests.e2e.gateway_process import DEVELOPMENT_KEY, GatewayProcess, redis_server, served
 
 FAST, DEEP = (1.5, 0.15, 6.0), (3.0, None, 15.0)  # dollars: input, cached, output
 CONFIG = f"""
@@ -39,9 +39,7 @@ def own_redis_url() -> Iterator[str]:
 def test_every_bill_says_the_same(tmp_path: Path, own_redis_url: str) -> None:
     config = tmp_path / "lanewise.toml"
     config.write_text(CONFIG)
-    gateway = GatewayProcess(tmp_path, "--config", str(config), "--redis", own_redis_url)
-    try:
-        gateway.wait_until_ready()
+    with served(tmp_path, "--config", str(config), "--redis", own_redis_url) as gateway:
         client = OpenAI(base_url=gateway.base_url, api_key=DEVELOPMENT_KEY)
         total = 0.0
         for route in ("fast", "deep", "parallel"):
@@ -79,8 +77,6 @@ def test_every_bill_says_the_same(tmp_path: Path, own_redis_url: str) -> None:
         assert again["rows"] == view["rows"]  # an export consumes nothing of it
         status, refused = ask(gateway, "GET", "/admin/usage?first_day=2020-01-01")
         assert (status, refused["error"]["param"]) == (400, "first_day")
-    finally:
-        gateway.stop()
 
 
 def test_without_prices_nothing_has_a_cost(gateway: GatewayProcess) -> None:

@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from tests.e2e.admin_api import ask
-from tests.e2e.gateway_process import DEVELOPMENT_KEY, GatewayProcess, wait_until_at_rest
+from tests.e2e.gateway_process import DEVELOPMENT_KEY, GatewayProcess, served, wait_until_at_rest
 
 BEARER = {"authorization": f"Bearer {DEVELOPMENT_KEY}"}
 
@@ -94,16 +94,12 @@ def test_a_policys_version_may_have_any_letters(tmp_path: Path) -> None:
     policy.write_text('version = "v✓ 50%"')
     config = tmp_path / "lanewise.toml"
     config.write_text(f"policy_path = '{policy}'")
-    process = GatewayProcess(tmp_path, "--config", str(config))
-    try:
-        process.wait_until_ready()
+    with served(tmp_path, "--config", str(config)) as process:
         body = {"model": "lanewise-fast", "input": "x", "max_output_tokens": 16}
         answer = httpx.post(f"{process.base_url}/responses", json=body, headers=BEARER)
         assert answer.status_code == 200, answer.text
         assert answer.headers["x-lanewise-policy"] == "v%E2%9C%93 50%"
         assert answer.json()["routing"]["policy_version"] == "v✓ 50%"
-    finally:
-        process.stop()
 
 
 def test_a_client_that_leaves_its_pipeline_is_not_written_to(gateway: GatewayProcess) -> None:

@@ -21,6 +21,7 @@ from tests.e2e.gateway_process import (
     ROOT,
     GatewayProcess,
     redis_server,
+    served,
 )
 from tests.e2e.node_bin import node_bin
 from tests.e2e.programs import run_program
@@ -109,13 +110,9 @@ def gateway(redis_url: str) -> Iterator[GatewayProcess]:
         config.write_text(CONFIG + TENANTS)
         environ = {"LANEWISE_KEY_PEPPERS": f"v1:{'ab' * 32}", "LANEWISE_ADMIN_KEY": ADMIN_KEY}
         arguments = ("--config", str(config), "--redis", redis_url)
-        process = GatewayProcess(Path(name), *arguments, environ=environ)
-        try:
-            process.wait_until_ready()
+        with served(Path(name), *arguments, environ=environ) as process:
             yield process
             assert "Traceback" not in process.log, process.log
-        finally:
-            process.stop()
 
 
 @pytest.fixture

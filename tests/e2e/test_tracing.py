@@ -14,7 +14,7 @@ import pytest
 from openai import OpenAI
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from tests.e2e.gateway_process import DEVELOPMENT_KEY, GatewayProcess
+from tests.e2e.gateway_process import DEVELOPMENT_KEY, GatewayProcess, served
 from tests.e2e.socket_client import SocketClient
 
 TRACE, SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
@@ -90,12 +90,8 @@ def started(folder: Path, collector: Collector, redis_url: str, more: str) -> It
     path = folder / "lanewise.toml"
     path.write_text(f'[tracing]\nendpoint = "{collector.url}"\nsample = 0\n{more}')
     environ = {**QUICK, "BEHIND_KEY": DEVELOPMENT_KEY}
-    gateway = GatewayProcess(folder, "--config", str(path), "--redis", redis_url, environ=environ)
-    try:
-        gateway.wait_until_ready()
+    with served(folder, "--config", str(path), "--redis", redis_url, environ=environ) as gateway:
         yield gateway
-    finally:
-        gateway.stop()
 
 
 @pytest.mark.parametrize("protocol", ["responses", "responses-ws"])

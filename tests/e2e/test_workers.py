@@ -22,6 +22,7 @@ from tests.e2e.gateway_process import (
     children,
     listening_on,
     redis_binary,
+    served,
     wait_until_at_rest,
 )
 from tests.e2e.socket_client import SocketClient
@@ -46,17 +47,13 @@ def fleet(folder: Path, temporary: Path) -> Iterator[GatewayProcess]:
     """Two workers, their engines, and a Redis of their own."""
     (folder / "workers.toml").write_text(CONFIG)
     path = f"{Path(redis_binary()).parent}:{os.environ['PATH']}"
-    process = GatewayProcess(
+    with served(
         folder,
         *("--config", "workers.toml", "--workers", "2"),
         environ={"TMPDIR": str(temporary), "PATH": path},
-    )
-    try:
-        process.wait_until_ready()
+    ) as process:
         until(lambda: serving(process) == 2)
         yield process
-    finally:
-        process.stop()
     assert "Traceback" not in process.log, process.log
 
 

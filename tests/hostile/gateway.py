@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tests.e2e.admin_api import ADMIN_KEY
-from tests.e2e.gateway_process import DEVELOPMENT_KEY, GatewayProcess, redis_server
+from tests.e2e.gateway_process import DEVELOPMENT_KEY, GatewayProcess, redis_server, served
 from tests.hostile.client import Target
 
 OTHER_KEY = "sk-a-tenant-who-means-well"
@@ -25,10 +25,8 @@ def serving(folder: Path) -> Iterator[tuple[GatewayProcess, Target]]:
     tenants = {"dev": DEVELOPMENT_KEY, "other": OTHER_KEY}
     config.write_text("".join(_TENANT.format(id=id, key=key) for id, key in tenants.items()))
     environ = {"LANEWISE_KEY_PEPPERS": "1:" + "ab" * 32}
-    with redis_server(folder) as url:
-        gateway = GatewayProcess(folder, "--config", str(config), "--redis", url, environ=environ)
-        try:
-            gateway.wait_until_ready()
-            yield gateway, Target(gateway.port, DEVELOPMENT_KEY, OTHER_KEY, ADMIN_KEY)
-        finally:
-            gateway.stop()
+    with (
+        redis_server(folder) as url,
+        served(folder, "--config", str(config), "--redis", url, environ=environ) as gateway,
+    ):
+        yield gateway, Target(gateway.port, DEVELOPMENT_KEY, OTHER_KEY, ADMIN_KEY)

@@ -32,8 +32,8 @@ from tests.clients.environments import environment  # noqa: E402
 from tests.e2e.gateway_process import (  # noqa: E402
     CONFIG,
     DEVELOPMENT_KEY,
-    GatewayProcess,
     redis_server,
+    served,
 )
 from tests.ports import free_port  # noqa: E402
 
@@ -176,12 +176,8 @@ def gateway(folder: Path) -> Iterator[str]:
     with redis_server(folder) as redis_url:
         config = folder / "lanewise.toml"
         config.write_text(CONFIG)
-        process = GatewayProcess(folder, "--config", str(config), "--redis", redis_url)
-        try:
-            process.wait_until_ready()
+        with served(folder, "--config", str(config), "--redis", redis_url) as process:
             yield process.url
-        finally:
-            process.stop()
 
 
 def wrongs(alone: Figures, behind: Figures, *, is_quiet: bool) -> list[str]:
