@@ -127,7 +127,7 @@ class ResponsesReader(Reader):
         self._summaries: dict[Hashable, int] = {}  # item -> its latest summary's index
         self._stops: dict[Hashable, StopFinder] = {}
         # Of the latest piece of text, if a next one of its kind and item only needs to be added.
-        self._latest_type = ""
+        self._latest_type: str | None = None
         self._latest_id: str | None = None
 
     def ended(self, now_us: int) -> Finish | None:
@@ -147,7 +147,7 @@ class ResponsesReader(Reader):
             if event.type == self._latest_type and event.item_id == self._latest_id:
                 self._items.add(event.item_id, event.delta or "")
                 continue
-            self._latest_type = ""
+            self._latest_type = None
             self._num_events += 1
             text_type = _TEXT_TYPES.get(event.type)
             if text_type is not None:

@@ -55,6 +55,10 @@ RESPONSES: dict[str, tuple[list[dict[str, Any]], list[Piece]]] = {
         ],
         [(0, K.TEXT, "One, ", "", ""), (0, K.TEXT, "two.", "", "")],
     ),
+    "an event of an empty type means nothing": (
+        [{"type": "", "delta": "?"}, added(0, "message", "m"), piece("output_text", "m", "One.")],
+        [(0, K.TEXT, "One.", "", "")],
+    ),
     "a refusal is text": (
         [added(0, "message", "m"), piece("refusal", "m", "No.")],
         [(0, K.TEXT, "No.", "", "")],
