@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
-from typing import Literal
+from typing import Literal, Protocol
 
 import msgspec
 
@@ -21,6 +21,14 @@ from router.waiting.fair_queue import QueuePosition
 
 StopReason = Literal["steered", "cancelled", "draining", "awaited"]  # the last: warm-ups only
 Redirect = Callable[[int, tuple[ContextItem, ...] | None], None]  # a sub-task; None: cancel it
+
+
+class Parent(Protocol):
+    """A response that is remembered, to be continued."""
+
+    items: tuple[ContextItem, ...]
+    backend: str | None
+    lineage: Lineage
 
 
 class Pause(msgspec.Struct):
@@ -83,6 +91,12 @@ class Job:
     delegations: frozenset[int] = frozenset()  # sub-tasks under way, by number
     redirect: Redirect | None = None  # steers or cancels one of them
     _on_stop: Callable[[], None] | None = None  # set while it waits or generates
+
+    def bring(self, parent: Parent | None) -> None:
+        """Takes what it continues, if that is remembered; else it is read from the store."""
+        if parent is not None:
+            self.parent, self.last_backend = parent.items, parent.backend
+            self.lineage = parent.lineage
 
     @property
     def wants_queue_position(self) -> bool:

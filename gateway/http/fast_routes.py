@@ -18,13 +18,17 @@ from gateway.http.chat import answer_chat
 from gateway.http.faults import fault_of, fault_response
 from gateway.http.idempotency import answered_once
 from gateway.http.messages import answer_messages
+from gateway.http.rejoining import answer_lost, find_lost
 from gateway.http.services import Headers, Post, Services
 from gateway.http.streams import create_response
-from gateway.task.own_input import check_values
+from gateway.rejoin.matching import asks_for_grace
+from gateway.task.own_input import check_values, parse_request
 from gateway.transport.byte_budgets import ByteBudgets
+from gateway.transport.ids import new_id
 from gateway.transport.socket_protocol import VISIT
 from gateway.wire.errors import too_many_bytes
 from gateway.wire.events import CreateBody, decode
+from gateway.wire.requests import told_by_headers
 from router.classify.task import Tenant
 
 
@@ -41,7 +45,17 @@ async def answer_response(
     gw.metrics.stage("parse", gw.clock_us() - started_us)
     if body.background:
         return await services.background.create(tenant, body, len(content))
-    return await create_response(gw, tenant, body, receive, headers)
+    parsed = await parse_request(
+        body, f"resp_{new_id()}", max_tokens=gw.max_context_tokens, store=tenant.store
+    )
+    parsed, rejoins = told_by_headers(parsed, headers), services.rejoins
+    lost = await find_lost(rejoins, gw, tenant, parsed)
+    if lost is not None:
+        return await answer_lost(rejoins, gw, lost, parsed, receive)
+    parent_id = body.previous_response_id
+    parent = rejoins.remembered(tenant, parent_id) if parent_id is not None else None
+    keep = rejoins.keep if asks_for_grace(parsed) else None
+    return await create_response(gw, tenant, parsed, receive, headers, parent=parent, keep=keep)
 
 
 class MeteredBody:

@@ -5,7 +5,7 @@ This is an edge.
 
 import asyncio
 from collections.abc import Callable, Mapping
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Protocol
 from urllib.parse import quote
 
@@ -16,7 +16,7 @@ from litestar.types import Receive, Scope, Send
 
 from backends.contract import BackendGroup
 from gateway.core.gateway import Gateway
-from gateway.core.job import Ended, Job
+from gateway.core.job import Ended, Job, Parent
 from gateway.task.context import give_back_opened, load_task
 from gateway.task.own_input import check_values, parse_request
 from gateway.task.pipeline import handle_task
@@ -28,7 +28,7 @@ from gateway.wire.compaction import compaction_object
 from gateway.wire.errors import ProtocolError
 from gateway.wire.events import CreateBody, not_json
 from gateway.wire.ratelimit import rate_limit_headers
-from gateway.wire.requests import ParsedCreate, told_by_headers
+from gateway.wire.requests import ParsedCreate
 from gateway.wire.response import ResponseStream, ResponseWriter, emitting, unheard
 from router.classify.task import Task, Tenant
 from router.waiting.fair_queue import QueuePosition
@@ -75,6 +75,10 @@ def error_response(error: ProtocolError) -> ASGIResponse:
     return json_response(error.body(), error.kind.status, error.headers)
 
 
+# Lets a response go on whose client left: its job and writer, bytes that it holds, and its pump.
+Keep = Callable[[Job, ResponseStream, int, "asyncio.Task[Ended | None]"], bool]
+
+
 class HttpAnswer(ASGIResponse):
     """An answer that costs a fifth of the framework's own, of which it is one in name only."""
 
@@ -117,11 +121,13 @@ class Exchange:
         stream: ResponseStream | None = None,
         *,
         is_codex: bool = False,
+        parent: Parent | None = None,
     ) -> None:
         """Begins the job.
 
         Args:
             stream: The writer, if it can send events before the response begins.
+            parent: What it continues, if that is remembered here.
             is_codex: The client takes a turn's state as a header, and sends it back.
         """
         self._stream = stream
@@ -138,6 +144,7 @@ class Exchange:
             on_queue_position=self._report_queue_position if stream is not None else None,
             on_turn_state=self._note_turn_state if is_codex else None,
         )
+        self.job.bring(parent)
         self.pump: asyncio.Task[Ended | None] = asyncio.create_task(handle_task(gw, self.job))
         self.pump.add_done_callback(lambda _: self.opened.set())
         release = gw.key_sessions.add(tenant, lambda _: self.job.stop("cancelled"))
@@ -211,13 +218,20 @@ class EventStream(HttpAnswer):
         outbox: Outbox,
         pump: "asyncio.Task[Ended | None]",
         headers: dict[str, str],
+        *,
+        on_leave: Callable[[], bool] | None = None,
     ) -> None:
-        """`pump` fills the outbox and is cancelled with the stream."""
+        """`pump` fills the outbox and is cancelled with the stream.
+
+        Where the client leaves before the end, `on_leave` may let it go on, and then returns true.
+        """
         unbuffered = {"cache-control": "no-cache", "x-accel-buffering": "no"}
         super().__init__(SSE, headers | unbuffered, is_final=False)
         self._gw = gw
         self._outbox = outbox
         self._pump = pump
+        self._on_leave = on_leave
+        self._has_left = False
         self._write_now: WriteNow | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -227,9 +241,11 @@ class EventStream(HttpAnswer):
             await self._start(send)
             await self._send_events(send, receive)
         finally:
-            self._pump.cancel()
-            [ended] = await asyncio.gather(self._pump, return_exceptions=True)
-            self.is_final = isinstance(ended, Ended) and ended.ending.is_final
+            goes_on = self._has_left and self._on_leave is not None and self._on_leave()
+            if not goes_on:
+                self._pump.cancel()
+                [ended] = await asyncio.gather(self._pump, return_exceptions=True)
+                self.is_final = isinstance(ended, Ended) and ended.ending.is_final
 
     async def _send_events(self, send: Send, receive: Receive) -> None:
         """Write what the outbox gets, while watching whether anyone is there."""
@@ -251,8 +267,9 @@ class EventStream(HttpAnswer):
             await asyncio.wait((writer, leaving), return_when=asyncio.FIRST_COMPLETED)
         finally:
             del self._gw.outboxes[self._outbox]
-            leaving.cancel()
             finished = writer.done()
+            self._has_left = leaving.done() and not leaving.cancelled() and not finished
+            leaving.cancel()
             writer.cancel()
             await asyncio.gather(writer, leaving, return_exceptions=True)
         if finished:
@@ -326,28 +343,34 @@ async def answer_written(
 
 
 async def create_response(
-    gw: Gateway, tenant: Tenant, body: CreateBody, receive: Receive, headers: Mapping[str, str]
+    gw: Gateway,
+    tenant: Tenant,
+    parsed: ParsedCreate,
+    receive: Receive,
+    headers: Mapping[str, str],
+    *,
+    parent: Parent | None = None,
+    keep: Keep | None = None,
 ) -> HttpAnswer:
     """`POST /v1/responses` in the foreground; `receive` tells when the client leaves.
 
-    Raises `ProtocolError`: Before the first event; afterwards errors are events.
+    `parent` is what it continues, if that is remembered here. `keep` may let the response go on
+    whose client leaves amid its events. Raises `ProtocolError`: Before the first event; afterwards
+    errors are events.
     """
-    parsed = await parse_request(
-        body, f"resp_{new_id()}", max_tokens=gw.max_context_tokens, store=tenant.store
-    )
-    parsed = told_by_headers(parsed, headers)
     codex = is_codex(headers)
-    if body.stream:
+    if parsed.body.stream:
         outbox = Outbox(gw.flush_timer, gw.max_unread_bytes)
         put = emitting(outbox.send, outbox.hold)
         stream = ResponseStream(
             parsed, lambda kind, data: put(kind, sse_event(kind, data)), on_dirty=outbox.mark
         )
-        exchange = Exchange(gw, tenant, parsed, stream, stream, is_codex=codex)
+        exchange = Exchange(gw, tenant, parsed, stream, stream, is_codex=codex, parent=parent)
         await exchange.until_open()
-        return EventStream(gw, outbox, exchange.pump, exchange.headers())
+        on_leave = None if keep is None else partial(keep, exchange.job, stream, 0, exchange.pump)
+        return EventStream(gw, outbox, exchange.pump, exchange.headers(), on_leave=on_leave)
     whole = unheard(parsed)
-    exchange = Exchange(gw, tenant, parsed, whole, is_codex=codex)
+    exchange = Exchange(gw, tenant, parsed, whole, is_codex=codex, parent=parent)
     ended = await exchange.whole(receive)
     is_final = ended.ending.is_final
     return HttpAnswer(JSON.encode(), exchange.headers(), whole.body, is_final=is_final)

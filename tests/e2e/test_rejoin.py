@@ -1,9 +1,11 @@
 """A lost socket is a pause: the response goes on, and the same request comes back to it."""
 
 import asyncio
+import json
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from tests.e2e.gateway_process import (
@@ -14,6 +16,7 @@ from tests.e2e.gateway_process import (
     wait_until_at_rest,
 )
 from tests.e2e.returning_client import (
+    FAR,
     check_rest,
     codex_metadata,
     come_back,
@@ -254,3 +257,68 @@ async def test_a_policy_may_turn_it_off(folder: Path, redis_url: str, tmp_path: 
         assert gateway.metrics().total("lanewise_rejoins_total") == 0
     finally:
         gateway.stop()
+
+
+async def posted(gateway: GatewayProcess, body: dict[str, Any], num_events: int = FAR) -> list[Any]:
+    """Events of a POST; the client leaves after so many."""
+    events: list[Any] = []
+    async with (
+        httpx.AsyncClient(headers=HEADERS, timeout=60.0) as http,
+        http.stream("POST", f"{gateway.base_url}/responses", json={**body, "stream": True}) as got,
+    ):
+        assert got.status_code == 200
+        async for line in got.aiter_lines():
+            if line.startswith("data: "):
+                events.append(json.loads(line.removeprefix("data: ")))
+            if len(events) >= num_events:
+                break
+    return events
+
+
+async def test_a_post_comes_back_to_what_a_socket_lost(gateway: GatewayProcess) -> None:
+    """Codex goes on over HTTP once its retries are used up."""
+    body = body_of(client_metadata=codex_metadata("turn-6"))
+    async with lost_after(gateway, body, 6) as lost:
+        events = await posted(gateway, body)
+    assert events[-1]["response"]["id"] == lost[0]["response"]["id"]
+    assert text_in(events) == text_of(events[-1]["response"])
+    check_rest(events)
+
+
+async def test_a_post_without_events_comes_back_as_well(gateway: GatewayProcess) -> None:
+    body = body_of(client_metadata=codex_metadata("turn-7"))
+    async with lost_after(gateway, body, 6) as lost, httpx.AsyncClient(headers=HEADERS) as http:
+        got = await http.post(f"{gateway.base_url}/responses", json=body, timeout=60.0)
+    assert got.json()["id"] == lost[0]["response"]["id"]
+    assert got.json()["status"] == "completed"
+
+
+async def test_an_event_stream_goes_on_where_the_client_asks_for_it(
+    gateway: GatewayProcess,
+) -> None:
+    body = body_of(metadata={"rejoin": "always"})
+    first = await posted(gateway, body, 5)
+    await asyncio.sleep(0.1)
+    events = await posted(gateway, body)
+    assert events[-1]["response"]["id"] == first[0]["response"]["id"]
+    assert events[-1]["response"]["routing"]["rejoined"]["times"] == 1
+    assert text_in(events) == text_of(events[-1]["response"])
+
+
+async def test_a_closed_event_stream_stops_unasked(gateway: GatewayProcess) -> None:
+    body = body_of("Tell a story of a heron.", max_output_tokens=16_000)
+    first = await posted(gateway, body, 5)
+    await asyncio.sleep(0.1)
+    events = await posted(gateway, body)
+    assert events[-1]["response"]["id"] != first[0]["response"]["id"]
+
+
+async def test_a_post_continues_what_a_lost_socket_remembered(gateway: GatewayProcess) -> None:
+    async with SocketClient.open(gateway) as client:
+        first = await client.turn("The word is plover.", model="lanewise-fast", store=False)
+        reset(client)
+        await client.socket.wait_closed()
+    await asyncio.sleep(0.2)
+    body = body_of("What is the word?", previous_response_id=first["id"])
+    events = await posted(gateway, body)
+    assert "plover" in text_of(events[-1]["response"])
