@@ -72,7 +72,7 @@ ROOMS = (
     _room("gateway.live"),
     _room("gateway.run"),
     _room("gateway.task"),
-    _room("gateway.rejoin"),
+    _room("gateway.rejoin", "redis"),
     _room("gateway.session"),
     _room("gateway.backtest"),
     _room("gateway.http", "litestar", "redis"),

@@ -52,6 +52,7 @@ from gateway.logs.task_line import TaskLog
 from gateway.metrics.metrics import Metrics
 from gateway.process.embedded_redis import redis_at
 from gateway.process.maintenance import every, maintenance
+from gateway.rejoin.elsewhere import Elsewhere
 from gateway.rejoin.rejoins import Rejoins
 from gateway.store.decision_log import LogInUse, Recorder
 from gateway.store.kept_answers import TTL_S, KeptAnswers
@@ -158,7 +159,7 @@ async def services(
             feed=_feed(stack, config, gw, access, policies, fleet),
             kept_answers=_kept_answers(stack, redis.store, failover),
             relays=_relays(stack, config),
-            rejoins=_rejoins(stack, config, gw),
+            rejoins=_rejoins(stack, config, gw, redis.admin),
             fleet=fleet,
             ceiling_leases=ceiling_leases,
             num_redis_restarts=redis.num_restarts,
@@ -249,10 +250,11 @@ def _relays(stack: AsyncExitStack, config: Config) -> Relays:
     return relays
 
 
-def _rejoins(stack: AsyncExitStack, config: Config, gw: Gateway) -> Rejoins:
+def _rejoins(stack: AsyncExitStack, config: Config, gw: Gateway, redis: Redis) -> Rejoins:
     rejoins = Rejoins(gw, config.server)
+    rejoins.others = others = Elsewhere(gw, redis, rejoins)
     stack.push_async_callback(rejoins.close)
-    _run(stack, [every(SWEEP_INTERVAL_S, rejoins.sweep)])
+    _run(stack, [every(SWEEP_INTERVAL_S, rejoins.sweep), others.run()])
     return rejoins
 
 

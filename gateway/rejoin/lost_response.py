@@ -44,6 +44,15 @@ class LostResponse:
         """Says whether it still runs."""
         return self.pump is not None and not self.pump.done()
 
+    @property
+    def is_elsewhere(self) -> bool:
+        """Says whether another process keeps it."""
+        return False
+
+    def lose(self) -> None:
+        """Gives it back to the process that keeps it."""
+        raise NotImplementedError
+
     def stop(self) -> None:
         """Stops its generation, and settles what it used; harmless once it has ended."""
         if self.pump is not None:

@@ -8,7 +8,9 @@ number, and what has ended by its tenant's bytes in memory as well. This is an e
 import asyncio
 from collections import OrderedDict, deque
 from functools import partial
+from typing import Literal, Protocol
 
+from backends.contract import ContextItem, Item
 from gateway.config.sections import ServerConfig
 from gateway.core.gateway import Gateway
 from gateway.core.job import Ended, Job, Pause
@@ -40,11 +42,31 @@ MAX_MEMORIES_OF_KEY = 16  # of lost connections
 TICK_S = 0.25  # between two looks at what one costs in its grace
 BYTES_PER_TOKEN = 4  # about; backends.tokenizer
 
+Outcome = Literal["joined", "superseded", "gone"]
 Key = tuple[str, str]  # of a tenant, and of one of its keys
+
+
+class Others(Protocol):
+    """The other processes, which keep lost responses, too."""
+
+    @property
+    def is_empty(self) -> bool: ...
+
+    def may_have(self, key: Key) -> bool: ...
+
+    def announce(self, lost: LostResponse, life_s: float) -> None: ...
+
+    def withdraw(self, lost: LostResponse) -> None: ...
+
+    async def find(
+        self, job: Job, items: tuple[ContextItem, ...] | None
+    ) -> LostResponse | None: ...
 
 
 class Rejoins:
     """The lost responses of a process, and what lost connections remembered."""
+
+    others: Others | None = None  # once there is a way to them
 
     def __init__(self, gw: Gateway, config: ServerConfig) -> None:
         self._gw = gw
@@ -61,7 +83,7 @@ class Rejoins:
     @property
     def is_empty(self) -> bool:
         """Says whether nothing can be come back to."""
-        return not self._by_key
+        return not self._by_key and (self.others is None or self.others.is_empty)
 
     def grace_s(self, tenant: Tenant) -> float:
         """Returns how long a tenant's responses go on, by the policy or else the configuration."""
@@ -100,17 +122,26 @@ class Rejoins:
         if pump is None:
             self._keep_ended(lost)
             return True
-        job.refuse = lambda _: None
-        job.pause.cost_before = self._cost(job)
-        lost.until_us = lost.lost_us + round(grace_s * 1e6)
+        self._begin_grace(lost, grace_s)
         lost.release_key = self._gw.key_sessions.add(job.tenant, lambda _: self._drop(lost))
         pump.add_done_callback(partial(self._ended, lost))
-        self._tick(lost)
         return True
+
+    def _begin_grace(self, lost: LostResponse, grace_s: float) -> None:
+        assert lost.job.pause is not None
+        lost.job.refuse = lambda _: None
+        lost.job.pause.cost_before = self._cost(lost.job)
+        lost.until_us = lost.lost_us + round(grace_s * 1e6)
+        self._tick(lost)
+        if self.others is not None:
+            self.others.announce(lost, grace_s)
 
     def keep_again(self, lost: LostResponse, num_bytes: int) -> bool:
         """Keeps a response whose connection was lost, when its client had come back before."""
-        grace_s, job = self.grace_s(lost.job.tenant), lost.job
+        if lost.is_elsewhere:
+            lost.lose()
+            return True
+        grace_s = self.grace_s(lost.job.tenant)
         may_stay = lost.is_running or self._is_kept(lost.ended)
         if not grace_s or not may_stay or not self._add(lost):
             return False
@@ -118,14 +149,10 @@ class Rejoins:
         lost.lost_us = self._gw.clock_us()
         lost.writer.leave()
         lost.writer.resume()
-        if not lost.is_running:
+        if lost.is_running:
+            self._begin_grace(lost, grace_s)
+        else:
             self._keep_ended(lost)
-            return True
-        assert job.pause is not None
-        job.refuse = lambda _: None
-        job.pause.cost_before = self._cost(job)
-        lost.until_us = lost.lost_us + round(grace_s * 1e6)
-        self._tick(lost)
         return True
 
     def _add(self, lost: LostResponse) -> bool:
@@ -188,6 +215,8 @@ class Rejoins:
         lost.timer = loop.call_later(self._config.rejoin_keep_s, self._forget, lost)
         self._count()
         self._gw.budgets.memory.add(lost.memory)
+        if self.others is not None:
+            self.others.announce(lost, self._config.rejoin_keep_s)
 
     def _drop(self, lost: LostResponse, result: str = "") -> None:
         """Stops one that nobody comes back to any more."""
@@ -213,6 +242,8 @@ class Rejoins:
             self._gw.budgets.memory.remove(lost.memory)
             lost.memory = None
         self._count()
+        if self.others is not None:
+            self.others.withdraw(lost)
 
     def _count(self) -> None:
         num_running = sum(each.is_running for each in self._order)
@@ -227,29 +258,48 @@ class Rejoins:
 
         It is the caller's then: it joins its writer, and follows it.
         """
-        key, turn = (job.tenant.id, job.tenant.key_id), turn_of(job.parsed)
+        key, turn, others = (job.tenant.id, job.tenant.key_id), turn_of(job.parsed), self.others
         if not may_rejoin(job.parsed):
             return None
-        if not any(lost.turn == turn for lost in self._by_key.get(key, ())):
+        is_elsewhere = others is not None and others.may_have(key)
+        if not (is_elsewhere or any(each.turn == turn for each in self._by_key.get(key, ()))):
             return None
+        items: tuple[ContextItem, ...] | None = None
         try:
-            task = await load_task(self._gw, job)
+            items = (await load_task(self._gw, job)).request.items
         except ProtocolError:
-            return None  # the task itself will say so
+            pass  # the task itself will say so
         finally:
             give_back_opened(self._gw, job)
-        asked = returning_by(job.parsed, task.request.items)
-        for lost in tuple(self._by_key.get(key, ())):
-            held = _held(lost, asked)
-            if held is None:
-                continue
-            if held.has_outputs and not _calls_after(lost, held.num_output):
-                # The model is to see these outputs: it is the turn's next call.
-                self._drop(lost, "superseded")
-                return None
-            self._join(lost, asked, held)
-            return lost
-        return None
+        if items is not None:
+            asked = returning_by(job.parsed, items)
+            for lost in tuple(self._by_key.get(key, ())):
+                if (held := _held(lost, asked)) is not None:
+                    return lost if self._take(lost, asked, held) else None
+        return None if others is None else await others.find(job, items)
+
+    def claimed(
+        self, response_id: str, tail: tuple[ContextItem, ...], asides: frozenset[str]
+    ) -> tuple[Outcome, LostResponse | None]:
+        """Gives a response to another process, whose client holds `tail` besides its context."""
+        lost = next((each for each in self._order if each.job.parsed.id == response_id), None)
+        if lost is None:
+            return "gone", None
+        context, output, num_before = _told(lost)
+        held = held_by(context + tail, context, output)
+        if held is None:
+            return "gone", None
+        held = ClientHolds(num_before + held.num_output, held.has_outputs)
+        asked = Returning(b"", lost.turn, context + tail, asides)
+        return ("joined", lost) if self._take(lost, asked, held) else ("superseded", None)
+
+    def _take(self, lost: LostResponse, asked: Returning, held: ClientHolds) -> bool:
+        """Joins a client; false if its request is the turn's next model call."""
+        if held.has_outputs and not _calls_after(lost, held.num_output):
+            self._drop(lost, "superseded")  # the model is to see these outputs
+            return False
+        self._join(lost, asked, held)
+        return True
 
     def _join(self, lost: LostResponse, asked: Returning, held: ClientHolds) -> None:
         pause = lost.job.pause
@@ -331,13 +381,21 @@ def _held(lost: LostResponse, asked: Returning) -> ClientHolds | None:
         lost.settings = settings_of(lost.job.parsed)
     if lost.settings != asked.settings:
         return None
-    pause = lost.job.pause
-    assert pause is not None
-    if pause.context is not None:  # its client came back with more before
-        held = held_by(asked.items, pause.context, lost.writer.output[pause.num_held :])
+    context, output, num_before = _told(lost)
+    if num_before:  # its client came back with more before
+        held = held_by(asked.items, context, output)
         if held is not None:
-            return ClientHolds(pause.num_held + held.num_output, held.has_outputs)
+            return ClientHolds(num_before + held.num_output, held.has_outputs)
     return held_by(asked.items, request.items, lost.writer.output)
+
+
+def _told(lost: LostResponse) -> tuple[tuple[ContextItem, ...], tuple[Item, ...], int]:
+    """Returns the context as its client has it, the output behind, and how much comes before."""
+    pause, request = lost.job.pause, lost.job.request
+    assert request is not None
+    if pause is None or pause.context is None:
+        return request.items, lost.writer.output, 0
+    return pause.context, lost.writer.output[pause.num_held :], pause.num_held
 
 
 def _calls_after(lost: LostResponse, num_output: int) -> bool:

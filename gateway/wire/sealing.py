@@ -98,6 +98,11 @@ class Seals(msgspec.Struct, frozen=True):
         content = base64.urlsafe_b64encode(mac + backend.encode()).decode()
         return f"{_TURN_PREFIX}{self.current}.{content}"
 
+    def mac_of_request(self, request: bytes) -> bytes:
+        """Returns a keyed hash that stands for a request among the gateways."""
+        secret = self.by_version[self.current]
+        return hmac.digest(secret, b"\0request\0" + request, "sha256")
+
     def turn_backend(self, tenant_id: str, state: str) -> str | None:
         """Returns the backend that a turn's state names; None if we did not sign it for them."""
         version, _, signed = state.removeprefix(_TURN_PREFIX).partition(".")

@@ -15,9 +15,9 @@ from tests.unit.gateway.doubles import ROUTING, parsed_create
 GATEWAY = Path(__file__).resolve().parents[4] / "gateway"
 BUILDERS = [
     *(GATEWAY / "wire" / f"{name}.py" for name in ("output_items", "response", "response_json")),
-    *(GATEWAY / "wire" / f"{name}.py" for name in ("context_usage", "routing")),
+    GATEWAY / "wire" / "routing.py",
     *(GATEWAY / "task" / f"{name}.py" for name in ("routing", "pipeline", "ending", "warming")),
-    *(GATEWAY / "task" / f"{name}.py" for name in ("summary_run", "stages")),
+    *(GATEWAY / "task" / f"{name}.py" for name in ("summary_run", "stages", "context_usage")),
     *(GATEWAY / "run" / f"{name}.py" for name in ("branch", "dispatch")),
     GATEWAY / "chat" / "stream.py",
     GATEWAY / "http" / "background.py",

@@ -1,0 +1,220 @@
+"""Lost responses that other processes keep, and this one's that clients claim there.
+
+This is an edge.
+"""
+
+import asyncio
+import contextlib
+from collections import OrderedDict
+
+from redis.asyncio import Redis
+
+from backends.contract import ContextItem
+from gateway.core.gateway import Gateway
+from gateway.core.job import Job
+from gateway.rejoin.handover import Handover
+from gateway.rejoin.lost_response import LostResponse
+from gateway.rejoin.mail import ALL, Mail
+from gateway.rejoin.matching import returning_by, settings_of, turn_of
+from gateway.rejoin.notes import (
+    Beat,
+    Claim,
+    Finished,
+    Gone,
+    Granted,
+    Identity,
+    Lease,
+    Left,
+    Note,
+    Said,
+    Start,
+)
+from gateway.rejoin.rejoins import Key, Rejoins
+from gateway.rejoin.remote_response import RemoteResponse
+from gateway.transport.outbox import Outbox
+from gateway.wire.requests import ParsedCreate
+
+MAX_LEASES = 4_096  # of other processes
+CLAIM_S = 1.0  # for the owner's answer; without one, the request begins anew
+
+
+class Elsewhere:
+    """Satisfies `gateway.rejoin.rejoins.Others`; `run` carries its notes."""
+
+    def __init__(self, gw: Gateway, redis: Redis, rejoins: Rejoins) -> None:
+        self._gw = gw
+        self._rejoins = rejoins
+        self._mail = Mail(redis, self._take)
+        self._leases: OrderedDict[str, Lease] = OrderedDict()
+        self._num_of_key: dict[Key, int] = {}
+        self._claims: dict[int, asyncio.Future[Granted] | RemoteResponse] = {}
+        self._num_claims = 0
+        self._handovers: dict[tuple[str, int], Handover] = {}
+        self._flusher = Outbox(gw.flush_timer)  # flushes what is handed over; has no frames
+
+    async def run(self) -> None:
+        """Carries notes until cancelled."""
+        tasks = (self._mail.listen(), self._mail.deliver(), self._flusher.run(_nothing))
+        running = [asyncio.create_task(task) for task in tasks]
+        try:
+            await asyncio.gather(*running)
+        finally:
+            for task in running:
+                task.cancel()
+            await asyncio.gather(*running, return_exceptions=True)
+
+    # What this process keeps
+
+    def announce(self, lost: LostResponse, life_s: float) -> None:
+        """Tells all processes who may come back to a response, and for how long."""
+        job, seals = lost.job, self._gw.seals
+        assert job.request is not None
+        if not self._mail.is_listening:
+            return
+        pause = job.pause
+        items = job.request.items if pause is None or pause.context is None else pause.context
+        identity = _identity(job)
+        lease = Lease(
+            job.parsed.id,
+            self._mail.inbox,
+            *lost.key,
+            identity.mac(seals, items),
+            len(items),
+            self._own_mac(identity, job.parsed),
+            life_s,
+        )
+        self._mail.send(ALL, lease)
+
+    def withdraw(self, lost: LostResponse) -> None:
+        """Tells all processes that nobody can come back to a response any more."""
+        self._mail.send(ALL, Gone(lost.job.parsed.id, self._mail.inbox))
+
+    def _own_mac(self, identity: Identity, parsed: ParsedCreate) -> bytes:
+        own = tuple(each for each in parsed.input.items if isinstance(each, ContextItem))
+        if len(own) < len(parsed.input.items):
+            return b""  # it refers to others, and would have to be resolved
+        return identity.mac(self._gw.seals, own, parsed.body.previous_response_id or "-")
+
+    # What others keep
+
+    def may_have(self, key: Key) -> bool:
+        """Says whether another process keeps a response of this key."""
+        return key in self._num_of_key
+
+    @property
+    def is_empty(self) -> bool:
+        """Says whether no other process keeps any."""
+        return not self._num_of_key
+
+    async def find(self, job: Job, items: tuple[ContextItem, ...] | None) -> RemoteResponse | None:
+        """Claims the response that a job comes back to; `items`: its context, if it is known."""
+        key, identity = (job.tenant.id, job.tenant.key_id), _identity(job)
+        own_mac = self._own_mac(identity, job.parsed)
+        for lease in tuple(self._leases.values()):
+            if (lease.tenant_id, lease.key_id) != key:
+                continue
+            tail: tuple[ContextItem, ...] | None = None
+            if items is None:
+                tail = () if own_mac and lease.own_mac == own_mac else None
+            elif len(items) >= lease.num_items:
+                beginning = items[: lease.num_items]
+                if identity.mac(self._gw.seals, beginning) == lease.mac:
+                    tail = items[lease.num_items :]
+            if tail is not None:
+                return await self._claim(job, lease, tail)
+        return None
+
+    async def _claim(
+        self, job: Job, lease: Lease, tail: tuple[ContextItem, ...]
+    ) -> RemoteResponse | None:
+        asked = returning_by(job.parsed, tail)
+        self._num_claims += 1
+        number = self._num_claims
+        answer: asyncio.Future[Granted] = asyncio.get_running_loop().create_future()
+        self._claims[number] = answer
+        claim = Claim(lease.id, self._mail.inbox, number, tail, tuple(asked.asides))
+        self._mail.send(lease.owner, claim)
+        granted = None
+        with contextlib.suppress(TimeoutError):
+            granted = await asyncio.wait_for(answer, CLAIM_S)
+        if granted is None or granted.outcome != "joined":
+            del self._claims[number]
+            if granted is not None or not tail:
+                self._forget(lease.id)
+            return None
+        address = (lease.owner, self._mail.inbox, number)
+        remote = RemoteResponse(job, lease.id, address, self._mail.send)
+        self._claims[number] = remote
+        remote.begin()
+        assert remote.pump is not None
+        remote.pump.add_done_callback(lambda _: self._claims.pop(number, None))
+        return remote
+
+    def _remember(self, lease: Lease) -> None:
+        self._forget(lease.id)
+        key = (lease.tenant_id, lease.key_id)
+        self._leases[lease.id] = lease
+        self._num_of_key[key] = self._num_of_key.get(key, 0) + 1
+        asyncio.get_running_loop().call_later(lease.life_s, self._expire, lease)
+        if len(self._leases) > MAX_LEASES:
+            self._forget(next(iter(self._leases)))
+
+    def _expire(self, lease: Lease) -> None:
+        if self._leases.get(lease.id) is lease:
+            self._forget(lease.id)
+
+    def _forget(self, response_id: str) -> None:
+        lease = self._leases.pop(response_id, None)
+        if lease is None:
+            return
+        key = (lease.tenant_id, lease.key_id)
+        self._num_of_key[key] -= 1
+        if not self._num_of_key[key]:
+            del self._num_of_key[key]
+
+    # Notes
+
+    def _take(self, note: Note) -> None:
+        match note:
+            case Lease(owner=owner) if owner != self._mail.inbox:
+                self._remember(note)
+            case Gone(id=response_id, owner=owner):
+                lease = self._leases.get(response_id)
+                if lease is not None and lease.owner == owner:
+                    self._forget(response_id)
+            case Claim():
+                self._grant(note)
+            case Granted(number=number):
+                answer = self._claims.get(number)
+                if isinstance(answer, asyncio.Future) and not answer.done():
+                    answer.set_result(note)
+            case Start(inbox=inbox, number=number, stream_id=stream_id):
+                if (handover := self._handovers.get((inbox, number))) is not None:
+                    handover.start(stream_id)
+            case Said(number=number) | Finished(number=number) | Beat(inbox="", number=number):
+                remote = self._claims.get(number)
+                if isinstance(remote, RemoteResponse):
+                    remote.take(note)
+            case Left(inbox=inbox, number=number) | Beat(inbox=inbox, number=number):
+                if (handover := self._handovers.get((inbox, number))) is not None:
+                    handover.take(note)
+
+    def _grant(self, claim: Claim) -> None:
+        outcome, lost = self._rejoins.claimed(claim.id, claim.tail, frozenset(claim.asides))
+        self._mail.send(claim.inbox, Granted(claim.number, outcome))
+        if lost is None:
+            return
+        address = (claim.inbox, claim.number)
+        send, keep_again = self._mail.send, self._rejoins.keep_again
+        handover = Handover(lost, claim, send, self._flusher, keep_again)
+        self._handovers[address] = handover
+        handover.following.add_done_callback(lambda _: self._handovers.pop(address, None))
+
+
+def _identity(job: Job) -> Identity:
+    tenant, parsed = job.tenant, job.parsed
+    return Identity(tenant.id, tenant.key_id, turn_of(parsed), settings_of(parsed))
+
+
+async def _nothing(frames: list[bytes]) -> None:
+    """The flusher writes nothing itself."""

@@ -1,0 +1,81 @@
+"""A lost response of this process whose client came back to another one. This is an edge."""
+
+import asyncio
+from collections.abc import Callable
+
+from gateway.rejoin.lost_response import LostResponse
+from gateway.rejoin.notes import Beat, Claim, Finished, Left, Note, Said
+from gateway.rejoin.remote_response import BEAT_S, SILENT_S
+from gateway.transport.outbox import Outbox
+from gateway.wire.errors import ProtocolError
+
+
+class Handover:
+    """Sends a response's events to the process of its client."""
+
+    def __init__(
+        self,
+        lost: LostResponse,
+        claim: Claim,
+        send: Callable[[str, Note], None],
+        flusher: Outbox,
+        keep_again: Callable[[LostResponse, int], bool],
+    ) -> None:
+        """Holds the response for who claimed it, until it says that it listens."""
+        self._lost = lost
+        self._claim = claim
+        self._send = send
+        self._flusher = flusher
+        self._keep_again = keep_again
+        self._heard_s = asyncio.get_running_loop().time()
+        self._has_started = asyncio.Event()
+        self.following = asyncio.create_task(self._follow())
+        self._beating = asyncio.create_task(self._beat())
+
+    def start(self, stream_id: str | None) -> None:
+        """Sends what the client does not hold, and what follows."""
+
+        def refuse(error: ProtocolError) -> None:
+            self._emit("error", error.event(stream_id))
+
+        self._lost.job.refuse = refuse
+        self._lost.join(self._emit, self._flusher.mark, stream_id)
+        self._has_started.set()
+
+    def take(self, note: Left | Beat) -> None:
+        """Takes a note of the client's process."""
+        self._heard_s = asyncio.get_running_loop().time()
+        if isinstance(note, Beat):
+            return
+        if note.how == "lost":
+            self._lose()
+        elif note.how == "gone":
+            self._lost.stop()
+            self.following.cancel()
+        else:
+            self._lost.job.stop(note.how)
+
+    def _lose(self) -> None:
+        """Waits for the client again: it was lost, or its process was."""
+        if not self._keep_again(self._lost, self._lost.num_bytes):
+            self._lost.stop()
+        self.following.cancel()
+
+    def _emit(self, kind: str, event: bytes) -> None:
+        self._send(self._claim.inbox, Said(self._claim.number, kind, event))
+
+    async def _follow(self) -> None:
+        try:
+            await self._has_started.wait()
+            ended = await self._lost.follow()
+            self._send(self._claim.inbox, Finished(self._claim.number, ended))
+        finally:
+            self._beating.cancel()
+
+    async def _beat(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(BEAT_S)
+            self._send(self._claim.inbox, Beat("", self._claim.number))
+            if loop.time() - self._heard_s > SILENT_S:
+                self._lose()

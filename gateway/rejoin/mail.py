@@ -1,0 +1,87 @@
+"""Carries notes between processes over Redis' channels: in order, and lost where Redis is away.
+
+This is an edge.
+"""
+
+import asyncio
+import logging
+import secrets
+from collections import deque
+from collections.abc import Callable
+
+import msgspec
+from redis.asyncio import Redis, RedisCluster
+from redis.exceptions import RedisError
+
+from gateway.rejoin.notes import Note, packed, unpacked
+
+logger = logging.getLogger("lanewise")
+
+ALL = "lw1:lost"  # the channel of all processes
+MAX_QUEUED = 65_536  # notes that wait to be sent; more of them are lost
+MAX_IN_MESSAGE = 512
+LISTEN_S = 5.0  # for a message, before the connection is looked at again
+PAUSE_S = 1.0  # before a lost connection is made anew
+
+
+class Mail:
+    """Sends and takes the notes of one process."""
+
+    def __init__(self, redis: Redis, take: Callable[[Note], None]) -> None:
+        """`take` is called with each note that comes, on the event loop."""
+        self._redis = redis
+        self._take = take
+        self.inbox = f"lw1:lost:{secrets.token_hex(8)}"
+        self._queue: deque[tuple[str, Note]] = deque()
+        self._has_some = asyncio.Event()
+        self.is_listening = False
+
+    def send(self, channel: str, note: Note) -> None:
+        """Sends a note, after those before it."""
+        if self.is_listening and len(self._queue) < MAX_QUEUED:
+            self._queue.append((channel, note))
+            self._has_some.set()
+
+    async def deliver(self) -> None:
+        """Sends what is queued, until cancelled."""
+        while True:
+            await self._has_some.wait()
+            self._has_some.clear()
+            while self._queue:
+                channel, note = self._queue.popleft()
+                notes = [note]
+                while self._queue and len(notes) < MAX_IN_MESSAGE and self._queue[0][0] == channel:
+                    notes.append(self._queue.popleft()[1])
+                try:
+                    await self._redis.publish(channel, packed(notes))
+                except (RedisError, OSError) as error:
+                    logger.warning("notes on lost responses were not sent: %s", error)
+
+    async def listen(self) -> None:
+        """Takes what comes, until cancelled. A Cluster has no such channels in redis-py."""
+        while not isinstance(self._redis, RedisCluster):
+            try:
+                async with self._redis.pubsub() as subscription:
+                    await subscription.subscribe(ALL, self.inbox)
+                    self.is_listening = True
+                    while True:
+                        message = await subscription.get_message(
+                            ignore_subscribe_messages=True, timeout=LISTEN_S
+                        )
+                        if message is not None:
+                            self._open(message["data"])
+            except (RedisError, OSError):
+                await asyncio.sleep(PAUSE_S)
+            finally:
+                self.is_listening = False
+
+    def _open(self, message: bytes) -> None:
+        try:
+            notes = unpacked(message)
+        except msgspec.MsgspecError:
+            return  # of another version
+        for note in notes:
+            try:
+                self._take(note)
+            except Exception:
+                logger.exception("a note on a lost response could not be taken")

@@ -1,0 +1,121 @@
+"""What processes tell each other of lost responses, as msgpack on channels of Redis.
+
+A process that keeps a lost response sends a `Lease` to all, with keyed hashes of all that decides
+the answer: who has the same request can tell, and nobody can read it. The process that the client
+comes back to sends a `Claim`, and says `Start` once it listens; then it gets each event as `Said`,
+and `Finished` with what the next turn
+continues.
+"""
+
+from typing import Literal
+
+import msgspec
+
+from backends.contract import ContextItem
+from gateway.core.job import Ended
+from gateway.wire.sealing import Seals
+
+
+class Lease(msgspec.Struct, frozen=True, array_like=True, tag="lease"):
+    """Says who keeps a lost response, and which request comes back to it."""
+
+    id: str  # the response's
+    owner: str  # the channel of its process
+    tenant_id: str
+    key_id: str
+    mac: bytes  # of its settings, turn and whole context
+    num_items: int  # of that context
+    own_mac: bytes  # of its request as it came, with the name of what that continues
+    life_s: float
+
+
+class Gone(msgspec.Struct, frozen=True, array_like=True, tag="gone"):
+    """Says that nobody can come back to a response there any more."""
+
+    id: str
+    owner: str
+
+
+class Claim(msgspec.Struct, frozen=True, array_like=True, tag="claim"):
+    """Asks for a response: its client has come back."""
+
+    id: str
+    inbox: str  # of who asks
+    number: int  # of the claim, there
+    tail: tuple[ContextItem, ...]  # what the client holds besides the context
+    asides: tuple[str, ...]
+
+
+class Granted(msgspec.Struct, frozen=True, array_like=True, tag="granted"):
+    """Answers a claim."""
+
+    number: int
+    outcome: Literal["joined", "superseded", "gone"]
+
+
+class Start(msgspec.Struct, frozen=True, array_like=True, tag="start"):
+    """Says that the client listens."""
+
+    inbox: str
+    number: int
+    stream_id: str | None
+
+
+class Said(msgspec.Struct, frozen=True, array_like=True, tag="said"):
+    """Holds an event for the client."""
+
+    number: int
+    kind: str
+    event: bytes
+
+
+class Finished(msgspec.Struct, frozen=True, array_like=True, tag="finished"):
+    """Ends a claim."""
+
+    number: int
+    ended: Ended | None
+
+
+class Beat(msgspec.Struct, frozen=True, array_like=True, tag="beat"):
+    """Says that the other side lives; `inbox` is empty on the way to who claimed."""
+
+    inbox: str
+    number: int
+
+
+class Left(msgspec.Struct, frozen=True, array_like=True, tag="left"):
+    """Says that the client has gone, or that its connection was lost again, or that it cancels."""
+
+    inbox: str
+    number: int
+    how: Literal["gone", "lost", "cancelled", "steered", "draining", "awaited"]
+
+
+Note = Lease | Gone | Claim | Granted | Start | Said | Finished | Beat | Left
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(list[Note])
+
+
+def packed(notes: list[Note]) -> bytes:
+    """Returns notes as one message."""
+    return _encoder.encode(notes)
+
+
+def unpacked(message: bytes) -> list[Note]:
+    """Returns a message's notes; raises `msgspec.MsgspecError` if another version sent it."""
+    return _decoder.decode(message)
+
+
+class Identity(msgspec.Struct, frozen=True):
+    """All of a request that decides the answer, but its context."""
+
+    tenant_id: str
+    key_id: str
+    turn: tuple[str | None, str | None]
+    settings: bytes
+
+    def mac(self, seals: Seals, items: tuple[ContextItem, ...], continues: str = "") -> bytes:
+        """Returns the keyed hash of the request with that context."""
+        content = [each.item for each in items]
+        return seals.mac_of_request(_encoder.encode((self, continues, content)))

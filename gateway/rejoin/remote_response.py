@@ -1,0 +1,144 @@
+"""A lost response that another process keeps, as the client's process follows it.
+
+This is an edge.
+"""
+
+import asyncio
+from collections.abc import Callable
+
+import msgspec
+
+from gateway.core.job import Ended, Job
+from gateway.rejoin.lost_response import LostResponse
+from gateway.rejoin.notes import Beat, Finished, Left, Note, Said, Start
+from gateway.wire.errors import ProtocolError
+from gateway.wire.item_events import suffix_of
+from gateway.wire.response import Emit, ResponseWriter, unheard
+from gateway.wire.response_json import ResponseError, failed_json
+
+BEAT_S = 1.0
+SILENT_S = 3.0  # without a note, after which the other process is taken to be gone
+TERMINALS = ("response.completed", "response.incomplete", "response.failed")
+_GONE = ResponseError("server_error", "The gateway that ran it stopped. Send the request again.")
+
+
+class _About(msgspec.Struct):
+    response: msgspec.Raw = msgspec.Raw(b"")
+    sequence_number: int = 0
+
+
+_about = msgspec.json.Decoder(_About).decode
+
+
+class RemoteResponse(LostResponse):
+    """What its process sends is told to the client; what the client does is told to its process."""
+
+    def __init__(
+        self,
+        job: Job,
+        response_id: str,
+        address: tuple[str, str, int],
+        send: Callable[[str, Note], None],
+    ) -> None:
+        """`address` has the owner's channel, the own one, and the claim's number there."""
+        parsed = msgspec.structs.replace(job.parsed, id=response_id)
+        stand_in = Job(
+            parsed,
+            unheard(parsed),
+            job.tenant,
+            arrived_us=job.arrived_us,
+            refuse=_nothing,
+            stream_id=job.stream_id,
+        )
+        super().__init__(stand_in, unheard(parsed), 0, 0)
+        self.owner, self._inbox, self.number = address
+        self._send = send
+        self._notes: asyncio.Queue[Note] = asyncio.Queue()
+        self._emit: Emit = _nothing
+        self._suffix = b"}"
+        self._last = _About()  # the latest object that was sent, and its number
+        self._parting: Left | None = Left(self._inbox, self.number, "gone")
+        self.follower = object()
+
+    @property
+    def is_elsewhere(self) -> bool:
+        return True
+
+    def begin(self) -> None:
+        """Begins to follow: its process has granted the claim."""
+        self.pump = asyncio.create_task(self._run())
+        self.job.wait(self._stop)
+
+    def take(self, note: Note) -> None:
+        """Takes a note of its process."""
+        self._notes.put_nowait(note)
+
+    def join(
+        self,
+        emit: Emit,
+        on_dirty: Callable[[ResponseWriter], None] | None,
+        stream_id: str | None = None,
+    ) -> None:
+        del on_dirty  # text is gathered where it is generated
+        self._emit, self._suffix = emit, suffix_of(stream_id)
+        self._send(self.owner, Start(self._inbox, self.number, stream_id))
+
+    def lose(self) -> None:
+        """Gives it back to its process: the connection was lost again."""
+        self._parting = Left(self._inbox, self.number, "lost")
+        self.follower = None
+        self.stop()
+
+    def _stop(self) -> None:
+        assert self.job.stopped is not None
+        self._send(self.owner, Left(self._inbox, self.number, self.job.stopped))
+
+    async def _run(self) -> Ended | None:
+        beating = asyncio.create_task(self._beat())
+        try:
+            while True:
+                note = await asyncio.wait_for(self._notes.get(), SILENT_S)
+                if isinstance(note, Said):
+                    self._tell(note)
+                elif isinstance(note, Finished):
+                    self._parting = None
+                    self.ended = note.ended
+                    return self.ended
+        except TimeoutError:
+            self._fail()
+            return None
+        finally:
+            beating.cancel()
+            self.job.over()
+            if self._parting is not None:
+                self._send(self.owner, self._parting)
+
+    async def _beat(self) -> None:
+        while True:
+            await asyncio.sleep(BEAT_S)
+            self._send(self.owner, Beat(self._inbox, self.number))
+
+    def _tell(self, said: Said) -> None:
+        about = _about(said.event)
+        if about.response:
+            self._last = about
+        else:
+            self._last.sequence_number = about.sequence_number
+        if said.kind in TERMINALS:
+            self.writer.body = bytes(about.response)
+        self._emit(said.kind, said.event)
+
+    def _fail(self) -> None:
+        """Ends it for the client, whose retry begins anew: the process that ran it is gone."""
+        if not self._last.response:
+            self.job.refuse(ProtocolError(_GONE.code, _GONE.message))
+            return
+        body = failed_json(bytes(self._last.response), _GONE)
+        self.writer.body = body
+        event = b'{"type":"response.failed","sequence_number":%d,"response":%b%b'
+        number = self._last.sequence_number + 1
+        self._emit("response.failed", event % (number, body, self._suffix))
+
+
+def _nothing(*_: object) -> None:
+    """Does nothing: nobody listens yet."""
