@@ -25,9 +25,9 @@ from gateway.rejoin.notes import (
     Identity,
     Lease,
     Left,
+    Listens,
     Note,
-    Said,
-    Start,
+    Told,
 )
 from gateway.rejoin.rejoins import Key, Rejoins
 from gateway.rejoin.remote_response import RemoteResponse
@@ -188,10 +188,10 @@ class Elsewhere:
                 answer = self._claims.get(number)
                 if isinstance(answer, asyncio.Future) and not answer.done():
                     answer.set_result(note)
-            case Start(inbox=inbox, number=number, stream_id=stream_id):
+            case Listens(inbox=inbox, number=number, stream_id=stream_id):
                 if (handover := self._handovers.get((inbox, number))) is not None:
                     handover.start(stream_id)
-            case Said(number=number) | Finished(number=number) | Beat(inbox="", number=number):
+            case Told(number=number) | Finished(number=number) | Beat(inbox="", number=number):
                 remote = self._claims.get(number)
                 if isinstance(remote, RemoteResponse):
                     remote.take(note)

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 
 from gateway.rejoin.lost_response import LostResponse
-from gateway.rejoin.notes import Beat, Claim, Finished, Left, Note, Said
+from gateway.rejoin.notes import Beat, Claim, Finished, Left, Note, Told
 from gateway.rejoin.remote_response import BEAT_S, SILENT_S
 from gateway.transport.outbox import Outbox
 from gateway.wire.errors import ProtocolError
@@ -62,7 +62,7 @@ class Handover:
         self.following.cancel()
 
     def _emit(self, kind: str, event: bytes) -> None:
-        self._send(self._claim.inbox, Said(self._claim.number, kind, event))
+        self._send(self._claim.inbox, Told(self._claim.number, kind, event))
 
     async def _follow(self) -> None:
         try:

@@ -2,7 +2,7 @@
 
 A process that keeps a lost response sends a `Lease` to all, with keyed hashes of all that decides
 the answer: who has the same request can tell, and nobody can read it. The process that the client
-comes back to sends a `Claim`, and says `Start` once it listens; then it gets each event as `Said`,
+comes back to sends a `Claim`, and says `Listens` once it listens; then it gets each event as `Told`,
 and `Finished` with what the next turn
 continues.
 """
@@ -53,7 +53,7 @@ class Granted(msgspec.Struct, frozen=True, array_like=True, tag="granted"):
     outcome: Literal["joined", "superseded", "gone"]
 
 
-class Start(msgspec.Struct, frozen=True, array_like=True, tag="start"):
+class Listens(msgspec.Struct, frozen=True, array_like=True, tag="listens"):
     """Says that the client listens."""
 
     inbox: str
@@ -61,7 +61,7 @@ class Start(msgspec.Struct, frozen=True, array_like=True, tag="start"):
     stream_id: str | None
 
 
-class Said(msgspec.Struct, frozen=True, array_like=True, tag="said"):
+class Told(msgspec.Struct, frozen=True, array_like=True, tag="told"):
     """Holds an event for the client."""
 
     number: int
@@ -91,7 +91,7 @@ class Left(msgspec.Struct, frozen=True, array_like=True, tag="left"):
     how: Literal["gone", "lost", "cancelled", "steered", "draining", "awaited"]
 
 
-Note = Lease | Gone | Claim | Granted | Start | Said | Finished | Beat | Left
+Note = Lease | Gone | Claim | Granted | Listens | Told | Finished | Beat | Left
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(list[Note])

@@ -10,7 +10,7 @@ import msgspec
 
 from gateway.core.job import Ended, Job
 from gateway.rejoin.lost_response import LostResponse
-from gateway.rejoin.notes import Beat, Finished, Left, Note, Said, Start
+from gateway.rejoin.notes import Beat, Finished, Left, Listens, Note, Told
 from gateway.wire.errors import ProtocolError
 from gateway.wire.item_events import suffix_of
 from gateway.wire.response import Emit, ResponseWriter, unheard
@@ -81,7 +81,7 @@ class RemoteResponse(LostResponse):
     ) -> None:
         del on_dirty  # text is gathered where it is generated
         self._emit, self._suffix = emit, suffix_of(stream_id)
-        self._send(self.owner, Start(self._inbox, self.number, stream_id))
+        self._send(self.owner, Listens(self._inbox, self.number, stream_id))
 
     def lose(self) -> None:
         """Gives it back to its process: the connection was lost again."""
@@ -98,7 +98,7 @@ class RemoteResponse(LostResponse):
         try:
             while True:
                 note = await asyncio.wait_for(self._notes.get(), SILENT_S)
-                if isinstance(note, Said):
+                if isinstance(note, Told):
                     self._tell(note)
                 elif isinstance(note, Finished):
                     self._parting = None
@@ -118,15 +118,15 @@ class RemoteResponse(LostResponse):
             await asyncio.sleep(BEAT_S)
             self._send(self.owner, Beat(self._inbox, self.number))
 
-    def _tell(self, said: Said) -> None:
-        about = _about(said.event)
+    def _tell(self, told: Told) -> None:
+        about = _about(told.event)
         if about.response:
             self._last = about
         else:
             self._last.sequence_number = about.sequence_number
-        if said.kind in TERMINALS:
+        if told.kind in TERMINALS:
             self.writer.body = bytes(about.response)
-        self._emit(said.kind, said.event)
+        self._emit(told.kind, told.event)
 
     def _fail(self) -> None:
         """Ends it for the client, whose retry begins anew: the process that ran it is gone."""
