@@ -76,6 +76,7 @@ ROOMS = (
     _room("gateway.session"),
     _room("gateway.backtest"),
     _room("gateway.http", "litestar", "redis"),
+    _room("gateway.openapi", "litestar"),
     _room("gateway.console", "brotli", "litestar"),
     _room("gateway.admin", "litestar", "redis"),
     _room("gateway.process", "litestar", "redis", "uvicorn", "uvloop"),

@@ -41,7 +41,7 @@ class PlacementView(msgspec.Struct, frozen=True, kw_only=True):
     regions: list[RegionView]
 
 
-@get("/events", include_in_schema=False)
+@get("/events")
 async def get_events(request: AnyRequest) -> Stream:
     """A snapshot, then what changes, at most four times a second, as server-sent events."""
     feed = services_of(request).feed.watch()

@@ -72,6 +72,29 @@ class TierView(msgspec.Struct, frozen=True, kw_only=True):
     tenants: int
 
 
+class DeletedTenant(msgspec.Struct, frozen=True, kw_only=True):
+    """A tenant that is gone, with its keys."""
+
+    id: str
+    deleted: bool = True
+    keys: int
+
+
+class ErasedTenant(msgspec.Struct, frozen=True, kw_only=True):
+    """A tenant of whose requests and answers nothing is stored any more."""
+
+    id: str
+    erased: bool = True
+    keys: int  # in Redis, that were erased
+
+
+class DeletedTier(msgspec.Struct, frozen=True, kw_only=True):
+    """A tier that is gone."""
+
+    name: str
+    deleted: bool = True
+
+
 @get("/tenants")
 async def list_tenants(request: AnyRequest) -> list[TenantView]:
     """All tenants by their ids."""
@@ -113,7 +136,7 @@ async def change_tenant(request: AnyRequest, tenant_id: str, data: TenantChange)
 
 
 @delete("/tenants/{tenant_id:str}", status_code=200)
-async def delete_tenant(request: AnyRequest, tenant_id: str) -> dict[str, Any]:
+async def delete_tenant(request: AnyRequest, tenant_id: str) -> DeletedTenant:
     """Delete a tenant, its keys and its pools; what runs under them ends."""
     services = services_of(request)
     await services.access.tenant_store.catch_up()  # no key of it may be left behind
@@ -123,11 +146,11 @@ async def delete_tenant(request: AnyRequest, tenant_id: str) -> dict[str, Any]:
     gone = dict.fromkeys([*names, f"tenant:{tenant_id}"], b"")
     await write_records(request, "tenants.delete", tenant_id, gone)
     await services.gw.pools.forget(tenant_id)
-    return {"id": tenant_id, "deleted": True, "keys": len(names)}
+    return DeletedTenant(id=tenant_id, keys=len(names))
 
 
 @delete("/tenants/{tenant_id:str}/data", status_code=200)
-async def erase_tenant(request: AnyRequest, tenant_id: str) -> dict[str, Any]:
+async def erase_tenant(request: AnyRequest, tenant_id: str) -> ErasedTenant:
     """Erase what is stored of a tenant's requests and answers, also of one that was deleted.
 
     The usage ledger stays, as bills rest on it; it has no text.
@@ -143,7 +166,7 @@ async def erase_tenant(request: AnyRequest, tenant_id: str) -> dict[str, Any]:
     if services.gw.recorder is not None:
         services.gw.recorder.erase(tenant_id)
     await write_records(request, "tenants.erase", tenant_id, {})
-    return {"id": tenant_id, "erased": True, "keys": num_keys}
+    return ErasedTenant(id=tenant_id, keys=num_keys)
 
 
 @get("/tiers")
@@ -164,7 +187,7 @@ async def set_tier(request: AnyRequest, name: str, data: TierConfig) -> TierView
 
 
 @delete("/tiers/{name:str}", status_code=200)
-async def delete_tier(request: AnyRequest, name: str) -> dict[str, Any]:
+async def delete_tier(request: AnyRequest, name: str) -> DeletedTier:
     """Delete a tier; one of the configuration is as it is configured again."""
     tenant_view = _tenant_view(request)
     if not tenant_view.raw(f"tier:{name}"):
@@ -175,7 +198,7 @@ async def delete_tier(request: AnyRequest, name: str) -> dict[str, Any]:
         message = f"Tier '{name}' has {len(users)} tenants, such as '{users[0]}'. Move them first."
         raise ProtocolError("conflict", message)
     await write_records(request, "tiers.delete", name, {f"tier:{name}": b""})
-    return {"name": name, "deleted": True}
+    return DeletedTier(name=name)
 
 
 HANDLERS: list[Any] = [

@@ -42,7 +42,6 @@ from gateway.core.waiting_room import WaitingRoom
 from gateway.fleet.fleet import Fleet
 from gateway.http.background import BackgroundRuns
 from gateway.http.batch_route import RouteBatches, live_desk
-from gateway.http.openapi import RENDERINGS, OpenApiConfig, schema_routes
 from gateway.http.routes import EXCEPTION_HANDLERS, HANDLERS
 from gateway.http.services import Services, seals_of
 from gateway.http.streams import JsonRequest
@@ -50,6 +49,7 @@ from gateway.live.feed import Feed
 from gateway.live.sources import make_feed
 from gateway.logs.task_line import TaskLog
 from gateway.metrics.metrics import Metrics
+from gateway.openapi.document import RENDERINGS, TENANT_KEY, OpenApiConfig, schema_routes
 from gateway.process.embedded_redis import redis_at
 from gateway.process.maintenance import every, maintenance
 from gateway.rejoin.elsewhere import Elsewhere
@@ -428,7 +428,10 @@ def make_app(made: Services) -> Litestar:
             openapi_router=schema_routes(),
             render_plugins=RENDERINGS,
             components=Components(
-                security_schemes={"AdminKey": SecurityScheme(type="http", scheme="bearer")}
+                security_schemes={
+                    name: SecurityScheme(type="http", scheme="bearer")
+                    for name in ("AdminKey", TENANT_KEY)
+                }
             ),
         ),
         request_max_body_size=made.config.server.max_message_bytes,

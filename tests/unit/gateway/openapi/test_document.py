@@ -12,8 +12,8 @@ import pytest
 from litestar import Litestar, get
 from litestar.datastructures import State
 
-from gateway.http import openapi
-from gateway.http.openapi import (
+from gateway.openapi import document
+from gateway.openapi.document import (
     ERROR_SCHEMA,
     RENDERINGS,
     OpenApiConfig,
@@ -65,7 +65,7 @@ async def test_a_thread_makes_it_once(monkeypatch: pytest.MonkeyPatch) -> None:
         threads.append(threading.get_ident())
         return with_errors(schema)
 
-    monkeypatch.setattr(openapi, "with_errors", making)
+    monkeypatch.setattr(document, "with_errors", making)
     app = Litestar(
         [_health],
         state=State({"services": SimpleNamespace(apart=asyncio.to_thread)}),
@@ -77,7 +77,7 @@ async def test_a_thread_makes_it_once(monkeypatch: pytest.MonkeyPatch) -> None:
     async with httpx.AsyncClient(transport=transport, base_url="http://gateway") as client:
         first, *others = [
             await client.get(f"/schema{path}")
-            for path in ("/openapi.json", "/openapi.yaml", "/openapi.yml", "", "/swagger")
+            for path in ("/openapi.json", "/openapi.yaml", "/openapi.yml", "", "/")
         ]
     assert [each.status_code for each in (first, *others)] == [200] * 5
     assert list(first.json()["paths"]) == ["/healthz"]

@@ -13,15 +13,11 @@ from typing import Any
 from litestar import Request, Router
 from litestar.enums import OpenAPIMediaType
 from litestar.openapi.config import OpenAPIConfig
-from litestar.openapi.plugins import (
-    JsonRenderPlugin,
-    RapidocRenderPlugin,
-    RedocRenderPlugin,
-    StoplightRenderPlugin,
-    SwaggerRenderPlugin,
-)
+from litestar.openapi.plugins import JsonRenderPlugin
 from litestar.openapi.spec import OpenAPI
 
+from gateway.openapi.operations import described
+from gateway.openapi.page import DocumentPage
 from gateway.wire.errors import ERRORS
 
 _TYPES = sorted({kind.type for kind in ERRORS.values()})
@@ -50,15 +46,13 @@ ERROR_SCHEMA: dict[str, Any] = {
     },
 }
 RENDERINGS = (
-    RedocRenderPlugin(),  # the one at `/schema` itself
-    SwaggerRenderPlugin(),
-    StoplightRenderPlugin(),
-    RapidocRenderPlugin(),
+    DocumentPage(path="/"),
     JsonRenderPlugin(),
     JsonRenderPlugin(
         path=("/openapi.yaml", "/openapi.yml"), media_type=OpenAPIMediaType.OPENAPI_YAML
     ),
 )
+TENANT_KEY = "TenantKey"
 _CONTENT = {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}
 
 
@@ -75,15 +69,33 @@ def with_errors(schema: dict[str, Any]) -> dict[str, Any]:
     return schema
 
 
+def with_operations(schema: dict[str, Any]) -> dict[str, Any]:
+    """Add what the handlers' types do not say: bodies and answers that are made as bytes."""
+    operations, schemas = described()
+    schema["components"].setdefault("schemas", {}).update(schemas)
+    for (path, method), known in operations.items():
+        operation = schema["paths"].get(path, {}).get(method)
+        if operation is None:  # of another address
+            continue
+        refused = {code: told for code, told in operation["responses"].items() if code >= "4"}
+        operation["responses"] = refused | known["responses"]
+        if "requestBody" in known:
+            operation["requestBody"] = known["requestBody"]
+        if path.startswith("/v1/"):
+            operation["security"] = [{TENANT_KEY: []}]
+            operation["tags"] = ["v1"]
+    return schema
+
+
 class OpenApiDocument(OpenAPI):
-    """A document that is made when somebody reads it, once."""
+    """A document that is made when somebody reads it, once; a thread makes it."""
 
     _made: dict[str, Any] | None = None
 
     def to_schema(self) -> dict[str, Any]:
-        """See `with_errors`."""
+        """See `with_errors` and `with_operations`."""
         if self._made is None:
-            self._made = with_errors(super().to_schema())
+            self._made = with_operations(with_errors(super().to_schema()))
         return self._made
 
 

@@ -1,0 +1,131 @@
+"""Describes the events of streams and of the socket, as Structs: for the document alone."""
+
+from typing import Any
+
+import msgspec
+
+from gateway.openapi.shapes import AnOutputItem, Response
+from gateway.wire.output_items import OutputText, SummaryText
+from gateway.wire.routing import ContextUse
+
+
+class Numbered(msgspec.Struct, kw_only=True, tag_field="type"):
+    """What all have: numbers without gaps, and on a socket with several streams which it is of."""
+
+    sequence_number: int
+    stream_id: str | msgspec.UnsetType = msgspec.UNSET
+
+
+class ResponseEvent(Numbered, tag=False):
+    """An event with the whole response as it is then."""
+
+    response: Response  # type: ignore[valid-type]  # made of the Structs that write it
+
+
+class InItem(Numbered, tag=False):
+    """An event about an output item."""
+
+    item_id: str
+    output_index: int
+
+
+def _response_event(name: str, doc: str) -> type[msgspec.Struct]:
+    words = "".join(word.title() for word in name.split("."))
+    return msgspec.defstruct(
+        words.replace("_", ""),
+        [],
+        bases=(ResponseEvent,),
+        namespace={"__doc__": doc},
+        tag=name,
+        kw_only=True,
+    )
+
+
+def _item_event(
+    name: str, doc: str, *fields: tuple[str, Any], base: type[msgspec.Struct] = InItem
+) -> type[msgspec.Struct]:
+    words = "".join(word.title() for word in name.split("."))
+    return msgspec.defstruct(
+        words.replace("_", ""),
+        fields,
+        bases=(base,),
+        namespace={"__doc__": doc},
+        tag=name,
+        kw_only=True,
+    )
+
+
+_INDEX = ("content_index", int)
+_SUMMARY = ("summary_index", int)
+_LOGPROBS = ("logprobs", list[Any])
+_WHOLE = (("output_index", int), ("item", AnOutputItem))
+
+EVENTS: tuple[type[msgspec.Struct], ...] = (
+    _response_event("response.created", "The first."),
+    _response_event("response.queued", "A background response that waits."),
+    _response_event("response.in_progress", "It has begun; comes again when `routing` changes."),
+    _response_event("response.completed", "The last of one that came to its end."),
+    _response_event("response.incomplete", "The last of one that was cut."),
+    _response_event("response.failed", "The last of one that failed."),
+    _response_event("response.cancelled", "The last of one that was cancelled."),
+    _item_event("response.output_item.added", "An item begins.", *_WHOLE, base=Numbered),
+    _item_event("response.output_item.done", "An item is whole.", *_WHOLE, base=Numbered),
+    _item_event("response.content_part.added", "Text begins.", _INDEX, ("part", OutputText)),
+    _item_event("response.content_part.done", "Text is whole.", _INDEX, ("part", OutputText)),
+    _item_event(
+        "response.output_text.delta", "A piece of text.", _INDEX, ("delta", str), _LOGPROBS
+    ),
+    _item_event("response.output_text.done", "All of it.", _INDEX, ("text", str), _LOGPROBS),
+    _item_event(
+        "response.reasoning_summary_part.added", "A summary.", _SUMMARY, ("part", SummaryText)
+    ),
+    _item_event(
+        "response.reasoning_summary_part.done", "All of it.", _SUMMARY, ("part", SummaryText)
+    ),
+    _item_event(
+        "response.reasoning_summary_text.delta", "A piece of it.", _SUMMARY, ("delta", str)
+    ),
+    _item_event("response.reasoning_summary_text.done", "All of it.", _SUMMARY, ("text", str)),
+    _item_event("response.function_call_arguments.delta", "A piece of them.", ("delta", str)),
+    _item_event(
+        "response.function_call_arguments.done", "All of them.", ("name", str), ("arguments", str)
+    ),
+    _item_event("response.custom_tool_call_input.delta", "A piece of it.", ("delta", str)),
+    _item_event("response.custom_tool_call_input.done", "All of it.", ("input", str)),
+    _item_event(
+        "response.compaction.compacting",
+        "The context was compacted.",
+        ("output_index", int),
+        ("item_id", str | None),
+        base=Numbered,
+    ),
+    _item_event(
+        "response.waiting",
+        "Ours, where asked for: its place in a full pool's queue.",
+        ("response_id", str),
+        ("group", str),
+        ("place", int),
+        ("expected_wait_ms", int),
+        base=Numbered,
+    ),
+    _item_event(
+        "response.context",
+        "Ours, where asked for: the context window is fuller now.",
+        ("response_id", str),
+        *((field.name, field.type) for field in msgspec.structs.fields(ContextUse)[:4]),
+        base=Numbered,
+    ),
+)
+
+
+class LiveEvent(msgspec.Struct, kw_only=True):
+    """What `data` of a `snapshot` or `change` holds; a change only what is different."""
+
+    at: float  # Unix time
+    gateway: dict[str, Any] | msgspec.UnsetType = msgspec.UNSET
+    backends: list[dict[str, Any]] | msgspec.UnsetType = msgspec.UNSET
+    pools: list[dict[str, Any]] | msgspec.UnsetType = msgspec.UNSET
+    problems: list[dict[str, Any]] | msgspec.UnsetType = msgspec.UNSET
+    decisions: list[dict[str, Any]] | msgspec.UnsetType = msgspec.UNSET  # those that are new
+    point: dict[str, Any] | msgspec.UnsetType = msgspec.UNSET  # of the charts
+    history: list[dict[str, Any]] | msgspec.UnsetType = msgspec.UNSET  # of a snapshot

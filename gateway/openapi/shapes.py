@@ -1,0 +1,312 @@
+"""Describes answers that are written as bytes or dicts, as Structs: for the document alone."""
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+from gateway.messages.blocks import MessageParam
+from gateway.messages.request import MessagesBody
+from gateway.wire.events import CreateBody, TextParam
+from gateway.wire.output_items import (
+    CallOutput,
+    CompactionOutput,
+    MessageOutput,
+    ReasoningOutput,
+    ResponseUsage,
+)
+from gateway.wire.response_json import ResponseStart, ResponseState
+from gateway.wire.routing import PoolBalance, Routing, Unrouted
+
+REF = "#/components/schemas/{name}"
+OUTPUT_ITEMS = (MessageOutput, ReasoningOutput, CallOutput, CompactionOutput)
+
+
+def _any_of(*names: str) -> dict[str, Any]:
+    return {"anyOf": [{"$ref": REF.format(name=name)} for name in names]}
+
+
+# msgspec describes no union of Structs without tags, so these are written by hand.
+_OUTPUT_ITEM = _any_of(*(kind.__name__ for kind in OUTPUT_ITEMS))
+Item = Annotated[dict[str, Any], Meta(extra_json_schema={"required": ["type"]})]
+AnOutputItem = Annotated[Any, Meta(extra_json_schema=_OUTPUT_ITEM)]
+Routed = Annotated[Any, Meta(extra_json_schema=_any_of(Routing.__name__, Unrouted.__name__))]
+BY_HAND = (*OUTPUT_ITEMS, Routing, Unrouted)  # what the names above refer to
+
+
+def _fields(kind: type[msgspec.Struct], **types: Any) -> list[tuple[str, Any, Any]]:
+    """Returns a Struct's fields, some of them with another type; raw JSON has null as default."""
+    fields = []
+    for each in msgspec.structs.fields(kind):
+        default = None if isinstance(each.default, msgspec.Raw) else each.default
+        given = msgspec.field(default_factory=each.default_factory)
+        if each.default_factory is msgspec.NODEFAULT:
+            given = msgspec.field(default=default)
+        fields.append((each.name, types.get(each.name, each.type), given))
+    return fields
+
+
+def _described(kind: type[msgspec.Struct], **types: Any) -> type[msgspec.Struct]:
+    """Makes a Struct of the same name whose types say more than those that are decoded into."""
+    return msgspec.defstruct(
+        kind.__name__, _fields(kind, **types), namespace={"__doc__": kind.__doc__}, kw_only=True
+    )
+
+
+Response = msgspec.defstruct(
+    "Response",
+    [
+        *_fields(ResponseStart, tools=list[dict[str, Any]], tool_choice=Any),
+        *_fields(ResponseState, output=list[AnOutputItem], routing=Routed),
+    ],
+    namespace={"__doc__": "A response: `routing` says where it ran, and why."},
+    kw_only=True,
+)
+_Model = Annotated[str, Meta(min_length=1, max_length=256, examples=["auto"])]
+_Input = Annotated[str | list[dict[str, Any]] | None, Meta(examples=["Rename x to y."])]
+Create = _described(
+    CreateBody,
+    model=_Model,
+    input=_Input,
+    tools=list[Item] | None,
+    tool_choice=Any,
+    text=_described(TextParam, format=Any) | None,
+    client_metadata=Any,
+)
+_AMessage = _described(MessageParam, content=str | list[Item])
+Messages = _described(
+    MessagesBody,
+    messages=Annotated[list[_AMessage], Meta(min_length=1)],  # type: ignore[valid-type]
+    tools=list[dict[str, Any]] | None,
+)
+
+
+class DeletedResponse(msgspec.Struct):
+    """A stored response that is gone."""
+
+    id: str
+    object: Literal["response"]
+    deleted: bool
+
+
+class TakenFeedback(msgspec.Struct):
+    """Feedback as it was taken."""
+
+    id: str
+    object: Literal["response.feedback"]
+    success: bool
+    rating: float | None
+    fast_success: bool | None
+
+
+class InputItems(msgspec.Struct):
+    """A page of what a response was given."""
+
+    object: Literal["list"]
+    data: list[Item]
+    first_id: str | None
+    last_id: str | None
+    has_more: bool
+
+
+class InputTokens(msgspec.Struct):
+    """How many tokens a request would bring."""
+
+    object: Literal["response.input_tokens"]
+    input_tokens: int
+
+
+class CompactedContext(msgspec.Struct):
+    """A shorter context that stands for a longer one."""
+
+    id: str
+    object: Literal["response.compaction"]
+    created_at: int
+    output: list[Item]
+    usage: ResponseUsage
+
+
+class ChatUsage(msgspec.Struct):
+    """Tokens of a chat completion."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    total_tokens: int
+
+
+class ChatMessage(msgspec.Struct, kw_only=True):
+    """The answer."""
+
+    role: Literal["assistant"]
+    content: str | None
+    refusal: None
+    reasoning_content: str | msgspec.UnsetType = msgspec.UNSET  # commentary
+    tool_calls: list[dict[str, Any]] | msgspec.UnsetType = msgspec.UNSET
+
+
+class ChatChoice(msgspec.Struct):
+    """The answer, and why it ends."""
+
+    index: int
+    message: ChatMessage
+    finish_reason: Literal["stop", "length", "tool_calls", "content_filter"]
+
+
+class ChatCompletion(msgspec.Struct):
+    """A chat completion."""
+
+    id: str
+    object: Literal["chat.completion"]
+    created: int
+    model: str
+    choices: list[ChatChoice]
+    usage: ChatUsage
+    service_tier: str
+    routing: Routed
+
+
+class ChatChunk(msgspec.Struct):
+    """A chunk of a streamed chat completion; the stream ends with `data: [DONE]`."""
+
+    id: str
+    object: Literal["chat.completion.chunk"]
+    created: int
+    model: str
+    choices: list[dict[str, Any]]
+
+
+class MessageUsage(msgspec.Struct):
+    """Tokens of a message."""
+
+    input_tokens: int
+    output_tokens: int
+
+
+class AnthropicMessage(msgspec.Struct):
+    """An answer in Anthropic's form."""
+
+    id: str
+    type: Literal["message"]
+    role: Literal["assistant"]
+    model: str
+    content: list[Item]
+    stop_reason: str | None
+    stop_sequence: str | None
+    usage: MessageUsage
+
+
+class AnthropicFault(msgspec.Struct):
+    """What is wrong, in Anthropic's form."""
+
+    type: str
+    message: str
+
+
+class AnthropicError(msgspec.Struct):
+    """An error of Anthropic's protocol."""
+
+    type: Literal["error"]
+    error: AnthropicFault
+    request_id: str
+
+
+class CountedTokens(msgspec.Struct):
+    """How many tokens a request would bring, in Anthropic's form."""
+
+    input_tokens: int
+
+
+class SocketTicket(msgspec.Struct):
+    """What a page opens one socket with: `new WebSocket(url, protocols)`."""
+
+    object: Literal["socket_ticket"]
+    ticket: str
+    protocols: list[str]
+    expires_at: int  # Unix time
+
+
+class Model(msgspec.Struct):
+    """What `model` may be."""
+
+    id: str
+    object: Literal["model"]
+    created: int
+    owned_by: str
+
+
+class Models(msgspec.Struct):
+    """All that `model` may be; `models` is for Codex."""
+
+    object: Literal["list"]
+    data: list[Model]
+    models: list[dict[str, Any]]
+
+
+class ModelEntry(msgspec.Struct):
+    """A model in Anthropic's form."""
+
+    type: Literal["model"]
+    id: str
+    display_name: str
+    created_at: str
+
+
+class ModelPage(msgspec.Struct):
+    """A page of models in Anthropic's form, for requests with `anthropic-version`."""
+
+    data: list[ModelEntry]
+    has_more: bool
+    first_id: str | None
+    last_id: str | None
+
+
+class UsedToday(msgspec.Struct):
+    """What a tenant has used since midnight, UTC."""
+
+    date: str
+    ends_at: int
+    tasks: int
+    input_tokens: int
+    cached_tokens: int
+    output_tokens: int
+    reasoning_tokens: int
+    cost_units: int
+
+
+class OwnUsage(msgspec.Struct):
+    """A tenant's own pools and use; no pools while Redis is away."""
+
+    object: Literal["usage"]
+    tenant: str
+    tier: str
+    degraded: bool
+    pools: list[PoolBalance] | None
+    today: UsedToday | None
+
+
+class Alive(msgspec.Struct):
+    """It lives."""
+
+    status: Literal["ok"]
+
+
+class Readiness(msgspec.Struct, kw_only=True):
+    """It takes tasks; what is named takes none."""
+
+    status: Literal["ready"]
+    pools: str
+    backends_down: list[str] = []
+    backends_drained: list[str] = []
+
+
+class NotReady(msgspec.Struct, kw_only=True):
+    """Why it takes no tasks."""
+
+    status: Literal["draining", "blind", "no engine"]
+    detail: str = ""
+
+
+class RelayedBody(msgspec.Struct):
+    """A body that goes on to its model's server as it is."""
+
+    model: str
