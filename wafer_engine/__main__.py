@@ -23,7 +23,8 @@ from wafer_engine.calibration.placement_picture import placement_table, png, svg
 from wafer_engine.calibration.rows import read_reference
 from wafer_engine.calibration.validate import validation_report
 from wafer_engine.hardware.cost import DEFAULT_MODEL, WaferCost
-from wafer_engine.hardware.models import MODELS, find_model
+from wafer_engine.hardware.model_config import model_named
+from wafer_engine.hardware.models import MODELS
 from wafer_engine.hardware.placement import place
 from wafer_engine.hardware.spec import WSE3, find_wafer
 from wafer_engine.mesh.mesh import Mesh
@@ -133,7 +134,7 @@ def _place(options: argparse.Namespace) -> None:
     if out is not None and out.suffix.lower() not in (".svg", ".png"):
         raise ValueError(f"--out {out}: a picture is written, so name it .svg or .png")
     placement = place(
-        find_model(options.model),
+        model_named(options.model),
         wafer=find_wafer(options.wafer),
         num_wafers=options.wafers,
         weight_bits=options.bits,

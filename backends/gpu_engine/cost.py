@@ -11,15 +11,17 @@ import math
 import msgspec
 
 from backends.gpu_engine.constants import EngineConstants, GpuConstants, find_engine
-from backends.gpu_engine.spec import GpuSpec, find_gpu, find_precision
+from backends.gpu_engine.spec import LINKS, GpuSpec, Link, find_gpu, find_precision
 from wafer_engine.batching.cost_model import EngineLimits, StepShape
 from wafer_engine.batching.speculation import NO_SPECULATION, Speculation
 from wafer_engine.hardware.constants import SERVICE_CONSTANTS
 from wafer_engine.hardware.cost import check_not_negative
-from wafer_engine.hardware.models import ModelShape, find_model
+from wafer_engine.hardware.model_config import model_named
+from wafer_engine.hardware.models import ModelShape
 
 ATTENTION_EFFICIENCY = 0.6  # of what matrix products reach, for prefill attention; assumed
 ALLREDUCE_GROWTH = 0.15  # latency added per doubling of the group; assumed
+LARGE_MESSAGE_BYTES = 4e6  # that no kernel for small allreduces takes; assumed
 EXPERT_IMBALANCE = 1.2  # the busiest GPU's share of routed tokens over the mean's; assumed
 MAX_COUNT = 1_000_000_000  # of GPUs, sequences, tokens: beyond any real number
 HOP_US = 10.0  # activations passed from one pipeline stage to the next; assumed
@@ -52,6 +54,11 @@ class Parallelism(msgspec.Struct, frozen=True):
     def stage_gpus(self) -> int:
         """Returns how many GPUs hold one layer's weights between them."""
         return self.tp * self.dp
+
+
+def _growth(ways: int) -> float:
+    """Returns by what factor an exchange among so many waits longer than its latency."""
+    return 1 + ALLREDUCE_GROWTH * math.log2(ways)
 
 
 def _check_counts(**counts: int | None) -> None:
@@ -95,19 +102,22 @@ class GpuCost:
         """
         _check_counts(tp=tp, pp=pp, dp=dp, attention_window_tokens=attention_window_tokens)
         self.gpu = find_gpu(gpu) if isinstance(gpu, str) else gpu
-        self.model = find_model(model) if isinstance(model, str) else model
+        self.model = model_named(model) if isinstance(model, str) else model
         self.parallel = Parallelism(tp, pp, dp, expert_parallel)
         self.precision = find_precision(precision, self.gpu)
         self.kv_bits = find_precision(kv_precision).weight_bits if kv_precision else 16.0
         self.engine = find_engine(engine) if isinstance(engine, str) else engine
-        self.fit = constants or self.engine.for_gpu(self.gpu.name, self.model.moe is not None)
+        self.fit = constants or self.engine.for_gpu(
+            self.gpu.name, self.model.moe is not None, self.gpu.link
+        )
         self.speculation = speculation
         self._span = self.model.attention_span(attention_window_tokens)
         self._derive_weights()
         self._derive_attention()
         # Bytes per microsecond that one GPU sends within its link domain and out of it.
-        self._link_rate = self.gpu.link_bytes_per_s * self.fit.link / 1e6
-        self._network_rate = self.gpu.network_bytes_per_s * self.fit.link / 1e6
+        self._exchange = link = self._link()
+        self._link_rate = self.gpu.link_bytes_per_s * link.share / 1e6
+        self._network_rate = self.gpu.network_bytes_per_s * link.share / 1e6
         _check_counts(max_num_seqs=max_num_seqs, max_num_batched_tokens=max_num_batched_tokens)
         _check_counts(kv_capacity_tokens=kv_capacity_tokens)
         check_not_negative(overhead_us=overhead_us)
@@ -121,6 +131,17 @@ class GpuCost:
                 SERVICE_CONSTANTS.overhead_us if overhead_us is None else overhead_us
             ),
             max_checked_tokens=self._max_checked_tokens(),
+        )
+
+    def _link(self) -> Link:
+        """Returns the constants of the GPUs' link: fitted ones only where they are of its kind."""
+        link, fit = LINKS[self.gpu.link], self.fit
+        if fit.links and self.gpu.link not in fit.links:
+            return link
+        return Link(
+            fit.allreduce_us or link.allreduce_us,
+            fit.all_to_all_us or link.all_to_all_us,
+            fit.link or link.share,
         )
 
     def _max_checked_tokens(self) -> int:
@@ -274,18 +295,18 @@ class GpuCost:
         return math.hypot(read_us, flops / rate * 1e6)
 
     def _exchange_us(self, tokens: float) -> float:
-        parallel, model, fit = self.parallel, self.model, self.fit
+        parallel, model = self.parallel, self.model
         width = model.hidden * 2
         num_moe = model.moe.num_layers if model.moe and parallel.expert_parallel else 0
         total_us = 0.0
         if parallel.tp > 1:
             ways = parallel.tp
-            latency_us = fit.allreduce_us * (1 + ALLREDUCE_GROWTH * math.log2(ways))
+            latency_us = self._allreduce_latency_us(tokens / parallel.dp * width) * _growth(ways)
             moved_us = self._allreduce_us(ways, tokens / parallel.dp * width) / parallel.pp
             total_us += (2 * model.num_layers - num_moe) * (latency_us + moved_us)
         if num_moe and model.moe and parallel.stage_gpus > 1:
             ways = parallel.stage_gpus
-            latency_us = fit.allreduce_us * (1 + ALLREDUCE_GROWTH * math.log2(ways))
+            latency_us = self._exchange.all_to_all_us * _growth(ways)
             routed = tokens / ways * model.moe.top_k * width
             moved_us = self._all_to_all_us(ways, routed) / parallel.pp
             total_us += 2 * num_moe * (latency_us + moved_us)
@@ -294,6 +315,16 @@ class GpuCost:
             rate = self._network_rate if out else self._link_rate
             total_us += (parallel.pp - 1) * HOP_US + tokens * width / rate
         return total_us
+
+    def _allreduce_latency_us(self, moved_bytes: float) -> float:
+        """Returns an allreduce's latency: over NVLink that of small messages is the link's own.
+
+        Engines have kernels for small ones there; what full batches gave is for large ones.
+        """
+        fitted_us, own_us = self._exchange.allreduce_us, LINKS[self.gpu.link].allreduce_us
+        if fitted_us <= own_us or not self.gpu.has_switched_link:
+            return fitted_us
+        return own_us + (fitted_us - own_us) * min(1.0, moved_bytes / LARGE_MESSAGE_BYTES)
 
     def _allreduce_us(self, ways: int, moved_bytes: float) -> float:
         """Returns the transfer time of an allreduce. Across link domains it has three parts.

@@ -10,13 +10,42 @@ vendors' listings, 2023-11, second-hand.
 """
 
 import re
+import tomllib
+from pathlib import Path
 
 import msgspec
 
 from wafer_engine.hardware.models import read_table
 
 
-class GpuSpec(msgspec.Struct, frozen=True, kw_only=True):
+class Link(msgspec.Struct, frozen=True):
+    """Describes a kind of link between GPUs, whatever card it joins and whatever engine uses it."""
+
+    allreduce_us: float  # latency of a small allreduce over two GPUs
+    all_to_all_us: float  # the same for an all-to-all
+    share: float  # of its bandwidth that large transfers reach
+
+    @property
+    def is_switched(self) -> bool:
+        """Returns whether GPUs reach each other without the host: NVLink, not PCIe."""
+        return self.share > PCIE_SHARE
+
+
+# Latencies are assumed: no row separates them from the other times of a layer. They are such that
+# one user of a 7B model at 8 bits (4 bits on NVLink 5) gains by every doubling of the GPUs, as
+# published small-message allreduces do (5-10 us on 8 GPUs, TensorRT-LLM and vLLM, 2024-2025). PCIe
+# has what the log of two RTX PRO 6000 under vLLM 0.19 gives.
+PCIE_SHARE = 0.28
+LINKS = {
+    "nvlink3": Link(8.0, 30.0, 0.7),
+    "nvlink4": Link(5.0, 20.0, 0.7),
+    "nvlink5": Link(3.0, 15.0, 0.7),
+    "pcie4": Link(60.0, 120.0, PCIE_SHARE),
+    "pcie5": Link(60.0, 120.0, PCIE_SHARE),
+}
+
+
+class GpuSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Describes one GPU and its links to the others."""
 
     name: str
@@ -26,10 +55,17 @@ class GpuSpec(msgspec.Struct, frozen=True, kw_only=True):
     int8_ops: float = 0.0
     memory_bytes: float
     memory_bytes_per_s: float
+    link: str = "pcie4"  # its kind, from `LINKS`
     link_bytes_per_s: float  # to the other GPUs of its domain, one direction
     domain_gpus: int  # GPUs that the link joins
     network_bytes_per_s: float = 50e9  # per GPU out of its domain: one 400 Gb/s port
-    power_w: float
+    power_w: float  # rated
+    idle_power_w: float = 0.0  # 0: `IDLE_SHARE` of the rated power
+    note: str = ""
+
+    @property
+    def has_switched_link(self) -> bool:
+        return LINKS[self.link].is_switched
 
     def flops(self, precision: "Precision") -> float:
         """Returns the peak rate of products at a precision; 16-bit if the card lacks the units."""
@@ -75,14 +111,38 @@ def find_gpu(name: str) -> GpuSpec:
     """Finds a GPU by its full or short name (`H100-80GB-SXM`, `H100`), in common spellings.
 
     Case, the order of the words, a leading `NVIDIA`, and blanks or underscores for hyphens do not
-    matter: `NVIDIA H100 80GB HBM3` and `h100-sxm5-80gb` are the same card. Raises ValueError for an
-    unknown name.
+    matter: `NVIDIA H100 80GB HBM3` and `h100-sxm5-80gb` are the same card. A name that ends in
+    `.toml` is a file that describes a card. Raises ValueError for an unknown name, or a file that
+    is missing or wrong.
     """
+    if name.endswith(".toml"):
+        return read_gpu(Path(name))
     gpu = _SPELLINGS.get(_words(name))
     if gpu is None:
         known = ", ".join([*GPUS, *_ALIASES])
         raise ValueError(f"unknown GPU {name!r}: expected one of {known}")
     return gpu
+
+
+def read_gpu(path: Path) -> GpuSpec:
+    """Reads a card from a file with `GpuSpec`'s fields; raises ValueError, naming the field."""
+    try:
+        spec = msgspec.convert(tomllib.loads(path.read_text(encoding="utf-8")), GpuSpec)
+    except OSError as error:
+        raise ValueError(f"GPU file {path}: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, msgspec.ValidationError) as error:
+        raise ValueError(f"GPU file {path}: {error}") from error
+    if spec.link not in LINKS:
+        raise ValueError(f"GPU file {path}: link {spec.link!r}: expected one of {', '.join(LINKS)}")
+    needed = (
+        "fp16_flops", "memory_bytes", "memory_bytes_per_s", "link_bytes_per_s", "domain_gpus",
+        "network_bytes_per_s", "power_w",
+    )  # fmt: skip
+    for field in needed:
+        number = getattr(spec, field)
+        if not 0 < number < 1e18:
+            raise ValueError(f"GPU file {path}: {field} is {number}: expected a number above 0")
+    return spec
 
 
 class Precision(msgspec.Struct, frozen=True):

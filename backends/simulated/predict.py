@@ -11,7 +11,7 @@ from backends.gpu_engine.calibration.request_logs import (
     replay_log,
     requests_of,
 )
-from wafer_engine.batching.cost_model import CostModel
+from backends.gpu_engine.cost import GpuCost
 from wafer_engine.calibration.replay import ReplaySummary, replay
 from wafer_engine.calibration.rows import read_rows, write_rows
 from wafer_engine.calibration.wafer_rows import WaferRows
@@ -56,12 +56,13 @@ def predict_file(path: Path) -> str:
     return write_rows(predict_rows(rows))
 
 
-def replay_file(path: Path, cost: CostModel) -> tuple[str, str]:
+def replay_file(path: Path, cost: GpuCost) -> tuple[str, str]:
     """Replays a per-request log (plain or gzipped CSV) through an engine.
 
     Returns the log as CSV text with predicted first and last token times, and a short summary,
-    beside the measured means if the log has them. Raises ValueError if a column is missing, or a
-    request exceeds the KV cache.
+    beside the measured means if the log has them; it says so if the constants were taken over from
+    another card or release, and how far off they may be. Raises ValueError if a column is missing,
+    or a request exceeds the KV cache.
     """
     rows = read_log(path)
     if not rows:
@@ -69,10 +70,11 @@ def replay_file(path: Path, cost: CostModel) -> tuple[str, str]:
     requests = requests_of(rows)
     times = replay(cost, requests)
     measured = measured_times(rows)
+    origin = f"\n  constants {cost.fit.label}" if cost.fit.label else ""
     if measured is not None:
-        return write_rows(replay_log(rows, times)), comparison(measured, times)
+        return write_rows(replay_log(rows, times)), comparison(measured, times) + origin
     summary = ReplaySummary.of(times)
     means = [f"{name} {mean_us / 1e3:,.1f} ms" for name, mean_us in summary.means_us.items()]
     speed = f"{summary.output_tokens_per_s:,.0f} tokens/s"
     text = "  ".join([f"  {summary.num_requests} requests", *means, speed])
-    return write_rows(replay_log(rows, times)), text
+    return write_rows(replay_log(rows, times)), text + origin

@@ -1,7 +1,7 @@
 """`lanewise engine`: serves one simulated engine, or prints what it predicts.
 
 `wafer` and `gpu` run a gateway with one backend, which they also offer to other gateways over the
-link. `predict` and `replay` run the same cost models and engine without serving anything.
+link. `predict`, `replay` and `fit` run the same cost models and engine without serving anything.
 This is an edge.
 """
 
@@ -14,7 +14,9 @@ from typing import Any
 import msgspec
 
 from backends.contract import BackendGroup
+from backends.gpu_engine.calibration.fitted import fit_logs, fit_report, write_fitted
 from backends.gpu_engine.calibration.request_logs import LOG_ENGINE
+from backends.gpu_engine.constants import GpuConstants
 from backends.gpu_engine.cost import (
     DEFAULT_ENGINE,
     DEFAULT_GPU,
@@ -51,7 +53,9 @@ def _serving(default_shape: str) -> tuple[Argument, ...]:
     """Returns the arguments of both kinds; `_given` passes them on by their names."""
     return (
         argument(
-            "--model", default=default_shape, help="a public model shape (default: %(default)s)"
+            "--model",
+            default=default_shape,
+            help="a public model shape, or a config.json (default: %(default)s)",
         ),
         argument(
             "--listen", default="127.0.0.1:9100", metavar="HOST:PORT", help="default: %(default)s"
@@ -106,7 +110,9 @@ def _wafer(arguments: argparse.Namespace) -> int:
     "A GPU server.",
     f"lanewise engine gpu --model {DEFAULT_GPU_MODEL} --listen 127.0.0.1:9100",
     *_serving(DEFAULT_GPU_MODEL),
-    argument("--gpu", default=DEFAULT_GPU, metavar="NAME", help="default: %(default)s"),
+    argument(
+        "--gpu", default=DEFAULT_GPU, metavar="NAME", help="or a FILE.toml (default: %(default)s)"
+    ),
     argument("--engine", help=f"whose constants (default: {DEFAULT_ENGINE})"),
     argument("--tp", type=int, help=f"tensor parallel (default {DEFAULT_TP})"),
     argument("--pp", type=int, help="pipeline stages (default 1)"),
@@ -170,41 +176,106 @@ def _predict(arguments: argparse.Namespace) -> int:
     return 0
 
 
+# Which server a log is of: `_cost_of` makes its cost model.
+_SERVER = (
+    argument(
+        "--gpu", required=True, metavar="NAME", help="a card, or a FILE.toml that describes one"
+    ),
+    argument(
+        "--model", required=True, metavar="NAME", help="a public model shape, or a config.json"
+    ),
+    argument(
+        "--engine",
+        default=LOG_ENGINE,
+        metavar="NAME",
+        help="constants, or a FILE.json of engine fit (default: %(default)s)",
+    ),
+    argument("--tp", type=int, default=1, help="tensor parallel (default 1)"),
+    argument("--pp", type=int, default=1, help="pipeline stages (default 1)"),
+    argument("--dp", type=int, default=1, help="attention replicas (default 1)"),
+    argument("--expert-parallel", action="store_true", help="experts spread over all GPUs"),
+    argument("--precision", default="bf16", help="weights (default: %(default)s)"),
+    argument("--kv-precision", help="KV cache (default bf16)"),
+    argument("--max-num-seqs", type=int, default=128, help="default: %(default)s"),
+    argument("--max-num-batched-tokens", type=int, default=2048, help="default: %(default)s"),
+    argument("--kv-capacity-tokens", type=int, help="default: what the memory holds"),
+)
+
+
 @COMMAND.command(
     "replay",
     "Replay a server's request log.",
     "lanewise engine replay --requests log.csv.gz --gpu RTX-4090 --model\n"
     "Llama-3.1-8B --max-num-seqs 256",
     argument("--requests", required=True, metavar="FILE", help="CSV, plain or gzipped"),
-    argument("--gpu", required=True, metavar="NAME"),
-    argument("--model", required=True, metavar="NAME", help="a public model shape"),
-    argument("--engine", default=LOG_ENGINE, help="constants (default: %(default)s)"),
-    argument("--tp", type=int, default=1, help="tensor parallel (default 1)"),
-    argument("--precision", default="bf16", help="weights (default: %(default)s)"),
-    argument("--max-num-seqs", type=int, default=128),
-    argument("--max-num-batched-tokens", type=int, default=2048),
-    argument("--kv-capacity-tokens", type=int, help="default: what the memory holds"),
+    *_SERVER,
     argument("--out", metavar="FILE", help="default: standard output"),
     description="Write a per-request log again, with the times our engine would have given.",
 )
 def _replay(arguments: argparse.Namespace) -> int:
     try:
-        cost = GpuCost(
-            arguments.gpu,
-            arguments.model,
-            tp=arguments.tp,
-            precision=arguments.precision,
-            engine=arguments.engine,
-            max_num_seqs=arguments.max_num_seqs,
-            max_num_batched_tokens=arguments.max_num_batched_tokens,
-            kv_capacity_tokens=arguments.kv_capacity_tokens,
-            overhead_us=0,
-        )
-        text, summary = replay_file(Path(arguments.requests), cost)
+        text, summary = replay_file(Path(arguments.requests), _cost_of(arguments))
         _write(arguments.out, text)
     except (OSError, ValueError) as error:
         raise ConfigError(f"engine replay: {error}") from error
     print(summary, file=sys.stderr)
+    return 0
+
+
+def _cost_of(arguments: argparse.Namespace, constants: GpuConstants | None = None) -> GpuCost:
+    return GpuCost(
+        arguments.gpu,
+        arguments.model,
+        tp=arguments.tp,
+        pp=arguments.pp,
+        dp=arguments.dp,
+        expert_parallel=arguments.expert_parallel,
+        precision=arguments.precision,
+        kv_precision=arguments.kv_precision,
+        engine=arguments.engine,
+        constants=constants,
+        max_num_seqs=arguments.max_num_seqs,
+        max_num_batched_tokens=arguments.max_num_batched_tokens,
+        kv_capacity_tokens=arguments.kv_capacity_tokens,
+        overhead_us=0,
+    )
+
+
+@COMMAND.command(
+    "fit",
+    "Fit an engine's constants to a log of your own.",
+    "lanewise engine fit --log requests.csv --gpu H100 --model Llama-3.1-8B\n--out mine.json",
+    argument(
+        "--log",
+        dest="logs",
+        required=True,
+        nargs="+",
+        metavar="FILE",
+        help="a decision log, vLLM's benchmark or requests, or snapshots of its /metrics",
+    ),
+    *_SERVER,
+    argument("--backend", metavar="NAME", help="of a decision log with several backends"),
+    argument("--first", type=int, metavar="N", help="fit to the first N requests; others are load"),
+    argument("--out", metavar="FILE.json", help="for --engine here, in replay and configurations"),
+    description=(
+        "Fit three constants to what a server really did: the shares of the card's arithmetic and\n"
+        "memory bandwidth that it reaches, and its time per sequence and step. A fourth is taken\n"
+        "in only if it foretells left-out parts of the log better."
+    ),
+)
+def _fit(arguments: argparse.Namespace) -> int:
+    try:
+        base = _cost_of(arguments)
+        paths = [Path(name) for name in arguments.logs]
+        fitted = fit_logs(
+            paths, base, lambda constants: _cost_of(arguments, constants),
+            backend=arguments.backend, first=arguments.first,
+        )  # fmt: skip
+        if arguments.out is not None:
+            write_fitted(Path(arguments.out), base, fitted)
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"engine fit: {error}") from error
+    print(fit_report(fitted, base))
     return 0
 
 

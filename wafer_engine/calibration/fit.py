@@ -66,29 +66,35 @@ def write_constants(folder: Path, fitted: Mapping[str, msgspec.Struct]) -> list[
 
 
 def fit_positive(
-    log_errors: Callable[[Vector], Vector], start: Vector, difference: float = 1e-5
+    log_errors: Callable[[Vector], Vector],
+    start: Vector,
+    difference: float = 1e-5,
+    most: Vector | None = None,
+    max_steps: int = _MAX_STEPS,
 ) -> Vector:
     """Finds positive constants, in the order of `start`, that minimise log errors.
 
     Levenberg-Marquardt on the constants' logarithms, with a soft-L1 loss: an error far above
     `SOFT_SCALE` pulls by its size, not by its square. `log_errors` maps constants to
     log(predicted / published), one per row; `start` is above zero. `difference` is the step of the
-    finite differences, in log space: wider for errors that jump, as a scheduler's do.
+    finite differences, in log space: wider for errors that jump, as a scheduler's do. `most` bounds
+    each constant from above. `max_steps` is for errors that take long: each step is a derivative.
     """
-    x = np.log(np.asarray(start, dtype=np.float64))
+    top = np.log(np.full(len(start), np.inf) if most is None else most)
+    x = np.minimum(np.log(np.asarray(start, dtype=np.float64)), top)
     damping = 1e-2
     errors = log_errors(np.exp(x))
     loss = soft_l1(errors)
-    for _ in range(_MAX_STEPS):
-        moved = (log_errors(np.exp(x + difference * unit)) for unit in np.eye(len(x)))
-        jacobian = np.stack([(there - errors) / difference for there in moved], axis=1)
+    for _ in range(max_steps):
+        slopes = jacobian(lambda at: log_errors(np.exp(at)), x, difference)
         weights = 1.0 / np.sqrt(1.0 + (errors / SOFT_SCALE) ** 2)
-        normal = jacobian.T @ (weights[:, None] * jacobian)
-        gradient = jacobian.T @ (weights * errors)
+        normal = slopes.T @ (weights[:, None] * slopes)
+        gradient = slopes.T @ (weights * errors)
         improved = False
         while damping < 1e9 and not improved:
             scaled = normal + damping * np.diag(np.diag(normal) + 1e-12)
             step = np.clip(np.linalg.solve(scaled, -gradient), -1.0, 1.0)
+            step = np.minimum(x + step, top) - x
             moved_errors = log_errors(np.exp(x + step))
             new_loss = soft_l1(moved_errors)
             improved = new_loss < loss
@@ -100,6 +106,13 @@ def fit_positive(
         if gain < 1e-12 * max(loss, 1e-12):
             break
     return np.asarray(np.exp(x))
+
+
+def jacobian(errors: Callable[[Vector], Vector], at: Vector, difference: float) -> Vector:
+    """Returns how each error changes with each value, by one-sided differences."""
+    here = errors(at)
+    moved = (errors(at + difference * unit) for unit in np.eye(len(at)))
+    return np.stack([(there - here) / difference for there in moved], axis=1)
 
 
 def soft_l1(errors: Vector) -> float:

@@ -3,6 +3,7 @@
 import math
 import statistics
 from collections.abc import Callable, Collection, Iterable
+from itertools import islice
 
 import msgspec
 
@@ -74,17 +75,23 @@ class ReplaySummary(msgspec.Struct, frozen=True):
 
 
 def replay(
-    cost: CostModel, requests: Iterable[Request], *, max_run_steps: int = 2**31
+    cost: CostModel,
+    requests: Iterable[Request],
+    *,
+    max_run_steps: int = 2**31,
+    num_needed: int | None = None,
 ) -> list[RequestTimes]:
     """Runs requests through a fresh engine, each arriving at its own time.
 
     Requests are given in order of arrival, and so are their times. `max_run_steps` 1 computes every
-    step by itself, for comparison. Raises ValueError if a request exceeds the KV cache by itself.
+    step by itself, for comparison. With `num_needed` only the times of so many, the first, come
+    back, and the run ends when they do; the others are load. Raises ValueError if a request exceeds
+    the KV cache by itself.
     """
     run = _Run(Engine(cost, max_run_steps=max_run_steps))
     for request in requests:
         run.add(request)
-    return run.drain()
+    return run.drain(num_needed)
 
 
 def replay_closed(
@@ -131,11 +138,16 @@ class _Run:
         self._last_us.append(-1)
         self._engine.add(sequence, request.arrived_us)
 
-    def drain(self) -> list[RequestTimes]:
-        self._fetch_until(math.inf)
-        return list(map(RequestTimes, self._requests, self._first_us, self._last_us))
+    def drain(self, num_needed: int | None = None) -> list[RequestTimes]:
+        if num_needed is None:
+            self._fetch_until(math.inf)
+        else:
+            while any(ended_us < 0 for ended_us in self._last_us[:num_needed]):
+                self._fetch_until(math.inf, once=True)
+        times = map(RequestTimes, self._requests, self._first_us, self._last_us)
+        return list(islice(times, num_needed))
 
-    def _fetch_until(self, now_us: float) -> None:
+    def _fetch_until(self, now_us: float, once: bool = False) -> None:
         while (event_us := self._engine.next_event_us()) is not None and event_us < now_us:
             output = self._engine.advance(event_us, progress=False)
             ended: list[int] = []
@@ -149,3 +161,5 @@ class _Run:
             if self.on_finish is not None:
                 for at_us in ended:
                     self.on_finish(at_us)
+            if once:
+                return

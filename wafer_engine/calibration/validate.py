@@ -5,11 +5,15 @@ from collections.abc import Sequence
 
 import msgspec
 
+from wafer_engine.batching.speculation import NO_SPECULATION
 from wafer_engine.calibration.report import CONSTANTS_TITLE, constants_lines, row_lines
 from wafer_engine.calibration.rows import Row
 from wafer_engine.calibration.wafer_rows import WaferRows
 from wafer_engine.hardware.constants import SERVICE_CONSTANTS, WSE2_CONSTANTS, WSE3_CONSTANTS
+from wafer_engine.hardware.cost import WaferCost
 
+HEADLINE_TOKENS = 1_024  # of context
+HEADLINE_KV_TOKENS = 131_072  # held at least, as a served engine does: one full window
 _GROUPS = ("decode", "prefill", "gemv", "gemm", "summa", "pipeline_gemv", "sram")
 
 
@@ -42,7 +46,22 @@ def validation_report(rows: Sequence[Row], left_out: Sequence[LeftOut] = ()) -> 
                 values = msgspec.structs.asdict(fitted)
                 fitted_to = " ".join(values.pop("rows"))
                 lines += constants_lines(f"{constants.generation} {group}", values, fitted_to)
-    return "\n".join([*lines, *_service_lines()])
+    return "\n".join([*lines, *_service_lines(), *_headline_lines()])
+
+
+def _headline_lines() -> list[str]:
+    """Says what the default's speed rests on: most of it is an assumed draft."""
+    cost = WaferCost(kv_tokens=HEADLINE_KV_TOKENS)
+    plain = WaferCost(kv_tokens=HEADLINE_KV_TOKENS, speculation=NO_SPECULATION)
+    return [
+        "",
+        f"The default, {cost.model.name} on {cost.num_wafers} wafers: "
+        f"{cost.tokens_per_s(HEADLINE_TOKENS):,.0f} tokens/s at {HEADLINE_TOKENS:,} tokens of "
+        "context",
+        f"  with a draft of {cost.speculation.draft_tokens} tokens, assumed, of which "
+        f"{cost.speculation.acceptance:.3f} are accepted, fitted to other models' speeds",
+        f"  without that draft: {plain.tokens_per_s(HEADLINE_TOKENS):,.0f} tokens/s",
+    ]
 
 
 def _left_out_lines(left_out: Sequence[LeftOut]) -> list[str]:

@@ -23,7 +23,8 @@ from wafer_engine.hardware.constants import (
     WaferConstants,
     constants_of,
 )
-from wafer_engine.hardware.models import ModelShape, find_model
+from wafer_engine.hardware.model_config import model_named
+from wafer_engine.hardware.models import ModelShape
 from wafer_engine.hardware.placement import place
 from wafer_engine.hardware.spec import WSE3, WaferSpec, find_wafer
 
@@ -119,7 +120,7 @@ class WaferCost:
         for an unknown model or wafer, a number out of range, a window wider than the KV cache, or a
         model that does not fit on `num_wafers` (by how much).
         """
-        self.model = find_model(model) if isinstance(model, str) else model
+        self.model = model_named(model) if isinstance(model, str) else model
         self.wafer = find_wafer(wafer) if isinstance(wafer, str) else wafer
         _check_positive(num_wafers=num_wafers, clock_hz=clock_hz, window=attention_window_tokens)
         _check_positive(max_num_seqs=max_num_seqs, max_num_batched_tokens=max_num_batched_tokens)

@@ -7,6 +7,7 @@ that the rows cannot separate are stated, not fitted.
 import msgspec
 
 from backends.gpu_engine.calibration.request_logs import LOG_ENGINE
+from backends.gpu_engine.spec import LINKS
 
 FIRST_GUESS = {
     "compute": 0.55,
@@ -15,7 +16,8 @@ FIRST_GUESS = {
     "layer_us": 20.0,
     "seq_us": 10.0,
     "allreduce_us": 10.0,
-    "link": 0.7,
+    "all_to_all_us": 20.0,
+    "link": 0.5,
     "launch_us": 600.0,  # floors start high, as one that is not reached has no slope
     "eager_us": 500.0,
     "grouped_kv": 0.5,
@@ -40,50 +42,45 @@ class FitPlan(msgspec.Struct, frozen=True):
     loads: tuple[str, ...] = ()  # of batch_or_concurrency; empty: all
     precisions: tuple[str, ...] = ()
     models: tuple[str, ...] = ()
+    queues: bool = True  # also rows of a time to the first token behind others
+    own: tuple[str, ...] = ()  # of the host's constants, those that its rows tell from other hosts'
     moe: bool | None = None  # only mixtures of experts, only others, or both
 
 
 class EnginePlan(msgspec.Struct, frozen=True):
-    """Plans one engine version: its stated limits and the sets to fit."""
+    """Plans one engine version: its stated limits and the sets to fit, which share constants."""
 
     name: str  # of the constants file
     family: str
     version: str
     plans: tuple[FitPlan, ...] = ()
-    log_plans: tuple[FitPlan, ...] = ()  # fitted to per-request logs
     max_num_seqs: int = 256
     max_num_batched_tokens: int = 8192
-    taken_over: tuple[tuple[str, tuple[str, ...]], ...] = ()  # a GPU, and those that take its set
-    others_from: str = ""  # a GPU whose set all others take over, for lack of data
+    # A GPU, and those that take its set for lack of data: named, or (empty) all others with a link.
+    taken_over: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = ()
     taken_from: str = ""  # the constants file whose first set the other GPUs take over
+    taken_band: float = 0.0  # the mean error there of the rows of this release
 
 
 _THROUGHPUT = ("output_throughput", "output_throughput_per_gpu")
 _MEDIANS = (*_THROUGHPUT, "tpot_p50", "ttft_p50")
 _SPEEDS = ("decode_speed_per_user", "prefill_speed")
 
-_A100S = ("A100-40GB-SXM", "A100-80GB-SXM", "A800-80GB-SXM", "A100-80GB-PCIe")
+_A100S = ("A100-40GB-SXM", "A100-80GB-SXM", "A800-80GB-SXM")
 _HOPPERS = ("H100-80GB-SXM", "H200-141GB-SXM")
 _B200S = ("B200-180GB-SXM", "GB200-NVL72")
-_OTHER_H100S = ("H100-80GB-PCIe", "H800-80GB-SXM", "H20-96GB-SXM")
+_NVLINKS = tuple(name for name, link in LINKS.items() if link.is_switched)
+_PCIES = tuple(name for name, link in LINKS.items() if not link.is_switched)
 _SATURATED = ("compute", "seq_us", "allreduce_us")  # the constants that full batches determine
 _16_AND_4_BITS = ("bf16", "w4a16")
+# Free on every card of AccelMark's; the times are the host's, so one for all of them.
+_ACCELMARK = ("compute", "step_us", "seq_us", "eager_us", "dequantized")
 
-# Free on a GPU, besides those free on all GPUs of the plan.
-_VLLM_0_7 = (
-    (_A100S, ("seq_us", "allreduce_us", "dequantized")),
-    (("H100-80GB-SXM",), ("seq_us",)),
-    (("H200-141GB-SXM",), ("seq_us", "allreduce_us", "dequantized")),
-    (("RTX-3090",), ("seq_us", "link")),
-    (("RTX-4090",), ("seq_us", "link")),
-    (("L4",), ()),
-)
-_LLAMA_CPP = (
-    (_A100S, ("quantized",)),
-    (("H100-80GB-PCIe", *_HOPPERS), ("quantized",)),
-    (("RTX-3090",), ("quantized",)),
-    (("RTX-4090",), ()),
-)
+
+def _accelmark(gpus: tuple[str, ...], *more: str) -> FitPlan:
+    """Fits a card to its step times: rows whose times are mostly those of a queue are left out."""
+    return FitPlan((*_ACCELMARK, *more), _MEDIANS, gpus, precisions=_16_AND_4_BITS, queues=False)
+
 
 PLANS = (
     EnginePlan(
@@ -99,11 +96,12 @@ PLANS = (
         "1.0",
         (
             FitPlan(_SATURATED, _THROUGHPUT, _B200S, moe=False),
-            FitPlan(_SATURATED, _THROUGHPUT, _B200S, moe=True),
-            FitPlan(_SATURATED, _THROUGHPUT, _HOPPERS, moe=True),
+            FitPlan((*_SATURATED, "all_to_all_us"), _THROUGHPUT, _B200S, moe=True),
+            FitPlan((*_SATURATED, "all_to_all_us"), _THROUGHPUT, _HOPPERS, moe=True),
         ),
         max_num_seqs=4096,
         taken_from="trtllm_0_17",
+        taken_band=0.07,
     ),
     EnginePlan(
         "trtllm_0_14",
@@ -111,7 +109,7 @@ PLANS = (
         "0.14",
         (
             FitPlan(
-                ("compute", "memory", "seq_us", "allreduce_us", "eager_us"),
+                ("compute", "memory", "seq_us", "layer_us", "eager_us"),
                 ("itl_mean", "ttft_mean"),
                 loads=("qps=2", "qps=8", "qps=inf"),
             ),
@@ -131,7 +129,7 @@ PLANS = (
         "1.8",
         (
             FitPlan(
-                ("compute", "allreduce_us"),
+                ("compute", "layer_us"),
                 ("itl_mean", "output_throughput", "ttft_mean"),
                 models=("Llama-3.3-70B",),
             ),
@@ -142,65 +140,69 @@ PLANS = (
         "vLLM",
         "2023",
         tuple(
-            FitPlan((*_SATURATED, "launch_us", "eager_us"), ("tpot_mean", "ttft"), gpus)
+            FitPlan(
+                ("compute", "seq_us", "layer_us", "launch_us", "eager_us"),
+                ("tpot_mean", "ttft"),
+                gpus,
+                own=("seq_us", "launch_us", "eager_us"),  # 42 rows each, of two generations' hosts
+            )
             for gpus in (_A100S, _HOPPERS)
         ),
-        others_from="H100-80GB-SXM",
+        taken_over=(("H100-80GB-SXM", (), ()),),
     ),
     EnginePlan(
         "vllm_0_7",
         "vLLM",
         "0.7",
-        tuple(
-            FitPlan(
-                ("compute", "step_us", "eager_us", *more),
-                _MEDIANS,
-                gpus,
-                loads=("1", "100", "150", "200", "qps=5"),
-                precisions=_16_AND_4_BITS,
-            )
-            for gpus, more in _VLLM_0_7
+        (
+            _accelmark(_A100S),
+            _accelmark(("H100-80GB-SXM",)),
+            _accelmark(("H200-141GB-SXM",)),
+            _accelmark(("RTX-3090",), "link"),
+            _accelmark(("RTX-4090",), "link"),
+            _accelmark(("L4",)),
         ),
         max_num_batched_tokens=2048,
         # The nearest card: of its own generation, else of the one before.
         taken_over=(
-            ("H100-80GB-SXM", _OTHER_H100S),
-            ("H200-141GB-SXM", _B200S),
-            ("RTX-4090", ("RTX-PRO-6000", "L40S")),
+            ("A100-80GB-SXM", (), ("A100-80GB-PCIe",)),
+            ("H100-80GB-SXM", (), ("H100-80GB-PCIe", "H800-80GB-SXM", "H20-96GB-SXM")),
+            ("H200-141GB-SXM", (), _B200S),
+            ("RTX-4090", (), ("RTX-PRO-6000", "L40S")),
+            ("A100-80GB-SXM", _NVLINKS, ()),
+            ("RTX-4090", _PCIES, ()),
         ),
-        others_from="A100-80GB-SXM",
     ),
     EnginePlan(
         LOG_ENGINE,
         "vLLM",
         "0.19",
-        log_plans=(
-            FitPlan(("compute",), gpus=("RTX-4090",), stated={"memory": 0.92, "kv": 0.95}),
+        (
+            FitPlan(("compute", "memory", "seq_us"), gpus=("RTX-4090",), stated={"kv": 0.95}),
             FitPlan(
                 ("compute", "memory", "seq_us", "link", "allreduce_us"), gpus=("RTX-PRO-6000",)
             ),
         ),
         max_num_batched_tokens=2048,
-        others_from="RTX-PRO-6000",
+        taken_over=(("RTX-PRO-6000", _NVLINKS, ()), ("RTX-PRO-6000", _PCIES, ())),
     ),
     EnginePlan(
         "vllm_0_20",
         "vLLM",
         "0.12 to 0.22",
         (
-            FitPlan(
-                ("compute", "step_us", "seq_us", "eager_us", "dequantized"),
-                _MEDIANS,
-                _A100S,
-                {"allreduce_us": 10.0},
-                loads=("1", "100", "200", "qps=5"),
-                precisions=_16_AND_4_BITS,
-            ),
-            FitPlan(("compute", "allreduce_us"), (*_THROUGHPUT, "tpot_mean"), _HOPPERS),
+            _accelmark(_A100S),
+            FitPlan(("compute", "step_us", "seq_us"), (*_THROUGHPUT, "tpot_mean"), _HOPPERS),
         ),
         max_num_batched_tokens=2048,
-        taken_over=(("H200-141GB-SXM", (*_B200S, *_OTHER_H100S)),),
-        others_from="A100-80GB-SXM",
+        taken_over=(
+            (
+                "H200-141GB-SXM",
+                (),
+                (*_B200S, "H100-80GB-PCIe", "H800-80GB-SXM", "H20-96GB-SXM"),
+            ),
+            ("A100-80GB-SXM", (), ()),
+        ),
     ),
     EnginePlan(
         "sglang_0_5",
@@ -208,7 +210,7 @@ PLANS = (
         "0.5",
         (
             FitPlan(
-                (*_SATURATED, "step_us", "eager_us", "dequantized"),
+                ("compute", "seq_us", "layer_us", "eager_us", "dequantized"),
                 (*_MEDIANS, "tpot_mean"),
                 loads=("1", "16", "32", "64", "100", "200"),
                 precisions=("fp8", *_16_AND_4_BITS),
@@ -216,21 +218,26 @@ PLANS = (
         ),
     ),
     EnginePlan(
-        "sglang_2024", "SGLang", "2024", (FitPlan(("compute", "memory", "allreduce_us"), _SPEEDS),)
+        "sglang_2024", "SGLang", "2024", (FitPlan(("compute", "memory", "layer_us"), _SPEEDS),)
     ),
     EnginePlan(
         "gpt_fast",
         "gpt-fast",
         "2024",
-        (FitPlan(("memory", "allreduce_us", "quantized"), _SPEEDS[:1], stated={"compute": 0.5}),),
+        (FitPlan(("memory", "layer_us", "quantized"), _SPEEDS[:1], stated={"compute": 0.5}),),
     ),
     EnginePlan(
         "llama_cpp",
         "llama.cpp",
         "2024-05",
         tuple(
-            FitPlan(("compute", "memory", *more), _SPEEDS, gpus, {"quantized": 0.8})
-            for gpus, more in _LLAMA_CPP
+            FitPlan(("compute", "memory", "quantized"), _SPEEDS, gpus)
+            for gpus in (
+                (*_A100S, "A100-80GB-PCIe"),
+                ("H100-80GB-PCIe", *_HOPPERS),
+                ("RTX-3090",),
+                ("RTX-4090",),
+            )
         ),
     ),
 )

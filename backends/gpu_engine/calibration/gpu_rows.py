@@ -27,7 +27,7 @@ from wafer_engine.calibration.rows import (
     predict_row,
     whole,
 )
-from wafer_engine.hardware.models import find_model
+from wafer_engine.hardware.model_config import model_named
 
 OFFLINE_BAR = 0.10
 UNSEEN_RELEASE_BAR = 0.08
@@ -86,8 +86,8 @@ class GpuRows:
         if prediction.value is None:
             return prediction
         name, fit = engine_file(row), self.cost(row).fit
-        # A set that was taken over names its source.
-        constants = f"{name}: {fit.basis}" if fit.basis else name
+        # A set that was taken over names its source, and how far off it may be.
+        constants = f"{name}: {fit.label}" if fit.label else name
         return msgspec.structs.replace(prediction, constants=constants)
 
     def cost(self, row: Row, max_num_seqs: int | None = None) -> GpuCost:
@@ -97,7 +97,7 @@ class GpuRows:
         fit, and `NotModelledError` for an engine without constants, or GPUs of several replicas.
         """
         gpu = find_gpu(row["hardware"])
-        model = find_model(row["model"])
+        model = model_named(row["model"])
         pp = whole(row, "pp", 1)
         layer_split = row["engine"].startswith("llama.cpp")
         # A row that names GPUs but not how a model is spread means one model over all of them.
@@ -284,7 +284,7 @@ def group_of(row: Row) -> tuple[str, float | None]:
     if not row.get("hardware", "").startswith("H"):
         return "trtllm 1.0 B200 fp4", None
     try:
-        dense = find_model(row.get("model", "")).moe is None
+        dense = model_named(row.get("model", "")).moe is None
     except ValueError:
         return "trtllm 1.0 unknown model", None
     if dense:

@@ -18,7 +18,7 @@ from wafer_engine.calibration.report import CONSTANTS_TITLE, constants_lines, ro
 from wafer_engine.calibration.rows import Row
 
 _DEFAULTS = msgspec.structs.asdict(GpuConstants(compute=0.0, gpus=()))
-_NOT_VALUES = ("gpus", "rows", "basis", "moe")
+_NOT_VALUES = ("gpus", "rows", "basis", "moe", "links")
 
 
 def validation_report(rows: Sequence[Row], logs: Mapping[str, Sequence[Row]]) -> str:
@@ -51,6 +51,6 @@ def _engine_lines(name: str, engine: EngineConstants) -> list[str]:
         }
         gpus = ", ".join(constants.gpus) or "any GPU"
         kind = " mixture of experts" if constants.moe else ""
-        fitted_to = constants.basis or " ".join(constants.rows)
+        fitted_to = constants.label or " ".join(constants.rows)
         lines += constants_lines(f"{name} ({gpus}{kind})", values, fitted_to)
     return lines

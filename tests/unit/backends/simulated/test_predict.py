@@ -43,7 +43,9 @@ def test_each_row_goes_to_its_own_model() -> None:
 def test_a_prediction_names_the_card_whose_constants_it_took() -> None:
     (row,) = predict_rows([{**GPU, "hardware": "B200-180GB-SXM", "engine": "vLLM 0.10"}])
     assert row["predicted"]
-    assert row["constants"] == "vllm_0_7: taken over from H200-141GB-SXM: not measured on this GPU"
+    assert row["constants"].startswith(
+        "vllm_0_7: taken over from H200-141GB-SXM: not measured on this GPU, within about "
+    )
 
 
 def test_exactly_one_added_cell_is_filled_whatever_the_row() -> None:

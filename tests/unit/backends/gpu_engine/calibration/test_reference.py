@@ -2,6 +2,7 @@
 
 import statistics
 
+import msgspec
 import pytest
 
 from backends.gpu_engine.__main__ import main
@@ -14,6 +15,7 @@ from backends.gpu_engine.calibration.request_logs import (
     read_logs,
     requests_of,
 )
+from backends.gpu_engine.constants import ENGINES, GpuConstants
 from wafer_engine.calibration.replay import ReplaySummary, replay
 from wafer_engine.calibration.report import compare
 from wafer_engine.calibration.rows import find_reference, read_rows
@@ -55,6 +57,25 @@ def test_real_logs_replay_within_three_per_cent(log) -> None:
     assert ours.mean_ttft_us == pytest.approx(real.mean_ttft_us, rel=0.03)
     assert ours.mean_tpot_us == pytest.approx(real.mean_tpot_us, rel=0.03)
     assert ours.mean_latency_us == pytest.approx(real.mean_latency_us, rel=0.03)
+
+
+@needs_reference
+@pytest.mark.parametrize("name", ["vllm_0_7", "vllm_0_20", "vllm_2023", "llama_cpp"])
+def test_no_set_is_worse_on_its_own_rows_than_its_neighbour(name: str) -> None:
+    assert PATH is not None
+    engine = ENGINES[name]
+    rows = {row["id"]: row for row in read_rows(PATH)}
+
+    def error(constants: GpuConstants, chosen: tuple[str, ...]) -> float:
+        anyones = msgspec.structs.replace(constants, gpus=())
+        predict = GpuRows({name: msgspec.structs.replace(engine, sets=(anyones,))}).predict
+        compared = compare([rows[row_id] for row_id in chosen], predict)
+        return statistics.fmean(abs(one.error) for one in compared)
+
+    fitted = [one for one in engine.sets if one.rows]
+    for own in fitted:
+        least = min(error(other, own.rows) for other in fitted)
+        assert error(own, own.rows) <= least + 0.005, own.gpus
 
 
 def test_missing_rows_are_said_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,153 @@
+"""Reads requests that a server really served, from whatever log there is of them.
+
+    CSV, plain or gzipped     the columns of a per-request log: arrival_s, input_tokens...
+    Lanewise's decision log   one JSON object per line: those that one backend answered
+    vLLM's benchmark          the JSON of `vllm bench serve --save-result --save-detailed`
+
+Prometheus' text is no per-request log: `histograms.py` reads it.
+"""
+
+import gzip
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from backends.gpu_engine.calibration.fit_requests import Logged
+from backends.gpu_engine.calibration.request_logs import MAX_LOG_S, measured_times, read_log
+from wafer_engine.calibration.replay import Request, RequestTimes
+from wafer_engine.calibration.rows import MAX_LENGTH_TOKENS
+
+MAX_LOG_BYTES = 2_000_000_000
+
+
+def is_histograms(path: Path) -> bool:
+    """Returns whether a file is a snapshot of Prometheus metrics."""
+    if path.suffix == ".gz":
+        return False
+    with path.open("rb") as file:
+        start = file.read(4096).lstrip()
+    return start.startswith((b"# HELP", b"# TYPE", b"vllm:"))
+
+
+def read_logged(path: Path, backend: str | None = None, first: int | None = None) -> list[Logged]:
+    """Reads a log in order of arrival; with `first`, only so many requests keep their times.
+
+    Of a decision log, the tasks that `backend` alone answered have times, and others that it worked
+    on are load. Raises ValueError for a file in none of the formats, naming what it lacks, and
+    OSError if it cannot be read.
+    """
+    if path.stat().st_size > MAX_LOG_BYTES:
+        raise ValueError(f"{path}: over {MAX_LOG_BYTES / 1e9:.0f} GB; give a part of it")
+    with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+        starts_json = file.read(64).lstrip().startswith(b"{")
+    if not starts_json:
+        found = _of_csv(path)
+    else:
+        text = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+        whole = _decoded(text)
+        found = _of_benchmark(whole) if "ttfts" in whole else _of_decisions(text, backend)
+    if not found:
+        raise ValueError(f"{path} holds no requests")
+    found.sort(key=lambda one: one.request.arrived_us)
+    if first is None:
+        return found
+    return [
+        one if at < first else msgspec.structs.replace(one, times=None)
+        for at, one in enumerate(found)
+    ]
+
+
+def _of_csv(path: Path) -> list[Logged]:
+    rows = read_log(path)
+    times = measured_times(rows)
+    if times is None:
+        raise ValueError(f"{path}: no columns first_token_s and last_token_s: nothing to fit to")
+    return [Logged(one.request, one) for one in times]
+
+
+def _decoded(text: bytes) -> Mapping[str, Any]:
+    """Decodes a file that is one JSON object; nothing if it is several lines of them."""
+    try:
+        whole = msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        return {}
+    return whole if isinstance(whole, dict) else {}
+
+
+def _of_benchmark(result: Mapping[str, Any]) -> list[Logged]:
+    """Reads vLLM's benchmark; start times are in seconds, the gaps between tokens are summed."""
+    columns = []
+    for name in ("start_times", "input_lens", "output_lens", "ttfts", "itls"):
+        values = result.get(name)
+        if not isinstance(values, list):
+            raise ValueError(
+                f"no list {name!r}: expected the JSON of vllm bench serve with --save-result and "
+                "--save-detailed"
+            )
+        columns.append(values)
+    errors = result.get("errors") or [""] * len(columns[0])
+    first_s = min((float(start) for start in columns[0]), default=0.0)
+    found = []
+    for start, prompt, output, ttft, gaps, error in zip(*columns, errors, strict=True):
+        if error or not output:
+            continue
+        found.append(
+            _logged(float(start) - first_s, prompt, output, float(ttft), float(ttft) + sum(gaps))
+        )
+    return found
+
+
+def _of_decisions(text: bytes, backend: str | None) -> list[Logged]:
+    lines = [line for line in text.splitlines() if line.strip()]
+    try:
+        records = [msgspec.json.decode(line) for line in lines]
+    except msgspec.DecodeError as error:
+        raise ValueError(
+            f"expected one JSON object per line, as a decision log has: {error}"
+        ) from (error)
+    if not records or "usage" not in records[0] or "at" not in records[0]:
+        raise ValueError("expected a decision log, vLLM's benchmark result, or CSV")
+    backend = backend or _only_backend(records)
+    found = []
+    first_s = min(float(record["at"]) for record in records)
+    for record in records:
+        used = [one for one in record["usage"] if one["backend"] == backend]
+        if not used or not used[0]["output_tokens"]:
+            continue
+        arrived_s = float(record["at"]) - first_s + (record.get("queued_ms") or 0.0) / 1e3
+        prompt = max(1, used[0]["input_tokens"] - used[0].get("cached_tokens", 0))
+        alone = len(record["usage"]) == 1 and record["outcome"] == "ok"
+        ttft_ms, duration_ms = record.get("ttft_ms"), record["duration_ms"]
+        known = alone and ttft_ms is not None and record.get("answered_by") == backend
+        one = _logged(
+            arrived_s, prompt, used[0]["output_tokens"], (ttft_ms or 0.0) / 1e3, duration_ms / 1e3
+        )
+        found.append(one if known else msgspec.structs.replace(one, times=None))
+    return found
+
+
+def _only_backend(records: Sequence[Mapping[str, Any]]) -> str:
+    names = sorted({one["backend"] for record in records for one in record["usage"]})
+    if len(names) != 1:
+        raise ValueError(
+            f"the log is of the backends {', '.join(names) or 'none'}: say which with --backend"
+        )
+    return str(names[0])
+
+
+def _logged(arrived_s: float, prompt: int, output: int, ttft_s: float, latency_s: float) -> Logged:
+    for name, number, most in (
+        ("arrival", arrived_s, MAX_LOG_S),
+        ("prompt tokens", prompt, MAX_LENGTH_TOKENS),
+        ("output tokens", output, MAX_LENGTH_TOKENS),
+        ("latency", latency_s, MAX_LOG_S),
+    ):
+        if not math.isfinite(number) or not 0 <= number <= most:
+            raise ValueError(f"{name} is {number!r}: expected a number from 0 to {most:,.0f}")
+    request = Request(round(arrived_s * 1e6), max(1, int(prompt)), max(1, int(output)))
+    first_us = request.arrived_us + round(ttft_s * 1e6)
+    last_us = max(first_us, request.arrived_us + round(latency_s * 1e6))
+    return Logged(request, RequestTimes(request, first_us, last_us))
