@@ -43,7 +43,7 @@ INTERVAL = 1.645  # standard errors on both sides: 90 %
 MakeCost = Callable[[GpuConstants], GpuCost]
 
 
-class Logged(msgspec.Struct, frozen=True):
+class ServedRequest(msgspec.Struct, frozen=True):
     """Is one request of a log; without times it is load only."""
 
     request: Request
@@ -75,7 +75,7 @@ class _Problem:
 
     def __init__(
         self,
-        logs: Sequence[Sequence[Logged]],
+        logs: Sequence[Sequence[ServedRequest]],
         start: GpuConstants,
         make_cost: MakeCost,
         goes_on: bool,
@@ -134,7 +134,7 @@ class _Problem:
 
 
 def fit_requests(
-    logs: Sequence[Sequence[Logged]], start: GpuConstants, make_cost: MakeCost
+    logs: Sequence[Sequence[ServedRequest]], start: GpuConstants, make_cost: MakeCost
 ) -> FittedSet:
     """Fits constants to logs of one server, each in order of arrival, from a set to start with.
 
@@ -180,7 +180,7 @@ def startable(start: GpuConstants) -> GpuConstants:
     return msgspec.structs.replace(start, **values)
 
 
-def _load(log: Sequence[Logged], goes_on: bool) -> list[Request]:
+def _load(log: Sequence[ServedRequest], goes_on: bool) -> list[Request]:
     """Returns a log's requests, and, if it goes on, the same ones until the last has ended."""
     requests = [one.request for one in log]
     if not goes_on or len(requests) < 2:
@@ -217,7 +217,7 @@ def _log_means(times: Sequence[RequestTimes | None], groups: Sequence[Sequence[i
     return np.log(np.maximum(means, 1.0))
 
 
-def _known_until_us(log: Sequence[Logged]) -> float:
+def _known_until_us(log: Sequence[ServedRequest]) -> float:
     """Returns until when a log has all that ran: till its last request began, or longer.
 
     Engines start requests in order of arrival. Requests without times show that the log goes on

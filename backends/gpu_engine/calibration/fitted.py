@@ -7,7 +7,7 @@ import msgspec
 
 from backends.gpu_engine.calibration.fit_requests import FittedSet, MakeCost, fit_requests
 from backends.gpu_engine.calibration.histograms import fit_snapshots, read_snapshots
-from backends.gpu_engine.calibration.log_formats import is_histograms, read_logged
+from backends.gpu_engine.calibration.log_formats import is_histograms, read_served
 from backends.gpu_engine.cost import GpuCost
 
 
@@ -29,7 +29,7 @@ def fit_logs(
         return fit_snapshots(read_snapshots(paths), base.fit, make_cost)
     if any(are_histograms):
         raise ValueError("request logs and metrics in one fit: give logs of one kind")
-    logs = [read_logged(path, backend, first) for path in paths]
+    logs = [read_served(path, backend, first) for path in paths]
     return fit_requests(logs, base.fit, make_cost)
 
 

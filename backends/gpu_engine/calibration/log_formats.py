@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from backends.gpu_engine.calibration.fit_requests import Logged
+from backends.gpu_engine.calibration.fit_requests import ServedRequest
 from backends.gpu_engine.calibration.request_logs import MAX_LOG_S, measured_times, read_log
 from wafer_engine.calibration.replay import Request, RequestTimes
 from wafer_engine.calibration.rows import MAX_LENGTH_TOKENS
@@ -32,7 +32,9 @@ def is_histograms(path: Path) -> bool:
     return start.startswith((b"# HELP", b"# TYPE", b"vllm:"))
 
 
-def read_logged(path: Path, backend: str | None = None, first: int | None = None) -> list[Logged]:
+def read_served(
+    path: Path, backend: str | None = None, first: int | None = None
+) -> list[ServedRequest]:
     """Reads a log in order of arrival; with `first`, only so many requests keep their times.
 
     Of a decision log, the tasks that `backend` alone answered have times, and others that it worked
@@ -60,12 +62,12 @@ def read_logged(path: Path, backend: str | None = None, first: int | None = None
     ]
 
 
-def _of_csv(path: Path) -> list[Logged]:
+def _of_csv(path: Path) -> list[ServedRequest]:
     rows = read_log(path)
     times = measured_times(rows)
     if times is None:
         raise ValueError(f"{path}: no columns first_token_s and last_token_s: nothing to fit to")
-    return [Logged(one.request, one) for one in times]
+    return [ServedRequest(one.request, one) for one in times]
 
 
 def _decoded(text: bytes) -> Mapping[str, Any]:
@@ -77,7 +79,7 @@ def _decoded(text: bytes) -> Mapping[str, Any]:
     return whole if isinstance(whole, dict) else {}
 
 
-def _of_benchmark(result: Mapping[str, Any]) -> list[Logged]:
+def _of_benchmark(result: Mapping[str, Any]) -> list[ServedRequest]:
     """Reads vLLM's benchmark; start times are in seconds, the gaps between tokens are summed."""
     columns = []
     for name in ("start_times", "input_lens", "output_lens", "ttfts", "itls"):
@@ -95,12 +97,12 @@ def _of_benchmark(result: Mapping[str, Any]) -> list[Logged]:
         if error or not output:
             continue
         found.append(
-            _logged(float(start) - first_s, prompt, output, float(ttft), float(ttft) + sum(gaps))
+            _served(float(start) - first_s, prompt, output, float(ttft), float(ttft) + sum(gaps))
         )
     return found
 
 
-def _of_decisions(text: bytes, backend: str | None) -> list[Logged]:
+def _of_decisions(text: bytes, backend: str | None) -> list[ServedRequest]:
     lines = [line for line in text.splitlines() if line.strip()]
     try:
         records = [msgspec.json.decode(line) for line in lines]
@@ -122,7 +124,7 @@ def _of_decisions(text: bytes, backend: str | None) -> list[Logged]:
         alone = len(record["usage"]) == 1 and record["outcome"] == "ok"
         ttft_ms, duration_ms = record.get("ttft_ms"), record["duration_ms"]
         known = alone and ttft_ms is not None and record.get("answered_by") == backend
-        one = _logged(
+        one = _served(
             arrived_s, prompt, used[0]["output_tokens"], (ttft_ms or 0.0) / 1e3, duration_ms / 1e3
         )
         found.append(one if known else msgspec.structs.replace(one, times=None))
@@ -138,7 +140,9 @@ def _only_backend(records: Sequence[Mapping[str, Any]]) -> str:
     return str(names[0])
 
 
-def _logged(arrived_s: float, prompt: int, output: int, ttft_s: float, latency_s: float) -> Logged:
+def _served(
+    arrived_s: float, prompt: int, output: int, ttft_s: float, latency_s: float
+) -> ServedRequest:
     for name, number, most in (
         ("arrival", arrived_s, MAX_LOG_S),
         ("prompt tokens", prompt, MAX_LENGTH_TOKENS),
@@ -150,4 +154,4 @@ def _logged(arrived_s: float, prompt: int, output: int, ttft_s: float, latency_s
     request = Request(round(arrived_s * 1e6), max(1, int(prompt)), max(1, int(output)))
     first_us = request.arrived_us + round(ttft_s * 1e6)
     last_us = max(first_us, request.arrived_us + round(latency_s * 1e6))
-    return Logged(request, RequestTimes(request, first_us, last_us))
+    return ServedRequest(request, RequestTimes(request, first_us, last_us))

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from backends.gpu_engine.calibration.fitted import fit_logs, fit_report, write_fitted
-from backends.gpu_engine.calibration.log_formats import read_logged
+from backends.gpu_engine.calibration.log_formats import read_served
 from backends.gpu_engine.calibration.request_logs import (
     LOG_FOLDER,
     SERVER_LOGS,
@@ -177,7 +177,7 @@ def test_a_log_that_cannot_be_read_says_why(tmp_path: Path, text: str, reason: s
     path = tmp_path / "log"
     path.write_text(text)
     with pytest.raises(ValueError, match=reason):
-        read_logged(path)
+        read_served(path)
 
 
 def test_too_few_requests_are_refused(tmp_path: Path) -> None:
