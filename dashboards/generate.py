@@ -5,6 +5,7 @@ their tests and the runbooks from dashboards/alerts. Run it after changing eithe
 A test compares the files with it.
 """
 
+import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +20,7 @@ from gateway.metrics.table import DASHBOARDS  # noqa: E402
 
 FOLDER = ROOT / "dashboards"
 RUNBOOKS = ROOT / "docs" / "runbooks"
+PACKAGED = ROOT / "gateway" / "http" / "runbooks.json"  # that a gateway serves
 OPERATIONS = ROOT / "docs" / "operations.md"
 BEGIN, END = "<!-- metrics: written by `make dashboards` -->\n", "<!-- /metrics -->\n"
 
@@ -55,7 +57,9 @@ def written() -> dict[Path, str]:
     files[FOLDER / prometheus.RULES] = prometheus.rules()
     files |= {FOLDER / name: text for name, text in prometheus.tests().items()}
     files[RUNBOOKS / "README.md"] = prometheus.runbook_list()
-    files |= {RUNBOOKS / f"{alert.name}.md": prometheus.runbook(alert) for alert in ALERTS}
+    pages = {f"{alert.name}.md": prometheus.runbook(alert) for alert in ALERTS}
+    files |= {RUNBOOKS / name: text for name, text in pages.items()}
+    files[PACKAGED] = json.dumps(pages, indent=1) + "\n"
     return files
 
 

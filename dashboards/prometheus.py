@@ -52,7 +52,10 @@ def tests() -> dict[str, str]:
     for alert in ALERTS:
         raised = {
             "exp_labels": {"severity": alert.severity, **alert.fires.labels},
-            "exp_annotations": {"summary": alert.fires.says, "runbook_url": alert.runbook_url},
+            "exp_annotations": {
+                "summary": alert.fires.says,
+                "runbook_url": alert.default_runbook_url,
+            },
         }
         cases.append(_case(alert, "fires", alert.fires.case, [raised]))
         if alert.silent is not None:

@@ -3,8 +3,10 @@
 from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
-# Where the pages are read; who publishes them elsewhere changes this and runs `make dashboards`.
-RUNBOOKS = "https://github.com/lanewise/lanewise/blob/main/docs/runbooks"
+# Where the pages are read: a gateway serves them, by default there. Who has them elsewhere says so
+# in Prometheus's `global.external_labels.runbooks`.
+RUNBOOKS = "http://127.0.0.1:8080/runbooks"
+_BASE = f'{{{{ or $externalLabels.runbooks "{RUNBOOKS}" }}}}'
 
 # page: somebody has to act now. ticket: somebody has to act, in working hours. heartbeat: always
 # there; the receiver that misses it tells.
@@ -51,5 +53,10 @@ class Alert(NamedTuple):
 
     @property
     def runbook_url(self) -> str:
-        """Returns where its page is."""
+        """Returns where its page is, as a template of Prometheus's."""
+        return f"{_BASE}/{self.name}.md"
+
+    @property
+    def default_runbook_url(self) -> str:
+        """Returns what the template comes to by default."""
         return f"{RUNBOOKS}/{self.name}.md"

@@ -24,6 +24,7 @@ from gateway.http.messages import (
 )
 from gateway.http.model_list import find_model
 from gateway.http.relays import answer_relayed
+from gateway.http.runbooks import HANDLERS as RUNBOOKS
 from gateway.http.scrape import scraped
 from gateway.http.services import Post, Services
 from gateway.http.streams import (
@@ -328,6 +329,7 @@ HANDLERS: list[Any] = [
     *(post_message_twice, count_message_tokens_twice),
     *(post_route, post_socket_ticket, get_models, get_model, get_usage),
     *(get_metrics, get_health, get_readiness),
+    *RUNBOOKS,
 ]
 
 

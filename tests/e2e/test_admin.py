@@ -1,9 +1,13 @@
 """The admin API of a real gateway: who gets in, what it shows, and its schema."""
 
+import urllib.request
+from urllib.parse import urlsplit
+
 import httpx
 import jsonschema
 import pytest
 
+from dashboards.alerts.table import ALERTS
 from gateway.config.development import DEVELOPMENT_ADMIN_KEY
 from tests.e2e.admin_api import ask
 from tests.e2e.gateway_process import DEVELOPMENT_KEY, GatewayProcess
@@ -80,3 +84,15 @@ def test_the_schema_describes_errors_as_they_are_sent(gateway: GatewayProcess) -
         status, refused = ask(gateway, method, path, body)
         assert status >= 400
         jsonschema.validate(refused, described)
+
+
+def test_the_runbook_of_an_alert_is_served(gateway: GatewayProcess) -> None:
+    """Where its `runbook_url` leads by default, without a key."""
+    for alert in ALERTS:
+        path = urlsplit(alert.default_runbook_url).path
+        with urllib.request.urlopen(gateway.url + path) as answer:
+            assert answer.headers["content-type"].startswith("text/plain")
+            assert alert.name in answer.read().decode()
+    with urllib.request.urlopen(f"{gateway.url}/runbooks") as answer:
+        assert len(answer.read().splitlines()) == len(ALERTS)
+    assert ask(gateway, "GET", "/runbooks/none", key=None)[0] == 404
