@@ -2,9 +2,8 @@
 
 A process that keeps a lost response sends a `Lease` to all, with keyed hashes of all that decides
 the answer: who has the same request can tell, and nobody can read it. The process that the client
-comes back to sends a `Claim`, and says `Listens` once it listens; then it gets each event as `Told`,
-and `Finished` with what the next turn
-continues.
+comes back to sends a `Claim`, and `Listens` once it does; then it gets each event as `Told`, and
+`Finished` with what the next turn continues.
 """
 
 from typing import Literal
