@@ -4,7 +4,6 @@ This is an edge.
 """
 
 import asyncio
-import contextlib
 from collections import OrderedDict
 
 from redis.asyncio import Redis
@@ -29,10 +28,13 @@ from gateway.rejoin.notes import (
     Note,
     Told,
 )
-from gateway.rejoin.rejoins import Key, Rejoins
+from gateway.rejoin.rejoins import Key, Outcome, Rejoins
 from gateway.rejoin.remote_response import RemoteResponse
 from gateway.transport.outbox import Outbox
-from gateway.wire.requests import ParsedCreate
+from gateway.wire.events import CreateBody
+from gateway.wire.requests import ParsedCreate, parse_create
+from gateway.wire.response import unheard
+from router.classify.task import Tenant
 
 MAX_LEASES = 4_096  # of other processes
 CLAIM_S = 1.0  # for the owner's answer; without one, the request begins anew
@@ -124,26 +126,54 @@ class Elsewhere:
                 return await self._claim(job, lease, tail)
         return None
 
+    async def find_named(
+        self, tenant: Tenant, response_id: str, starting_after: int
+    ) -> RemoteResponse | None:
+        """Claims a response by its name, of whichever process has it."""
+        key = (tenant.id, tenant.key_id)
+        number = self._next_number()
+        claim = Claim(response_id, self._mail.inbox, number, key=key, starting_after=starting_after)
+        lease = self._leases.get(response_id)
+        granted = await self._answer_to(ALL if lease is None else lease.owner, claim)
+        if granted is None or granted.outcome != "joined":
+            return None
+        body = CreateBody(model="auto", input="", store=False)
+        parsed = parse_create(body, response_id)  # what the owner has of it is not known here
+        now_us = self._gw.clock_us()
+        job = Job(parsed, unheard(parsed), tenant, arrived_us=now_us, refuse=lambda _: None)
+        return self._follow(job, response_id, granted.owner, number)
+
     async def _claim(
         self, job: Job, lease: Lease, tail: tuple[ContextItem, ...]
     ) -> RemoteResponse | None:
-        asked = returning_by(job.parsed, tail)
-        self._num_claims += 1
-        number = self._num_claims
-        answer: asyncio.Future[Granted] = asyncio.get_running_loop().create_future()
-        self._claims[number] = answer
-        claim = Claim(lease.id, self._mail.inbox, number, tail, tuple(asked.asides))
-        self._mail.send(lease.owner, claim)
-        granted = None
-        with contextlib.suppress(TimeoutError):
-            granted = await asyncio.wait_for(answer, CLAIM_S)
+        asides = tuple(returning_by(job.parsed, tail).asides)
+        number, key = self._next_number(), (lease.tenant_id, lease.key_id)
+        claim = Claim(lease.id, self._mail.inbox, number, key=key, tail=tail, asides=asides)
+        granted = await self._answer_to(lease.owner, claim)
         if granted is None or granted.outcome != "joined":
-            del self._claims[number]
-            if granted is not None or not tail:
-                self._forget(lease.id)
+            self._forget(lease.id)
             return None
-        address = (lease.owner, self._mail.inbox, number)
-        remote = RemoteResponse(job, lease.id, address, self._mail.send)
+        return self._follow(job, lease.id, lease.owner, number)
+
+    def _next_number(self) -> int:
+        self._num_claims += 1
+        return self._num_claims
+
+    async def _answer_to(self, channel: str, claim: Claim) -> Granted | None:
+        """Sends a claim, and returns the owner's answer; None: there is none in time."""
+        answer: asyncio.Future[Granted] = asyncio.get_running_loop().create_future()
+        self._claims[claim.number] = answer
+        self._mail.send(channel, claim)
+        try:
+            return await asyncio.wait_for(answer, CLAIM_S)
+        except TimeoutError:
+            return None
+        finally:
+            del self._claims[claim.number]
+
+    def _follow(self, job: Job, response_id: str, owner: str, number: int) -> RemoteResponse:
+        address = (owner, self._mail.inbox, number)
+        remote = RemoteResponse(job, response_id, address, self._mail.send)
         self._claims[number] = remote
         remote.begin()
         assert remote.pump is not None
@@ -200,8 +230,19 @@ class Elsewhere:
                     handover.take(note)
 
     def _grant(self, claim: Claim) -> None:
-        outcome, lost = self._rejoins.claimed(claim.id, claim.tail, frozenset(claim.asides))
-        self._mail.send(claim.inbox, Granted(claim.number, outcome))
+        outcome: Outcome
+        if claim.starting_after is None:
+            asides = frozenset(claim.asides)
+            outcome, lost = self._rejoins.claimed(claim.key, claim.id, claim.tail, asides)
+        elif claim.inbox == self._mail.inbox:
+            return  # to all, this one included
+        else:
+            after = claim.starting_after
+            lost = self._rejoins.claimed_by_name(claim.key, claim.id, after)
+            if lost is None:
+                return  # others may have it
+            outcome = "joined"
+        self._mail.send(claim.inbox, Granted(claim.number, outcome, self._mail.inbox))
         if lost is None:
             return
         address = (claim.inbox, claim.number)

@@ -41,8 +41,10 @@ class Claim(msgspec.Struct, frozen=True, array_like=True, tag="claim"):
     id: str
     inbox: str  # of who asks
     number: int  # of the claim, there
-    tail: tuple[ContextItem, ...]  # what the client holds besides the context
-    asides: tuple[str, ...]
+    key: tuple[str, str]  # of the tenant, and its key
+    tail: tuple[ContextItem, ...] = ()  # what the client holds besides the context
+    asides: tuple[str, ...] = ()
+    starting_after: int | None = None  # asked by name: the last event that the client has
 
 
 class Granted(msgspec.Struct, frozen=True, array_like=True, tag="granted"):
@@ -50,6 +52,7 @@ class Granted(msgspec.Struct, frozen=True, array_like=True, tag="granted"):
 
     number: int
     outcome: Literal["joined", "superseded", "gone"]
+    owner: str  # the channel of who answers
 
 
 class Listens(msgspec.Struct, frozen=True, array_like=True, tag="listens"):

@@ -6,7 +6,9 @@ number, and what has ended by its tenant's bytes in memory as well. This is an e
 """
 
 import asyncio
+from bisect import bisect_right
 from collections import OrderedDict, deque
+from collections.abc import Callable
 from functools import partial
 from typing import Literal, Protocol
 
@@ -58,6 +60,10 @@ class Others(Protocol):
 
     def withdraw(self, lost: LostResponse) -> None: ...
 
+    async def find_named(
+        self, tenant: Tenant, response_id: str, starting_after: int
+    ) -> LostResponse | None: ...
+
     async def find(
         self, job: Job, items: tuple[ContextItem, ...] | None
     ) -> LostResponse | None: ...
@@ -75,6 +81,7 @@ class Rejoins:
         self._order: OrderedDict[LostResponse, None] = OrderedDict()
         self._unconfirmed: deque[Unconfirmed] = deque()
         self._memories: dict[Key, deque[RecentResponses]] = {}
+        self._connections: dict[Key, dict[Callable[[str], None], None]] = {}
 
     def configure(self, config: ServerConfig) -> None:
         """Goes on with a changed configuration; it holds for connections that are lost later."""
@@ -278,11 +285,53 @@ class Rejoins:
                     return lost if self._take(lost, asked, held) else None
         return None if others is None else await others.find(job, items)
 
+    async def find_named(
+        self, tenant: Tenant, response_id: str, starting_after: int
+    ) -> LostResponse | None:
+        """Returns a response by its name; its client has the events up to that number.
+
+        It is the caller's then, as with `find`.
+        """
+        lost = self.claimed_by_name((tenant.id, tenant.key_id), response_id, starting_after)
+        if lost is not None or self.others is None:
+            return lost
+        return await self.others.find_named(tenant, response_id, starting_after)
+
+    def claimed_by_name(
+        self, key: Key, response_id: str, starting_after: int
+    ) -> LostResponse | None:
+        """Gives a response of this process to whoever has its name and its key."""
+        for give in tuple(self._connections.get(key, ())):
+            give(response_id)
+        own = self._by_key.get(key, ())
+        lost = next((each for each in own if each.job.parsed.id == response_id), None)
+        if lost is not None:
+            num_items = bisect_right(lost.writer.done_numbers, starting_after)
+            self._join(lost, num_items)
+        return lost
+
+    def watch(self, tenant: Tenant, give: Callable[[str], None]) -> Callable[[], None]:
+        """Notes a connection, which gives a response that its client asks for on another.
+
+        Returns its removal.
+        """
+        key = (tenant.id, tenant.key_id)
+        gives = self._connections.setdefault(key, {})
+        gives[give] = None
+
+        def remove() -> None:
+            gives.pop(give, None)
+            if not gives and self._connections.get(key) is gives:
+                del self._connections[key]
+
+        return remove
+
     def claimed(
-        self, response_id: str, tail: tuple[ContextItem, ...], asides: frozenset[str]
+        self, key: Key, response_id: str, tail: tuple[ContextItem, ...], asides: frozenset[str]
     ) -> tuple[Outcome, LostResponse | None]:
         """Gives a response to another process, whose client holds `tail` besides its context."""
-        lost = next((each for each in self._order if each.job.parsed.id == response_id), None)
+        own = self._by_key.get(key, ())
+        lost = next((each for each in own if each.job.parsed.id == response_id), None)
         if lost is None:
             return "gone", None
         context, output, num_before = _told(lost)
@@ -298,10 +347,12 @@ class Rejoins:
         if held.has_outputs and not _calls_after(lost, held.num_output):
             self._drop(lost, "superseded")  # the model is to see these outputs
             return False
-        self._join(lost, asked, held)
+        if held.has_outputs:
+            lost.continue_from(asked, held.num_output)
+        self._join(lost, num_items_held(lost.writer.done_items, held, asked.asides))
         return True
 
-    def _join(self, lost: LostResponse, asked: Returning, held: ClientHolds) -> None:
+    def _join(self, lost: LostResponse, num_items: int) -> None:
         pause = lost.job.pause
         assert pause is not None
         self._forget(lost)
@@ -309,10 +360,7 @@ class Rejoins:
         if lost.is_running:
             pause.note_cost(self._cost(lost.job))
             pause.cost_before = None
-        if held.has_outputs:
-            lost.continue_from(asked, held.num_output)
         pause.num_joins += 1
-        num_items = num_items_held(lost.writer.done_items, held, asked.asides)
         away_ms = (self._gw.clock_us() - lost.lost_us) // 1_000
         pause.rejoined = RoutedRejoin(pause.num_joins, num_items, away_ms)
         self._gw.metrics.counts["lanewise_rejoins_total"][("joined",)].inc()

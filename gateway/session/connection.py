@@ -15,7 +15,9 @@ from gateway.core.job import Ended, Job
 from gateway.rejoin.lost_response import LostResponse
 from gateway.rejoin.recent_responses import Remembered
 from gateway.rejoin.rejoins import Rejoins
-from gateway.session.session import Action, Session, StartJob, StopJob
+from gateway.session.actions import Action, Join, RejoinJob, StartJob, StopJob
+from gateway.session.session import Session
+from gateway.session.stream_state import Losable
 from gateway.task.own_input import check_values, read_input
 from gateway.task.pipeline import handle_task
 from gateway.transport.asgi_socket import AsgiSocket
@@ -89,7 +91,7 @@ class Connection:
             note_ended=rejoins.note_ended if rejoins is not None else None,
             remembered=self._remembered_elsewhere,
         )
-        self._pumps: dict[asyncio.Task[Ended | None], Job] = {}
+        self._pumps: dict[asyncio.Task[Ended | None], Job | None] = {}
         self._followed: dict[Job, LostResponse] = {}  # that the client has come back to
         self._close_code = NORMAL
         self._is_lost = False  # the connection ended, and the client did not end it
@@ -110,6 +112,7 @@ class Connection:
         expiry = loop.call_later(self._config.connection_max_age_s, self._expire, reader)
         release_key = self._gw.key_sessions.add(self._tenant, partial(self._lose_key, reader))
         self._socket.take_by(partial(self._take_now, reader))
+        leave = None if self._rejoins is None else self._rejoins.watch(self._tenant, self._give)
         try:
             await asyncio.wait((reader, writer), return_when=asyncio.FIRST_COMPLETED)
             if not reader.done():  # only an error ends the writer first; the reader may know why
@@ -122,6 +125,8 @@ class Connection:
             self._socket.take_by(None)
             expiry.cancel()
             reader.cancel()
+            if leave is not None:
+                leave()
             if self._is_lost and not self._is_cut:
                 self._let_go()
             await self._end_jobs()
@@ -220,6 +225,10 @@ class Connection:
                 pump = asyncio.create_task(self._run(action.job))
                 self._pumps[pump] = action.job
                 pump.add_done_callback(self._pump_ended)
+            elif isinstance(action, RejoinJob):
+                pump = asyncio.create_task(self._rejoin(action))
+                self._pumps[pump] = None
+                pump.add_done_callback(self._pump_ended)
             elif isinstance(action, StopJob):
                 action.job.stop(action.reason)
             elif action.job.redirect is not None:
@@ -249,6 +258,9 @@ class Connection:
         """Goes on with a response that the client came back to, until it ends."""
         num_bytes, lost.num_bytes = lost.num_bytes if lost.is_running else 0, 0
         to = self._session.join(job, lost.job, lost.writer, num_bytes)
+        return await self._join(lost, to)
+
+    async def _join(self, lost: LostResponse, to: Join) -> Ended | None:
         lost.join(to.emit, to.on_dirty, to.stream_id)
         self._followed[lost.job] = lost
         try:
@@ -256,29 +268,60 @@ class Connection:
         finally:
             self._followed.pop(lost.job, None)
 
+    async def _rejoin(self, action: RejoinJob) -> Ended | None:
+        """Goes on with a response of a lost connection, by its name."""
+        lost = None
+        if self._rejoins is not None:
+            asked = (action.response_id, action.starting_after)
+            lost = await self._rejoins.find_named(self._tenant, *asked)
+        if lost is None:
+            message = f"No response '{action.response_id[:80]}' waits for its client: ask again."
+            error = ProtocolError("response_not_found", message, param="response_id")
+            self._outbox.send(error.event(action.stream_id))
+            return None
+        try:
+            to = self._session.adopt(lost.job, lost.writer, action.stream_id)
+        except ProtocolError as error:
+            lost.stop()
+            self._outbox.send(error.event(action.stream_id))
+            return None
+        ended = await self._join(lost, to)
+        self._act(self._session.ended(lost.job, ended))
+        return ended
+
     def _let_go(self) -> None:
         """Lets responses go on without the connection, for a client that may come back."""
         rejoins = self._rejoins
         if rejoins is None:
             return
-        pumps = {job: pump for pump, job in self._pumps.items()}
         for each in self._session.losable():
-            lost = self._followed.get(each.job)
-            if lost is not None:
-                is_kept = rejoins.keep_again(lost, each.num_bytes)
-            else:
-                pump = pumps.get(each.job)
-                is_kept = pump is not None and rejoins.keep(
-                    each.job, each.writer, each.num_bytes, pump
-                )
-                if is_kept and pump is not None:
-                    del self._pumps[pump]
-            if is_kept:
-                self._session.let_go(each.job)
+            self._lose(rejoins, each)
         for last in self._session.unconfirmed():
             if last.job is not None and last.writer is not None:
                 rejoins.keep(last.job, last.writer, last.num_bytes, None, last.ended)
         rejoins.keep_memory(self._tenant, self._session.give_memory())
+
+    def _lose(self, rejoins: Rejoins, each: Losable) -> None:
+        """Lets one response go on without the connection, unless it is to stop with it."""
+        lost = self._followed.get(each.job)
+        if lost is not None:
+            is_kept = rejoins.keep_again(lost, each.num_bytes)
+        else:
+            pump = next(pump for pump, job in self._pumps.items() if job is each.job)
+            is_kept = rejoins.keep(each.job, each.writer, each.num_bytes, pump)
+            if is_kept:
+                del self._pumps[pump]
+        if is_kept:
+            self._session.let_go(each.job)
+
+    def _give(self, response_id: str) -> None:
+        """Lets go of a response that its client asks for on another connection: this one is dead.
+
+        Nobody may have noticed yet: the network is gone, and the next ping is still to be missed.
+        """
+        for each in self._session.losable():
+            if each.job.parsed.id == response_id and self._rejoins is not None:
+                self._lose(self._rejoins, each)
 
     def _remembered_elsewhere(self, response_id: str) -> Remembered | None:
         """Returns a response that a lost connection of the same key remembered."""

@@ -6,14 +6,14 @@ are those of the Responses WebSocket guide unless a comment says ours.
 
 from collections import deque
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
-from backends.contract import ContextItem
-from gateway.core.job import Ended, Job, StopReason
+from gateway.core.job import Ended, Job
 from gateway.rejoin.recent_responses import RecentResponses, Remembered
 from gateway.rejoin.unconfirmed import Unconfirmed
+from gateway.session.actions import Action, Join, RedirectJob, RejoinJob, StartJob, StopJob
 from gateway.session.stream_state import Active, Losable, Stream, Waiting, remembered_of
 from gateway.transport.byte_budgets import ByteBudgets, MemoryBudgets
 from gateway.wire.errors import ProtocolError, too_many_bytes
@@ -23,6 +23,7 @@ from gateway.wire.events import (
     ResponseCancel,
     ResponseCreate,
     ResponseInject,
+    ResponseRejoin,
     ResponseSteer,
     stream_id_of,
 )
@@ -39,38 +40,6 @@ MAX_WAITING = 256  # ours: the protocol names no bound on waiting creates
 MAX_WAITING_BYTES = 32 << 20  # ours
 MAX_PENDING_STEERS = 16  # ours
 MAX_REDIRECTS = 16  # ours: steers of a response's sub-tasks, each a generation more
-
-
-class StartJob(msgspec.Struct, frozen=True):
-    """Tells the edge to run a job."""
-
-    job: Job
-
-
-class StopJob(msgspec.Struct, frozen=True):
-    """Tells the edge to stop a job at its next token."""
-
-    job: Job
-    reason: StopReason
-
-
-class RedirectJob(msgspec.Struct, frozen=True):
-    """Tells the edge to steer one sub-task of a job, or to cancel it (None)."""
-
-    job: Job
-    number: int
-    items: tuple[ContextItem, ...] | None
-
-
-class Join(NamedTuple):
-    """Where a response's events go from now on."""
-
-    emit: Emit
-    on_dirty: Callable[[ResponseWriter], None]
-    stream_id: str | None
-
-
-Action = StartJob | StopJob | RedirectJob
 
 
 class Session:
@@ -192,6 +161,8 @@ class Session:
             return self._steer(event, now_us)
         if isinstance(event, ResponseCancel):
             return self._cancel(event)
+        if isinstance(event, ResponseRejoin):
+            return self._rejoin(event)
         if isinstance(event, ResponseInject):
             message = "No hosted agent waits for input here. Send the items in a response.create."
             failed = {
@@ -248,6 +219,30 @@ class Session:
         if stream.active is not None and not stream.active.job.parsed.generate:
             return [StopJob(stream.active.job, "awaited")]  # its turn has come
         return self._start_ready()
+
+    def _rejoin(self, event: ResponseRejoin) -> list[Action]:
+        stream_id: str | None = None
+        try:
+            stream_id = stream_id_of(event.stream_id)
+            self._check_idle(self._open_stream(stream_id))
+        except ProtocolError as error:
+            self._send(error.event(stream_id))
+            return []
+        return [RejoinJob(stream_id, event.response_id, event.starting_after)]
+
+    def _check_idle(self, stream: Stream) -> None:
+        if stream.active is not None or stream.waiting or len(self._active) >= MAX_RUNNING:
+            message = "Expected 'stream_id' to name a stream on which nothing runs or waits."
+            raise ProtocolError("invalid_value", message, param="stream_id")
+
+    def adopt(self, lost: Job, writer: ResponseStream, stream_id: str | None) -> Join:
+        """Goes on with a response of another connection; raises `ProtocolError` if it cannot."""
+        stream = self._streams[stream_id]
+        self._check_idle(stream)
+        lost.stream_id = stream_id
+        self._active[lost.parsed.id] = stream.active = Active(lost, writer)
+        lost.refuse = lambda error: self._refuse(lost.parsed.id, error)
+        return Join(self._emit, self._on_dirty, stream_id)
 
     def _open_stream(self, stream_id: str | None) -> Stream:
         stream = self._streams.get(stream_id)

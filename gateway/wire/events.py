@@ -131,11 +131,26 @@ class ResponseCancel(msgspec.Struct, frozen=True, tag="response.cancel"):
     response_id: str
 
 
+class ResponseRejoin(msgspec.Struct, frozen=True, tag="response.rejoin"):
+    """Our extension: go on with a response whose connection was lost."""
+
+    response_id: str
+    starting_after: int = -1  # the number of the last event that came
+    stream_id: Any = msgspec.UNSET
+
+
 class ResponseProcessed(msgspec.Struct, frozen=True, tag="response.processed"):
     """Older Codex builds send it; nothing to do."""
 
 
-ClientEvent = ResponseCreate | ResponseSteer | ResponseInject | ResponseCancel | ResponseProcessed
+ClientEvent = (
+    ResponseCreate
+    | ResponseSteer
+    | ResponseInject
+    | ResponseCancel
+    | ResponseRejoin
+    | ResponseProcessed
+)
 
 CLIENT_EVENT_TYPES: tuple[str, ...] = tuple(
     kind.__struct_config__.tag for kind in get_args(ClientEvent)

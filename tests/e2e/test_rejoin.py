@@ -322,3 +322,47 @@ async def test_a_post_continues_what_a_lost_socket_remembered(gateway: GatewayPr
     body = body_of("What is the word?", previous_response_id=first["id"])
     events = await posted(gateway, body)
     assert "plover" in text_of(events[-1]["response"])
+
+
+async def named(
+    gateway: GatewayProcess, response_id: str, starting_after: int
+) -> list[dict[str, Any]]:
+    """Events of a response that is asked for by its name."""
+    async with SocketClient.open(gateway) as client:
+        rejoin = {"response_id": response_id, "starting_after": starting_after}
+        await client.send({"type": "response.rejoin", "stream_id": "s1", **rejoin})
+        await client.next_type("response.completed", "error")
+        return client.received
+
+
+async def test_a_response_is_come_back_to_by_its_name(gateway: GatewayProcess) -> None:
+    body = body_of(
+        "Prove that the halting problem is undecidable.",
+        model="lanewise-deep",
+        reasoning={"effort": "high", "summary": "auto"},
+    )
+    async with lost_after(gateway, body, 1 << 30, "response.output_text.delta") as lost:
+        created = lost[0]["response"]["id"]
+        events = await named(gateway, created, lost[-1]["sequence_number"])
+    added = [e for e in events if e["type"] == "response.output_item.added"]
+    assert [e["output_index"] for e in added] == [1]
+    assert events[-1]["response"]["id"] == created
+    assert text_in(events) == text_of(events[-1]["response"])
+    assert {event["stream_id"] for event in events} == {"s1"}
+
+
+async def test_nobody_waits_for_a_ping_to_be_missed(gateway: GatewayProcess) -> None:
+    """The old socket seems alive, since its network is gone: the name takes the response."""
+    async with SocketClient.open(gateway) as client:
+        await client.send({"type": "response.create", **body_of(max_output_tokens=2_000)})
+        created = await client.next_type("response.created")
+        delta = await client.next_type("response.output_text.delta")
+        events = await named(gateway, created["response"]["id"], delta["sequence_number"])
+        assert text_in(events) == text_of(events[-1]["response"])
+    await asyncio.to_thread(wait_until_at_rest, gateway)
+
+
+async def test_a_name_that_nobody_knows_is_an_error(gateway: GatewayProcess) -> None:
+    (event,) = await named(gateway, "resp_x", 3)
+    assert event["error"]["code"] == "response_not_found"
+    assert event["stream_id"] == "s1"

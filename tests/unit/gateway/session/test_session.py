@@ -17,6 +17,7 @@ from backends.contract import (
 from backends.prompt import measure
 from gateway.core.job import Ended, Job
 from gateway.rejoin.recent_responses import MAX_REMEMBERED, RecentResponses, Remembered
+from gateway.session.actions import Action, RedirectJob, StartJob, StopJob
 from gateway.session.session import (
     MAX_NAMED_STREAMS,
     MAX_PENDING_STEERS,
@@ -24,11 +25,7 @@ from gateway.session.session import (
     MAX_RUNNING,
     MAX_WAITING,
     MAX_WAITING_BYTES,
-    Action,
-    RedirectJob,
     Session,
-    StartJob,
-    StopJob,
 )
 from gateway.transport.byte_budgets import ByteBudgets, MemoryBudgets
 from gateway.wire.errors import ProtocolError
