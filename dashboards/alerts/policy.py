@@ -46,7 +46,44 @@ CANARY_REMEDY = """\
 - `lanewise policy rollback` puts the version before back in force, within 2 s on all gateways.
 - Or set the rule's `percent = 0` and apply that, to keep the rest of the change."""
 
+BACKTEST = ("lanewise_backtest_error_ratio", "lanewise_backtest_interval_ratio")
+
+
+def _backtest(error: float, allowed: float) -> dict[str, str]:
+    values = zip(BACKTEST, (error, allowed), strict=True)
+    return {f'{name}{{figure="latency_ms_p95"}}': f"{value}+0x180" for name, value in values}
+
+
 ALERTS = (
+    Alert(
+        name="LanewiseBacktestOff",
+        expr="abs(max by (figure) (lanewise_backtest_error_ratio)) > "
+        "max by (figure) (lanewise_backtest_interval_ratio)",
+        severity="ticket",
+        summary="{{ $labels.figure }} is {{ $value | humanizePercentage }} off what the policy's "
+        "back-test said.",
+        lasts="30m",
+        fires=Fires(
+            Case(_backtest(0.4, 0.1), at="45m"),
+            "latency_ms_p95 is 40% off what the policy's back-test said.",
+            {"figure": "latency_ms_p95"},
+        ),
+        silent=Case(_backtest(-0.08, 0.1), at="45m"),  # within the interval
+        meaning="""\
+The policy in force was applied with a prediction (`--require-backtest`), and what came since is
+beyond its 90 % interval: the policy was judged by figures that do not hold.""",
+        first_look="""\
+1. `lanewise backtest check` prints each figure, its interval and what came, and names what was not
+   as taken for granted: traffic, lengths of prompts and answers, step times, the gateway's time.
+2. Traffic that grew is no fault of the policy; step times that grew are the engines': dashboard
+   *engines*, time per output token.
+3. Does `lanewise backtest --last 1h` now say in its first line that a replay is far off? Then the
+   engines are not as they are configured.""",
+        remedy="""\
+- Back-test again on today's log, and decide again: `lanewise policy rollback`, or apply the same
+  document with `--require-backtest`, which makes a new prediction.
+- Where step times are off for good, put the engines' settings right.""",
+    ),
     Alert(
         name="LanewiseCanaryFailsNow",
         expr=_worse("1m", 0.1),

@@ -8,6 +8,7 @@ from litestar import Router, get
 from gateway.access.admin_keys import Admin
 from gateway.admin import audit as audit_admin
 from gateway.admin import backends as backend_admin
+from gateway.admin import backtest as backtest_admin
 from gateway.admin import decisions as decision_admin
 from gateway.admin import events as event_admin
 from gateway.admin import keys as key_admin
@@ -110,6 +111,7 @@ HANDLERS: list[Any] = [
     *usage_admin.HANDLERS,
     *learning_admin.HANDLERS,
     *policy_admin.HANDLERS,
+    *backtest_admin.HANDLERS,
     *decision_admin.HANDLERS,
     *audit_admin.HANDLERS,
     *event_admin.HANDLERS,

@@ -14,6 +14,7 @@ from gateway.config.backend_kinds import BackendConfig
 from router.backtest.log_reader import read_records
 from router.classify.task import Tenant
 from router.comparison.comparison import BacktestQuestion, BacktestReport, Progress, back_test
+from router.comparison.prediction import Prediction, PredictionCheck, check, prediction_of
 from router.comparison.redecide import Redecider
 from router.comparison.statistics import Slo
 from router.policy.policy import Policy
@@ -58,6 +59,38 @@ def answer(inquiry: Inquiry, on_progress: Progress | None = None) -> BacktestRep
     try:
         return back_test(question_of(inquiry), on_progress)
     except (LogFileError, ValueError) as error:
+        raise InquiryError(str(error)) from error
+
+
+class Answered(msgspec.Struct, frozen=True):
+    """Holds a report, and the prediction of its last policy, if it is to be kept."""
+
+    report: BacktestReport
+    prediction: Prediction | None
+
+
+def answer_to_keep(inquiry: Inquiry, version: str, made_s: float) -> Answered:
+    """Back-tests one policy that is about to be applied. Raises `InquiryError`."""
+    try:
+        asked = question_of(inquiry)
+        report = back_test(asked)
+    except (LogFileError, ValueError) as error:
+        raise InquiryError(str(error)) from error
+    if not report.policies:
+        return Answered(report, None)
+    tested = report.policies[-1]
+    return Answered(report, prediction_of(report, tested, asked.logged, version, made_s))
+
+
+def check_of(inquiry: Inquiry, prediction: Prediction) -> PredictionCheck | None:
+    """Compares a prediction with the tasks that its policy has decided since.
+
+    None while they are too few. Raises `InquiryError`.
+    """
+    try:
+        decided = (each for each in _records(inquiry) if each.policy == prediction.policy)
+        return check(prediction, read_records(decided))
+    except LogFileError as error:
         raise InquiryError(str(error)) from error
 
 

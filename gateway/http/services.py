@@ -13,6 +13,7 @@ from litestar.types import Receive
 from gateway.access.access import Access
 from gateway.access.admin_keys import AdminKeys
 from gateway.access.socket_tickets import SocketTickets
+from gateway.backtest.apart import Apart
 from gateway.config.backend_kinds import SimulatedConfig
 from gateway.config.config import Config, admin_keys
 from gateway.core.backends import Backends
@@ -66,6 +67,7 @@ class Services:
     num_redis_restarts: Callable[[], int]  # of the embedded Redis, if this process runs it
     tls: ssl.SSLContext | None  # of new connections, where TLS is served
     started_s: int = field(default_factory=lambda: int(time.time()))  # Unix time
+    backtests: Apart = field(default_factory=Apart)
     _apart: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def apart(

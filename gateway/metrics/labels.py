@@ -7,6 +7,7 @@ from gateway.store.reports import Recorded
 from gateway.wire.routing import WarmUpState
 from router.classify.task import Label as TaskLabel
 from router.classify.task import Route
+from router.comparison.prediction import CHECKED
 from router.decide.decision import Reason
 from router.learn.drift import SIGNALS, Sign
 from router.learn.pending_outcomes import OutcomeSource
@@ -82,4 +83,5 @@ ERROR_CODE = Label("reason")  # the protocol's
 COMPACTION_KIND = Label("kind", get_args(CompactionKind))
 COMPACTION_OUTCOME = Label("outcome", get_args(CompactionOutcome))
 OUTCOME_SOURCE = Label("source", get_args(OutcomeSource))
+FIGURE = Label("figure", CHECKED)
 SIGN, SIGNAL = Label("sign", get_args(Sign)), Label("signal", SIGNALS)

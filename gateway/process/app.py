@@ -27,6 +27,7 @@ from gateway.access.access import Access, follow_access
 from gateway.access.admin_keys import AdminKeys
 from gateway.access.key_sessions import KeySessions
 from gateway.access.socket_tickets import SocketTickets
+from gateway.admin.backtest import check_prediction
 from gateway.admin.routes import ADMIN
 from gateway.config.certificate import tls_context
 from gateway.config.config import Config, admin_keys
@@ -86,6 +87,7 @@ ADMIN_BUDGETS = 20  # no response waits for these
 SHARE_INTERVAL_S = 2.0  # between two writes of what was learned
 KEPT_INTERVAL_S = 1.0  # between two looks at what all tenants' kept answers come to
 SWEEP_INTERVAL_S = 1.0  # between two looks at which ended responses are too old to come back to
+PREDICTION_INTERVAL_S = 600.0  # between two looks at what came of the policy in force
 REFRESH_INTERVAL_S = 20.0  # between two reads of what other gateways learned
 
 
@@ -144,7 +146,7 @@ async def services(
             detached=detached,
         )
         _run(stack, maintenance(config, gw, failover, ceiling_leases))
-        yield Services(
+        made = Services(
             config=config,
             gw=gw,
             backends=backends,
@@ -165,6 +167,8 @@ async def services(
             num_redis_restarts=redis.num_restarts,
             tls=tls_context(config.server),
         )
+        _run(stack, [every(PREDICTION_INTERVAL_S, partial(check_prediction, made))])
+        yield made
 
 
 def _backends(stack: AsyncExitStack, config: Config) -> Backends:

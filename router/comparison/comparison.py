@@ -26,6 +26,7 @@ from router.comparison.statistics import (
     Slo,
     TaskSummary,
     differences,
+    intervals,
     summarise,
 )
 from router.comparison.table import ResultTable, logged_table
@@ -113,6 +114,7 @@ class Tested(msgspec.Struct, frozen=True, kw_only=True):
     pools: tuple[PoolSample, ...]
     energy_kj: float
     untestable: tuple[Untestable, ...]
+    intervals: dict[str, tuple[float, float]]  # 90 %, of each figure by itself
     latency_curve: tuple[float, ...]  # ms, at every whole percent of the answered tasks
     worsens_slo: bool  # its share is lower, and that was seen
 
@@ -309,6 +311,7 @@ class _Backtest:
             pools=totals.pools,
             energy_kj=totals.energy_j / 1e3,
             untestable=untestable,
+            intervals=intervals(table, asked.slo, asked.seed),
             latency_curve=_curve(table),
             worsens_slo=slo is not None and slo.seen and slo.change < 0,
         )

@@ -215,6 +215,25 @@ def differences(
     return found
 
 
+def intervals(table: ResultTable, slo: Slo, seed: int = 0) -> dict[str, tuple[float, float]]:
+    """Returns the 90 % interval of each figure, and of the tokens of a task."""
+    columns = _Columns(table, slo)
+    blocks = _blocks(columns.at_us)
+    chance = np.random.default_rng(seed)
+    draws: dict[str, list[float]] = {}
+    for _ in range(NUM_DRAWS):
+        rows = np.concatenate([blocks[n] for n in chance.integers(0, len(blocks), len(blocks))])
+        summary = _summary(columns, rows)
+        for name in FIGURES:
+            value = getattr(summary, name)
+            if value is not None:
+                draws.setdefault(name, []).append(value)
+        per_task = summary.weighted_tokens / max(1, summary.num_tasks)
+        draws.setdefault("tokens_per_task", []).append(per_task)
+    found = {name: np.percentile(values, (LOW, HIGH)) for name, values in draws.items()}
+    return {name: (float(low), float(high)) for name, (low, high) in found.items()}
+
+
 def _blocks(at_us: Column) -> list[NDArray[np.int64]]:
     """Cuts tasks into blocks of time, without empty ones."""
     first, last = float(at_us.min()), float(at_us.max())

@@ -77,6 +77,8 @@ class State(msgspec.Struct, frozen=True):
 
 
 # Action -> what of the state it changes.
+PREDICTION_TTL_S = 30 * 86_400  # after which nobody asks any more whether it came
+
 _CHANGES = {"store": "last", "activate": "active", "rollback": "active", "shadow": "shadow"}
 
 
@@ -184,6 +186,17 @@ class PolicyStore:
         if reply[0] != 1:
             raise NoSuchVersion(version)
 
+    async def keep_prediction(self, version: int, prediction: bytes) -> None:
+        """Keeps what a back-test said of a version, for `PREDICTION_TTL_S`."""
+        with _as_unavailable():
+            await self._redis.set(_prediction_key(version), prediction, ex=PREDICTION_TTL_S)
+
+    async def prediction(self, version: int) -> bytes | None:
+        """Reads what was kept of a version; None if nothing was, or it is too old."""
+        with _as_unavailable():
+            found: Any = await self._redis.get(_prediction_key(version))
+        return bytes(found) if found is not None else None
+
     async def audit(self, limit: int = MAX_LISTED) -> list[AuditEntry]:
         """Reads the latest changes, the last one first."""
         with _as_unavailable():
@@ -222,6 +235,10 @@ def _as_unavailable() -> Iterator[None]:
         yield
     except (TimeoutError, RedisError, OSError) as error:
         raise PolicyStoreUnavailable(f"Redis: {type(error).__name__}: {error}") from error
+
+
+def _prediction_key(version: int) -> str:
+    return f"lw1:{{policy}}:prediction:{version}"
 
 
 def _key(version: int) -> str:

@@ -15,11 +15,14 @@ import msgspec
 from gateway.cli.admin_client import ADMIN_ARGUMENTS, AdminError, ask_admin
 from gateway.cli.command import Command, argument, one_of
 from gateway.cli.output import show
+from router.comparison.comparison import BacktestReport
+from router.comparison.report import as_text
 from router.policy.document import Problem
 from router.policy.policy import PolicyError, parse_policy
 from router.policy.slips import Known, slips_of
 
 OK, NO, TROUBLE, CONFLICT = 0, 1, 2, 3
+BACKTEST_S = 3_600.0  # of the gateway's latest tasks, that `--require-backtest` goes by
 
 COMMAND = Command(
     "lanewise policy apply policy.toml",
@@ -49,6 +52,11 @@ _EXPECT = argument(
     "lanewise policy apply policy.toml --comment 'canary for deep work'",
     _FILE,
     argument("--store-only", action="store_true", help="do not put it in force yet"),
+    argument(
+        "--require-backtest",
+        action="store_true",
+        help="refuse if it would have worsened the SLO on the latest tasks; keeps the prediction",
+    ),
     _COMMENT,
     one_of(
         _EXPECT,
@@ -75,9 +83,31 @@ def _apply(arguments: argparse.Namespace) -> int:
         return show(arguments, stored, text)
     if arguments.expect is None and not arguments.force:
         _refuse_to_undo(arguments, expected, stored["author"])
+    if arguments.require_backtest and not _is_good_enough(arguments, submission, version):
+        return NO
     body = {"expected": expected, "comment": arguments.comment}
     change = _ask(arguments, "POST", "policies", str(version), "activate", body=body)
     return show(arguments, stored | change, _changed(change))
+
+
+def _is_good_enough(
+    arguments: argparse.Namespace, submission: dict[str, Any], version: int
+) -> bool:
+    """Back-tests a stored version on the gateway's latest tasks, and shows what came of it."""
+    body = {
+        "last_s": BACKTEST_S,
+        "policies": {submission["name"]: submission["document"]},
+        "keep_for": version,
+    }
+    found = _ask(arguments, "POST", "backtest", body=body)
+    report = msgspec.convert(found, BacktestReport)
+    is_worse = any(tested.worsens_slo for tested in report.policies)
+    text = as_text(report)
+    if is_worse:
+        text += f"\nNot applied: it worsens the SLO. It is stored as version {version}."
+    if is_worse or not arguments.json:
+        show(arguments, found, text)
+    return not is_worse
 
 
 def _refuse_to_undo(arguments: argparse.Namespace, active: int, author: str) -> None:

@@ -1,0 +1,186 @@
+"""`/admin/backtest`: what policies would have come to on the latest tasks, and what came of it.
+
+This is an edge.
+"""
+
+import contextlib
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+from litestar import get, post
+from msgspec import Meta
+
+from gateway.admin.guard import READS, services_of
+from gateway.backtest.apart import BacktestBusy
+from gateway.backtest.inquiry import Answered, Inquiry, InquiryError, answer_to_keep, check_of
+from gateway.backtest.log_files import with_rotated
+from gateway.http.services import Services
+from gateway.http.streams import AnyRequest
+from gateway.wire.errors import ProtocolError
+from router.comparison.comparison import BacktestReport
+from router.comparison.prediction import Prediction, PredictionCheck
+from router.comparison.statistics import Slo
+from router.policy.policy import DEFAULT_POLICY, Policy, parse_policy
+from router.policy.store import MAX_VERSION, PolicyStoreUnavailable, read_version
+from router.record.recording import encode_line
+
+MAX_POLICIES = 4  # in one request
+WORKER, FIRST_WORKER = ".worker-", ".worker-1"  # in the path of a worker's own log
+MAX_LAST_S = 86_400.0
+CHECK_LAST_S = 86_400.0  # of the log, at most, that a prediction is compared with
+Text = Annotated[str, Meta(max_length=1 << 18)]
+Name = Annotated[str, Meta(max_length=256)]
+
+
+class Backtest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What to back-test: the latest tasks of this gateway, under each of these documents."""
+
+    last_s: Annotated[float, Meta(gt=0, le=MAX_LAST_S)] = 900.0
+    policies: Annotated[dict[Name, Text], Meta(max_length=MAX_POLICIES)] = {}
+    scale: Annotated[float, Meta(gt=0, le=20)] = 1.0  # times the traffic
+    slow: Annotated[dict[Name, float], Meta(max_length=64)] = {}  # backend to its speed
+    without: Annotated[tuple[Name, ...], Meta(max_length=64)] = ()
+    slo: Slo = Slo()
+    seed: int = 0
+    # Keep the prediction of the one document for this stored version, which is to be applied.
+    keep_for: Annotated[int, Meta(ge=1, le=MAX_VERSION)] | None = None
+
+
+@post("/backtest", status_code=200, opt=READS)
+async def post_backtest(request: AnyRequest, data: Backtest) -> BacktestReport:
+    """What would have come: one at a time, and within a minute."""
+    services = services_of(request)
+    policies = await services.apart(_parsed, data.policies)
+    inquiry = await _inquiry(services, data, policies)
+    version = "" if data.keep_for is None else f"v{data.keep_for}"
+    answered = await _apart(services, answer_to_keep, inquiry, version, time.time())
+    assert isinstance(answered, Answered)
+    if data.keep_for is not None and answered.prediction is not None:
+        kept = msgspec.json.encode(answered.prediction)
+        await services.policies.store.keep_prediction(data.keep_for, kept)
+    return answered.report
+
+
+@get("/backtest/check")
+async def get_backtest_check(request: AnyRequest) -> PredictionCheck:
+    """What came of the policy in force, against what was predicted when it was applied."""
+    services = services_of(request)
+    number = services.policies.current.version
+    kept = await services.policies.store.prediction(number)
+    if kept is None:
+        message = (
+            f"Version {number} has no prediction: apply a policy with "
+            "`lanewise policy apply FILE --require-backtest`."
+        )
+        raise ProtocolError("not_found", message)
+    found = await checked(services, msgspec.json.decode(kept, type=Prediction))
+    if found is None:
+        message = f"Too few tasks were decided by version {number} yet. Try again later."
+        raise ProtocolError("not_found", message)
+    return found
+
+
+async def checked(services: Services, prediction: Prediction) -> PredictionCheck | None:
+    """Compares a prediction with the log since, and shows it in the metrics."""
+    since_s = max(prediction.made_s, time.time() - CHECK_LAST_S)
+    inquiry = _with_log(services, Inquiry(since_s=since_s))
+    found = await _apart(services, check_of, inquiry, prediction)
+    if found is None:
+        return None
+    assert isinstance(found, PredictionCheck)
+    counts = services.gw.metrics.counts
+    for figure in found.figures:
+        counts["lanewise_backtest_error_ratio"][(figure.figure,)].set(figure.error_ratio)
+        counts["lanewise_backtest_interval_ratio"][(figure.figure,)].set(figure.interval_ratio)
+    return found
+
+
+async def check_prediction(services: Services) -> None:
+    """Checks the prediction of the policy in force, if it has one; call it now and then.
+
+    Of several workers on one machine the first does, as it reads the others' logs, too.
+    """
+    number, path = services.policies.current.version, services.config.recording.path
+    if not number or path is None or (WORKER in path and not path.endswith(FIRST_WORKER)):
+        return
+    with contextlib.suppress(ProtocolError, PolicyStoreUnavailable):
+        kept = await services.policies.store.prediction(number)
+        if kept is not None:
+            await checked(services, msgspec.json.decode(kept, type=Prediction))
+
+
+async def _apart(services: Services, *call: Any) -> Any:
+    try:
+        return await services.backtests.call(*call)
+    except BacktestBusy:
+        raise ProtocolError(
+            "server_is_overloaded",
+            "Another back-test is being made here. Try again in 10s.",
+            retry_after_us=10_000_000,
+        ) from None
+    except InquiryError as error:
+        raise ProtocolError("invalid_value", f"No back-test: {error}.") from error
+
+
+def _parsed(documents: dict[str, str]) -> dict[str, Policy]:
+    """Parses documents. Raises `PolicyError`, which is a 400 as elsewhere."""
+    return {name: parse_policy(text.encode(), name) for name, text in documents.items()}
+
+
+async def _inquiry(services: Services, data: Backtest, policies: dict[str, Policy]) -> Inquiry:
+    config, current = services.config, services.policies.current
+    bases = {DEFAULT_POLICY.version: DEFAULT_POLICY}
+    for each in (services.policies.configured, current.policy):
+        bases[each.version] = each
+    before = await _policy_before(services, current.version)
+    if before is not None:
+        bases[before.version] = before
+    inquiry = Inquiry(
+        since_s=time.time() - data.last_s,
+        backends=config.backends,
+        bases=bases,
+        policies=policies,
+        weights=config.cost_weights,
+        prices=config.prices,
+        waiting=config.waiting,
+        adaptation=config.adaptation,
+        slo=data.slo,
+        scale=data.scale,
+        slow=data.slow,
+        without=data.without,
+        seed=data.seed,
+    )
+    return _with_log(services, inquiry)
+
+
+async def _policy_before(services: Services, version: int) -> Policy | None:
+    """Returns the stored version before the one in force, which may have made part of the log."""
+    if version < 2:
+        return None
+    try:
+        _, content = await services.policies.store.load(version - 1)
+        return await services.apart(read_version, version - 1, content)
+    except Exception:  # it is only one policy more that may be known
+        return None
+
+
+def _with_log(services: Services, inquiry: Inquiry) -> Inquiry:
+    """Adds the log of this gateway: its files, else what is in memory."""
+    recorder = services.gw.recorder
+    path = services.config.recording.path
+    if recorder is not None and recorder.is_writing and path is not None:
+        base = Path(path)
+        name = base.name.rpartition(WORKER)
+        whole = base.with_name(name[0]) if name[0] else base
+        return msgspec.structs.replace(inquiry, paths=tuple(with_rotated(whole)))
+    lines = () if recorder is None else tuple(map(encode_line, recorder.recent))
+    if not lines:
+        raise ProtocolError(
+            "invalid_value", "No back-test: nothing is recorded; set recording.path first."
+        )
+    return msgspec.structs.replace(inquiry, lines=lines)
+
+
+HANDLERS: list[Any] = [post_backtest, get_backtest_check]
