@@ -20,7 +20,7 @@ from gateway.http.services import Services
 from gateway.http.streams import AnyRequest
 from gateway.wire.errors import ProtocolError
 from router.comparison.comparison import BacktestReport
-from router.comparison.prediction import Prediction, PredictionCheck
+from router.comparison.prediction import PolicyPrediction, PredictionCheck
 from router.comparison.statistics import Slo
 from router.policy.policy import DEFAULT_POLICY, Policy, parse_policy
 from router.policy.store import MAX_VERSION, PolicyStoreUnavailable, read_version
@@ -75,14 +75,14 @@ async def get_backtest_check(request: AnyRequest) -> PredictionCheck:
             "`lanewise policy apply FILE --require-backtest`."
         )
         raise ProtocolError("not_found", message)
-    found = await checked(services, msgspec.json.decode(kept, type=Prediction))
+    found = await checked(services, msgspec.json.decode(kept, type=PolicyPrediction))
     if found is None:
         message = f"Too few tasks were decided by version {number} yet. Try again later."
         raise ProtocolError("not_found", message)
     return found
 
 
-async def checked(services: Services, prediction: Prediction) -> PredictionCheck | None:
+async def checked(services: Services, prediction: PolicyPrediction) -> PredictionCheck | None:
     """Compares a prediction with the log since, and shows it in the metrics."""
     since_s = max(prediction.made_s, time.time() - CHECK_LAST_S)
     inquiry = _with_log(services, Inquiry(since_s=since_s))
@@ -108,7 +108,7 @@ async def check_prediction(services: Services) -> None:
     with contextlib.suppress(ProtocolError, PolicyStoreUnavailable):
         kept = await services.policies.store.prediction(number)
         if kept is not None:
-            await checked(services, msgspec.json.decode(kept, type=Prediction))
+            await checked(services, msgspec.json.decode(kept, type=PolicyPrediction))
 
 
 async def _apart(services: Services, *call: Any) -> Any:

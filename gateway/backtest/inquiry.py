@@ -14,7 +14,7 @@ from gateway.config.backend_kinds import BackendConfig
 from router.backtest.log_reader import read_records
 from router.classify.task import Tenant
 from router.comparison.comparison import BacktestQuestion, BacktestReport, Progress, back_test
-from router.comparison.prediction import Prediction, PredictionCheck, check, prediction_of
+from router.comparison.prediction import PolicyPrediction, PredictionCheck, check, prediction_of
 from router.comparison.redecide import Redecider
 from router.comparison.statistics import Slo
 from router.policy.policy import Policy
@@ -66,7 +66,7 @@ class Answered(msgspec.Struct, frozen=True):
     """Holds a report, and the prediction of its last policy, if it is to be kept."""
 
     report: BacktestReport
-    prediction: Prediction | None
+    prediction: PolicyPrediction | None
 
 
 def answer_to_keep(inquiry: Inquiry, version: str, made_s: float) -> Answered:
@@ -82,7 +82,7 @@ def answer_to_keep(inquiry: Inquiry, version: str, made_s: float) -> Answered:
     return Answered(report, prediction_of(report, tested, asked.logged, version, made_s))
 
 
-def check_of(inquiry: Inquiry, prediction: Prediction) -> PredictionCheck | None:
+def check_of(inquiry: Inquiry, prediction: PolicyPrediction) -> PredictionCheck | None:
     """Compares a prediction with the tasks that its policy has decided since.
 
     None while they are too few. Raises `InquiryError`.

@@ -105,70 +105,77 @@ async def services(
     `fleet` is a worker's, and queries all workers; `task_log` takes a line of every task.
     """
     async with AsyncExitStack() as stack:
-        redis, enter = await _redis(stack, config), stack.enter_async_context
-        ledger = await enter(open_ledger(redis.admin, config.ledger))
-        backends = _backends(stack, config)
-        experience, key_sessions, detached = Experience(), KeySessions(), DetachedCalls()
-        metrics = Metrics(version=VERSION, backends=backends.stats, experience=experience)
-        state = GatewayState(load_policy(config))
-        waiting = _waiting_room(config, state, detached, metrics)
-        failover = await enter(_failover_pools(config, redis.url, state, waiting, metrics))
-        ceiling_leases = _ceiling_leases(stack, config, redis.url)
-        stack.push_async_callback(detached.settled)
-        learned = await enter(_sharing(redis.admin, experience))
-        await failover.greet()  # finds out whether Redis answers, before any task does
-        access = await enter(_follow_access(redis.admin, config, key_sessions, backends, state))
-        policies = await enter(_follow_policies(config, state, metrics, redis.admin))
-        gw = Gateway(
-            backends=backends,
-            pools=failover if ceiling_leases is None else CappedPools(failover, ceiling_leases),
-            waiting=waiting,
-            budgets=_budgets(config.memory),
-            store=_response_store(config, redis.store, failover, metrics),
-            state=state,
-            metrics=metrics,
-            clock_us=monotonic_us,
-            wall_s=wall_s,
-            key_sessions=key_sessions,
-            experience=experience,
-            record_usage=ledger.add,
-            weights=config.cost_weights,
-            prices=PriceList(config.prices),
-            max_compactions=config.context.max_compactions,
-            seals=seals_of(access, config),
-            max_unread_bytes=config.server.max_unread_bytes,
-            flush_timer=FlushTimer(config.server.flush_interval_ms / 1e3),
-            adaptation=_adaptation(config, waiting, backends.stats, metrics),
-            recorder=await enter(_recording(config, metrics, backends)),
-            tracer=_tracer(stack, config),
-            task_log=task_log,
-            warm_up_timeout_s=config.server.warm_up_timeout_s,
-            detached=detached,
-        )
-        _run(stack, maintenance(config, gw, failover, ceiling_leases))
-        made = Services(
-            config=config,
-            gw=gw,
-            backends=backends,
-            access=access,
-            ledger=ledger,
-            background=_background_runs(stack, config, gw),
-            learned=learned,
-            admin_keys=AdminKeys(admin_keys(config)),
-            policies=policies,
-            route_batches=RouteBatches(partial(live_desk, gw)),
-            socket_tickets=SocketTickets(redis.store),
-            feed=_feed(stack, config, gw, access, policies, fleet),
-            kept_answers=_kept_answers(stack, redis.store, failover),
-            relays=_relays(stack, config),
-            rejoins=_rejoins(stack, config, gw, redis.admin),
-            fleet=fleet,
-            ceiling_leases=ceiling_leases,
-            num_redis_restarts=redis.num_restarts,
-            tls=tls_context(config.server),
-        )
+        made = await _services(stack, config, fleet, task_log)
         _run(stack, [every(PREDICTION_INTERVAL_S, partial(check_prediction, made))])
         yield made
+
+
+async def _services(
+    stack: AsyncExitStack, config: Config, fleet: Fleet | None, task_log: TaskLog | None
+) -> Services:
+    """Makes and starts all parts; the stack stops them."""
+    redis, enter = await _redis(stack, config), stack.enter_async_context
+    ledger = await enter(open_ledger(redis.admin, config.ledger))
+    backends = _backends(stack, config)
+    experience, key_sessions, detached = Experience(), KeySessions(), DetachedCalls()
+    metrics = Metrics(version=VERSION, backends=backends.stats, experience=experience)
+    state = GatewayState(load_policy(config))
+    waiting = _waiting_room(config, state, detached, metrics)
+    failover = await enter(_failover_pools(config, redis.url, state, waiting, metrics))
+    ceiling_leases = _ceiling_leases(stack, config, redis.url)
+    stack.push_async_callback(detached.settled)
+    learned = await enter(_sharing(redis.admin, experience))
+    await failover.greet()  # finds out whether Redis answers, before any task does
+    access = await enter(_follow_access(redis.admin, config, key_sessions, backends, state))
+    policies = await enter(_follow_policies(config, state, metrics, redis.admin))
+    gw = Gateway(
+        backends=backends,
+        pools=failover if ceiling_leases is None else CappedPools(failover, ceiling_leases),
+        waiting=waiting,
+        budgets=_budgets(config.memory),
+        store=_response_store(config, redis.store, failover, metrics),
+        state=state,
+        metrics=metrics,
+        clock_us=monotonic_us,
+        wall_s=wall_s,
+        key_sessions=key_sessions,
+        experience=experience,
+        record_usage=ledger.add,
+        weights=config.cost_weights,
+        prices=PriceList(config.prices),
+        max_compactions=config.context.max_compactions,
+        seals=seals_of(access, config),
+        max_unread_bytes=config.server.max_unread_bytes,
+        flush_timer=FlushTimer(config.server.flush_interval_ms / 1e3),
+        adaptation=_adaptation(config, waiting, backends.stats, metrics),
+        recorder=await enter(_recording(config, metrics, backends)),
+        tracer=_tracer(stack, config),
+        task_log=task_log,
+        warm_up_timeout_s=config.server.warm_up_timeout_s,
+        detached=detached,
+    )
+    _run(stack, maintenance(config, gw, failover, ceiling_leases))
+    return Services(
+        config=config,
+        gw=gw,
+        backends=backends,
+        access=access,
+        ledger=ledger,
+        background=_background_runs(stack, config, gw),
+        learned=learned,
+        admin_keys=AdminKeys(admin_keys(config)),
+        policies=policies,
+        route_batches=RouteBatches(partial(live_desk, gw)),
+        socket_tickets=SocketTickets(redis.store),
+        feed=_feed(stack, config, gw, access, policies, fleet),
+        kept_answers=_kept_answers(stack, redis.store, failover),
+        relays=_relays(stack, config),
+        rejoins=_rejoins(stack, config, gw, redis.admin),
+        fleet=fleet,
+        ceiling_leases=ceiling_leases,
+        num_redis_restarts=redis.num_restarts,
+        tls=tls_context(config.server),
+    )
 
 
 def _backends(stack: AsyncExitStack, config: Config) -> Backends:

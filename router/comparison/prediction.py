@@ -26,7 +26,7 @@ _LEAST_SHARE = 0.05  # of a figure: no interval is narrower
 _LEAST_POINTS = 0.01  # of a share
 
 
-class Expected(msgspec.Struct, frozen=True):
+class ExpectedFigure(msgspec.Struct, frozen=True):
     """Holds one figure as predicted, and the 90 % interval of what may come."""
 
     value: float
@@ -34,7 +34,7 @@ class Expected(msgspec.Struct, frozen=True):
     high: float
 
 
-class Conditions(msgspec.Struct, frozen=True, kw_only=True):
+class TakenForGranted(msgspec.Struct, frozen=True, kw_only=True):
     """Holds what a prediction took for granted."""
 
     tasks_per_s: float
@@ -44,15 +44,15 @@ class Conditions(msgspec.Struct, frozen=True, kw_only=True):
     overhead_ms: float  # of the gateway, before an engine starts
 
 
-class Prediction(msgspec.Struct, frozen=True, kw_only=True):
+class PolicyPrediction(msgspec.Struct, frozen=True, kw_only=True):
     """Holds what a policy was predicted to come to."""
 
     policy: str  # v7
     made_s: float  # Unix time
     num_tasks: int
     slo: Slo
-    figures: dict[str, Expected]
-    conditions: Conditions
+    figures: dict[str, ExpectedFigure]
+    conditions: TakenForGranted
 
 
 class CheckedFigure(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,7 +82,7 @@ class PredictionCheck(msgspec.Struct, frozen=True, kw_only=True):
 
 def prediction_of(
     report: BacktestReport, tested: Tested, logged: Logged, policy: str, made_s: float
-) -> Prediction:
+) -> PolicyPrediction:
     """Returns the prediction of one policy of a report."""
     figures = {}
     for name in CHECKED:
@@ -92,12 +92,12 @@ def prediction_of(
         low, high = tested.intervals.get(name, (value, value))
         off = abs(report.replay.off_by.get(name, 0.0) * value)
         least = _LEAST_POINTS if _is_share(name) else _LEAST_SHARE * value
-        figures[name] = Expected(
+        figures[name] = ExpectedFigure(
             value,
             value - math.hypot(value - low, off, least),
             value + math.hypot(high - value, off, least),
         )
-    return Prediction(
+    return PolicyPrediction(
         policy=policy,
         made_s=made_s,
         num_tasks=report.num_tasks,
@@ -107,12 +107,12 @@ def prediction_of(
     )
 
 
-def conditions_of(logged: Logged, summary: TaskSummary) -> Conditions:
+def conditions_of(logged: Logged, summary: TaskSummary) -> TakenForGranted:
     """Returns the conditions of a log, and of what its tasks came to."""
     arrivals = logged.arrivals
     span_s = (arrivals[-1].at_us - arrivals[0].at_us) / 1e6
     overhead_us, _ = overheads(logged)
-    return Conditions(
+    return TakenForGranted(
         tasks_per_s=len(arrivals) / max(1.0, span_s),
         prompt_tokens=fmean(arrival.prompt_tokens for arrival in arrivals),
         output_tokens=summary.output_tokens / max(1, summary.num_tasks),
@@ -129,7 +129,7 @@ def figure_of(summary: TaskSummary, name: str) -> float | None:
     return value
 
 
-def check(prediction: Prediction, logged: Logged) -> PredictionCheck | None:
+def check(prediction: PolicyPrediction, logged: Logged) -> PredictionCheck | None:
     """Compares a prediction with a log of that policy; None while its tasks are too few."""
     if len(logged.arrivals) < MIN_TASKS:
         return None
@@ -158,7 +158,7 @@ def check(prediction: Prediction, logged: Logged) -> PredictionCheck | None:
     )
 
 
-def _checked(name: str, expected: Expected, came: float) -> CheckedFigure:
+def _checked(name: str, expected: ExpectedFigure, came: float) -> CheckedFigure:
     scale = 1.0 if _is_share(name) else max(1e-9, expected.value)
     allowed = max(expected.high - expected.value, expected.value - expected.low)
     return CheckedFigure(
@@ -185,7 +185,7 @@ def _line(figure: CheckedFigure) -> str:
     return f"{name:20}{predicted:>12} ({low} to {high}), came {came}: {verdict}"
 
 
-def _causes(before: Conditions, now: Conditions) -> list[str]:
+def _causes(before: TakenForGranted, now: TakenForGranted) -> list[str]:
     """Names what has changed since the prediction, so that what is off has a reason."""
     rows: Mapping[str, tuple[float | None, float | None]] = {
         "traffic (tasks per second)": (before.tasks_per_s, now.tasks_per_s),
