@@ -15,7 +15,7 @@ from tests.chaos.fleet import CANARY, STEADY_KEY
 
 TERMINALS = ("response.completed", "response.incomplete", "response.failed")
 TURN_TIMEOUT_S = 60.0  # without a word: it hangs, and that is a violation
-PROMPT = f"{CANARY} Count to three."
+PROMPT = f"{CANARY} Count to "  # a number: who sends the same again comes back to what it lost
 
 
 class Tally:
@@ -159,7 +159,7 @@ class Load:
 
     async def _turn(self, socket: websockets.ClientConnection, last: list[str]) -> None:
         tally, sent_s, begun = self.tally, time.monotonic(), ""
-        body = {**self._body, "input": PROMPT}
+        body = {**self._body, "input": PROMPT + str(self.chance.getrandbits(48))}
         if self._chains and last[0] and self.chance.random() < 0.7:
             body["previous_response_id"] = last[0]
         try:

@@ -63,9 +63,10 @@ async def killed_and_empty(stage: Stage) -> list[str]:
     """F2: SIGKILL, and an empty server two seconds later."""
     checks = Checks()
     async with redis_and_fleet(stage.folder) as (server, made):
-        load = steady_load(stage, lambda: made.urls)
+        # Turns that last, so that some are under way at every moment.
+        load = steady_load(stage, lambda: made.urls, model="lanewise-deep", num_tokens=100)
         run = asyncio.create_task(load.run(stage.seconds))
-        await asyncio.sleep(stage.seconds / 3)
+        await asyncio.sleep(stage.seconds / 4)
         server.send(signal.SIGKILL)
         await asyncio.sleep(AWAY_S)
         server.start()

@@ -67,7 +67,7 @@ SCENARIOS = (
         "L7",
         "four gateways at five times a tenant's limits",
         "admitted at most burst and rate, places never exceeded",
-        *(20, 60, redis_faults.exact_quotas),
+        *(60, 60, redis_faults.exact_quotas),
         full_accept=("late_redis",),
     ),
     Scenario(
@@ -80,7 +80,7 @@ SCENARIOS = (
         "F2",
         "Redis killed, and empty when it returns",
         "leases adopted, nothing negative, no crash; a Cluster and Sentinels fail over",
-        *(15, 60, redis_faults.killed_and_empty),
+        *(20, 60, redis_faults.killed_and_empty),
         tests=(
             f"{INTEGRATION}/test_redis_topologies.py::test_a_clusters_failover_ends_the_outage",
             f"{INTEGRATION}/test_redis_topologies.py::test_a_sentinels_failover_ends_the_outage",
