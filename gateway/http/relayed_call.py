@@ -16,7 +16,7 @@ from backends.upstream.sse import EventParser, EventTooLongError
 from gateway.core.gateway import Gateway
 from gateway.core.job import Ended
 from gateway.run.settlement import start_settlement
-from gateway.store.ledger_entry import LedgerEntry, LedgerLine
+from gateway.store.ledger_entry import LedgerEntry, line_of
 from gateway.transport.ids import new_id
 from gateway.transport.outbox import Outbox
 from gateway.wire.errors import ProtocolError
@@ -195,19 +195,15 @@ class RelayedCall:
 
     def _settle(self, reservation: Reservation, outcome: str) -> None:
         gw, tenant, options = self._gw, self._tenant, self._relay.options
-        usage, cost = self._usage, self._cost(self._usage)
-        start_settlement(gw, reservation, {options.group: cost})
-        line = LedgerLine(
-            backend=self._relay.name,
-            group=options.group,
-            model=options.model,
-            input_tokens=usage.num_input_tokens,
-            cached_tokens=usage.num_cached_tokens,
-            output_tokens=usage.num_output_tokens,
-            reasoning_tokens=0,
-            exact=usage.exact,
-            cost_units=cost,
-            bounded=usage.bounded,
+        start_settlement(gw, reservation, {options.group: self._cost(self._usage)})
+        ended_s = gw.wall_s()
+        line = line_of(
+            self._relay.name,
+            options.group,
+            options.model,
+            self._usage,
+            gw.weights,
+            gw.prices.of(options.model, ended_s),
         )
         gw.record_usage(
             LedgerEntry(
@@ -217,7 +213,7 @@ class RelayedCall:
                 tier=tenant.tier,
                 route=options.group,
                 outcome=outcome,
-                ended_s=gw.wall_s(),
+                ended_s=ended_s,
                 duration_ms=(gw.clock_us() - self._arrived_us) // 1_000,
                 lines=(line,),
             )

@@ -62,7 +62,14 @@ def entry_of(
     """Makes a task's entry. `used` is by backend; the route's other backends used nothing."""
     usages = dict.fromkeys(chosen.backends, Usage()) | dict(used)
     lines = tuple(
-        _line(infos[name], usage, weights, prices.of(infos[name].model, ended_s))
+        line_of(
+            name,
+            infos[name].group,
+            infos[name].model,
+            usage,
+            weights,
+            prices.of(infos[name].model, ended_s),
+        )
         for name, usage in usages.items()
     )
     return LedgerEntry(
@@ -78,20 +85,26 @@ def entry_of(
     )
 
 
-def _line(
-    info: BackendInfo, usage: Usage, weights: Weights, price: ModelPrice | None
+def line_of(
+    backend: str,
+    group: BackendGroup,
+    model: str,
+    usage: Usage,
+    weights: Weights,
+    price: ModelPrice | None,
 ) -> LedgerLine:
+    """Makes a task's line of one backend, or of a relay; `price` is the model's when it ended."""
     return LedgerLine(
-        backend=info.name,
-        group=info.group,
-        model=info.model,
+        backend=backend,
+        group=group,
+        model=model,
         input_tokens=usage.num_input_tokens,
         cached_tokens=usage.num_cached_tokens,
         output_tokens=usage.num_output_tokens,
         reasoning_tokens=usage.num_reasoning_tokens,
         exact=usage.exact,
         bounded=usage.bounded,
-        cost_units=cost_tokens(usage, weights.get(info.group, EVEN)),
+        cost_units=cost_tokens(usage, weights.get(group, EVEN)),
         cost_nusd=0 if price is None else cost_nusd(usage, price),
     )
 

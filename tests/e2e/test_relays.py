@@ -54,7 +54,8 @@ def relaying(
         RELAY.format(path="embeddings", model="deep-embed", port=port, more='group = "deep"'),
     )
     config = folder / "relays.toml"
-    config.write_text(CONFIG + "".join(relays))
+    price = '[[prices]]\nmodel = "embed"\ninput = 2.0\noutput = 0\n'
+    config.write_text(CONFIG + price + "".join(relays))
     process = GatewayProcess(
         folder, "--config", str(config), "--redis", redis_url, environ={"RELAY_KEY": KEY}
     )
@@ -89,6 +90,7 @@ def test_embeddings_are_passed_on_and_charged_as_reported(
     after = asked.get("/usage", cast_to=dict[str, Any])["today"]
     assert after["tasks"] == before.get("tasks", 0) + 1
     assert after["input_tokens"] == before.get("input_tokens", 0) + 7
+    assert after["cost_usd"] == pytest.approx(before.get("cost_usd", 0) + 7 * 2e-6)
     assert {"embed", "complete"} <= {model.id for model in asked.models.list()}
 
 
