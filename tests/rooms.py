@@ -83,6 +83,7 @@ ROOMS = (
     _room("gateway.doctor", "prometheus_client", "redis", "websockets"),
     _room("gateway.setup"),
     _room("gateway.dialogue", "lanewise", "prompt_toolkit", "rich"),
+    _room("gateway.top", "rich"),
     _room("gateway.cli", "lanewise", "redis"),
     _room("gateway.cli.admin"),
 )

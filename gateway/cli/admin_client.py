@@ -4,6 +4,8 @@ import argparse
 import os
 import urllib.error
 import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -15,6 +17,7 @@ from gateway.config.development import DEVELOPMENT_ADMIN_KEY
 from gateway.config.http_address import DEFAULT_URL, http_url
 
 TIMEOUT_S = 30.0
+EVENTS_TIMEOUT_S = 5.0  # without an event; one comes each second at least
 
 
 class AdminError(CommandError):
@@ -51,6 +54,34 @@ def ask_admin(
 
     Raises `AdminError` if the gateway refused, or none answers.
     """
+    content = None if method in ("GET", "DELETE") else msgspec.json.encode(body or {})
+    with _sent(arguments, method, path, TIMEOUT_S, content, query) as answer:
+        try:
+            return msgspec.json.decode(answer.read())
+        except (OSError, ValueError) as error:
+            raise AdminError(f"the answer broke off: {error}") from None
+
+
+@contextmanager
+def admin_events(arguments: argparse.Namespace) -> Iterator[Iterator[bytes]]:
+    """Opens `/admin/events` and yields its lines; `EVENTS_TIMEOUT_S` without one is an `OSError`.
+
+    Raises `AdminError` as `ask_admin` does.
+    """
+    with _sent(arguments, "GET", ("events",), EVENTS_TIMEOUT_S) as answer:
+        yield iter(answer)
+
+
+@contextmanager
+def _sent(
+    arguments: argparse.Namespace,
+    method: str,
+    path: tuple[str, ...],
+    timeout_s: float,
+    content: bytes | None = None,
+    query: dict[str, str] | None = None,
+) -> Iterator[Any]:
+    """Sends a request, and yields its answer."""
     environ = os.environ
     base = arguments.url or environ.get("LANEWISE_ADMIN_URL") or environ.get("LANEWISE_URL")
     base = http_url(base or DEFAULT_URL, "--url")
@@ -58,17 +89,17 @@ def ask_admin(
     url = "/".join([base, "admin", *(quote(part, safe="") for part in path)])
     if query:
         url += f"?{urlencode(query)}"
-    content = None if method in ("GET", "DELETE") else msgspec.json.encode(body or {})
     headers = {"authorization": f"Bearer {admin_key}", "content-type": "application/json"}
     try:
         request = urllib.request.Request(url, content, headers, method=method)
-        with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:
-            return msgspec.json.decode(answer.read())
+        answer = urllib.request.urlopen(request, timeout=timeout_s)
     except urllib.error.HTTPError as error:
         raise AdminError(_refusal(error), error.code) from None
     except (OSError, ValueError) as error:  # a bad URL, no listener, or no gateway
         reason = getattr(error, "reason", error)
         raise AdminError(f"no gateway answers at {base}: {reason}") from None
+    with answer:
+        yield answer
 
 
 def _refusal(error: urllib.error.HTTPError) -> str:

@@ -18,6 +18,7 @@ ADMIN_COMMANDS = {  # name, which is its module's in `gateway.cli.admin`, too ->
     "tenants": "Make, list, change and delete tenants.",
     "tiers": "List, set and delete tiers of tenants.",
     "policy": "Check, compare, apply and roll back policies.",
+    "top": "Watch a gateway in the terminal: what is wrong, throughput, engines, pools.",
     "backends": "List backends; take one out of use, and back.",
     "pools": "Say what is left in a tenant's pools.",
     "decisions": "Find what was decided, and what came of it.",
