@@ -139,6 +139,7 @@ def _engines(picture: Picture, width: int) -> Table:
 def _pools(picture: Picture, width: int) -> Table:
     """The fullest pools first."""
     table = _table("TENANT", "POOL", "USED", "", "FULL IN")
+    chars = _bar_chars(width)
     rows = [(each["tenant"], pool) for each in picture.pools for pool in each["pools"]]
     rows.sort(key=lambda row: row[1]["remaining"] / max(1, row[1]["limit"]))
     for tenant, pool in rows[:MAX_POOLS]:

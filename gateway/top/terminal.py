@@ -22,5 +22,6 @@ def shown(picture: Picture, events: Iterable[str]) -> None:
 def print_once(picture: Picture) -> None:
     """Prints the picture."""
     console = Console()
-    width = console.width if console.is_terminal else PIPE_WIDTH
-    console.print(drawn(picture, width, console.height), width=width)
+    if not console.is_terminal:
+        console = Console(width=PIPE_WIDTH)
+    console.print(drawn(picture, console.width, console.height))
