@@ -1,4 +1,7 @@
-"""Draws a picture of the gateway for a terminal, what is wrong first."""
+"""Draws a picture of the gateway for a terminal, what is wrong first; times are local.
+
+This is an edge.
+"""
 
 import time
 from collections.abc import Sequence
@@ -149,7 +152,7 @@ def _pools(picture: Picture, width: int) -> Table:
         table.add_row(
             tenant,
             name,
-            bar(used, pool["limit"], _bar_chars(width)),
+            bar(used, pool["limit"], chars),
             left,
             f"{pool['reset_s']:.0f} s",
         )
