@@ -15,6 +15,7 @@ from lanewise.turn import (
     Event,
     LanewiseError,
     OtherEvent,
+    Rejoined,
     Response,
     Restarted,
     Started,
@@ -128,6 +129,8 @@ class AnswerView:
             case Restarted(why):
                 self._note(f"{why} The answer begins anew.")
                 self._pace = Pace()
+            case Rejoined():
+                self._note("reconnected")
             case Done(response):
                 self.response, self.over = response, True
                 self._routing = response.routing or self._routing

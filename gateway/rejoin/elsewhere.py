@@ -103,11 +103,6 @@ class Elsewhere:
         """Says whether another process keeps a response of this key."""
         return key in self._num_of_key
 
-    @property
-    def is_empty(self) -> bool:
-        """Says whether no other process keeps any."""
-        return not self._num_of_key
-
     async def find(self, job: Job, items: tuple[ContextItem, ...] | None) -> RemoteResponse | None:
         """Claims the response that a job comes back to; `items`: its context, if it is known."""
         key, identity = (job.tenant.id, job.tenant.key_id), _identity(job)
@@ -185,6 +180,7 @@ class Elsewhere:
         key = (lease.tenant_id, lease.key_id)
         self._leases[lease.id] = lease
         self._num_of_key[key] = self._num_of_key.get(key, 0) + 1
+        self._rejoins.num_elsewhere = len(self._num_of_key)
         asyncio.get_running_loop().call_later(lease.life_s, self._expire, lease)
         if len(self._leases) > MAX_LEASES:
             self._forget(next(iter(self._leases)))
@@ -201,6 +197,7 @@ class Elsewhere:
         self._num_of_key[key] -= 1
         if not self._num_of_key[key]:
             del self._num_of_key[key]
+            self._rejoins.num_elsewhere = len(self._num_of_key)
 
     # Notes
 

@@ -51,9 +51,6 @@ Key = tuple[str, str]  # of a tenant, and of one of its keys
 class Others(Protocol):
     """The other processes, which keep lost responses, too."""
 
-    @property
-    def is_empty(self) -> bool: ...
-
     def may_have(self, key: Key) -> bool: ...
 
     def announce(self, lost: LostResponse, life_s: float) -> None: ...
@@ -73,6 +70,7 @@ class Rejoins:
     """The lost responses of a process, and what lost connections remembered."""
 
     others: Others | None = None  # once there is a way to them
+    num_elsewhere = 0  # keys of which others keep responses
 
     def __init__(self, gw: Gateway, config: ServerConfig) -> None:
         self._gw = gw
@@ -90,7 +88,7 @@ class Rejoins:
     @property
     def is_empty(self) -> bool:
         """Says whether nothing can be come back to."""
-        return not self._by_key and (self.others is None or self.others.is_empty)
+        return not (self._by_key or self.num_elsewhere)
 
     def grace_s(self, tenant: Tenant) -> float:
         """Returns how long a tenant's responses go on, by the policy or else the configuration."""

@@ -212,11 +212,7 @@ class ResponseStream(ResponseWriter):
     def flush(self) -> None:
         """Sends the buffered text as one delta event."""
         item = self._item
-        if item is not None and item.pending:
-            self._flush(item)
-
-    def _flush(self, item: OpenItem) -> None:
-        if not item.pending:
+        if item is None or not item.pending:
             return
         if item.kind is DeltaKind.REASONING and not item.pieces:
             part = b',"part":' + _encode(SummaryText("summary_text", ""))
@@ -357,7 +353,9 @@ class ResponseStream(ResponseWriter):
             return
         self._send_added(item, index)
         item.pending = [text] if text else []
-        self._flush(item)
+        running, self._item = self._item, item
+        self.flush()
+        self._item = running
         self._send_done(item, index, text, whole)
 
     @property

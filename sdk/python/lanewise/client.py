@@ -25,6 +25,7 @@ from lanewise.turn import (
     Item,
     LanewiseError,
     OtherEvent,
+    Rejoined,
     Response,
     Restarted,
     Started,
@@ -46,6 +47,7 @@ __all__ = [
     "LanewiseError",
     "OtherEvent",
     "PoolBalance",
+    "Rejoined",
     "Response",
     "Restarted",
     "RoutedBackend",
@@ -76,7 +78,7 @@ def connect(
         url: Any address of the gateway: http, https, ws or wss, with or without `/v1`. By default
             `$LANEWISE_URL`, else the local one.
         api_key: By default `$LANEWISE_API_KEY`.
-        max_retries: How often a turn is sent again after a lost connection, with growing pauses.
+        max_retries: How often a turn is taken up after a lost connection, with growing pauses.
     Raises:
         ValueError: No key, or no URL.
     """

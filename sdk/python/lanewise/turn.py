@@ -99,6 +99,12 @@ class Restarted(msgspec.Struct):
     why: str
 
 
+class Rejoined(msgspec.Struct):
+    """The connection was lost, and the answer goes on where it was: nothing is void or missing."""
+
+    response: Response
+
+
 class OtherEvent(msgspec.Struct):
     """Any other event of the protocol, as it came."""
 
@@ -112,7 +118,7 @@ class Done(msgspec.Struct):
     response: Response
 
 
-Event = Started | TextDelta | Waiting | Restarted | OtherEvent | Done
+Event = Started | TextDelta | Waiting | Restarted | Rejoined | OtherEvent | Done
 
 
 class Steer(msgspec.Struct):
@@ -129,6 +135,52 @@ class Again(msgspec.Struct, frozen=True):
     why: str
     counts: bool = True  # against the limit of retries, after a pause
     retry_after_s: float | None = None
+    rejoins: bool = False  # only the rest of its response is to be asked for
+
+
+class Received(msgspec.Struct):
+    """What came of a response, so that none of it is told twice after a loss."""
+
+    number: int = -1  # of the last event
+    item_id: str | None = None  # of the item that is open
+    kinds: set[str] = set()  # of its events
+    num_chars: int = 0  # of its text
+    num_skipped: int | None = None  # chars that came again; None: nothing comes again
+
+    def take(self, event: dict[str, Any]) -> bool:
+        """Notes an event; returns false for one that was told before the loss."""
+        self.number = max(self.number, event.get("sequence_number", -1))
+        item_id = event.get("item_id") or (event.get("item") or {}).get("id")
+        kind = event["type"]
+        if item_id is None:
+            return True
+        if kind == "response.output_item.added" and item_id != self.item_id:
+            self.item_id, self.kinds, self.num_chars, self.num_skipped = item_id, set(), 0, None
+        if item_id != self.item_id:
+            return True
+        if kind == "response.output_item.done":
+            self.item_id = None
+            return True
+        return self._is_new(kind, event)
+
+    def _is_new(self, kind: str, event: dict[str, Any]) -> bool:
+        is_again = self.num_skipped is not None and kind in self.kinds
+        self.kinds.add(kind)
+        if not kind.endswith(".delta"):
+            return not is_again
+        text = event["delta"]
+        if self.num_skipped is not None:
+            num_known = min(len(text), self.num_chars - self.num_skipped)
+            self.num_skipped += num_known
+            event["delta"] = text = text[num_known:]
+        self.num_chars += len(text)
+        if self.num_skipped is not None:
+            self.num_skipped += len(text)
+        return bool(text)
+
+    def rejoin(self) -> None:
+        """Expects the open item again, from its beginning."""
+        self.num_skipped = 0
 
 
 class Turn:
@@ -147,6 +199,9 @@ class Turn:
         self._phases: dict[str, str | None] = {}
         self._steers: list[Steer] = []  # unanswered, or accepted and without a successor yet
         self._ended: Response | None = None  # a steered response whose successor is awaited
+        self._received = Received()
+        self._has_begun = False  # its response: `Started` was told
+        self._rejoining: str | None = None  # why the rest of its response is asked for
         self.response_id: str | None = None
         self.cancelled = False
         self.num_retries = 0
@@ -155,8 +210,15 @@ class Turn:
         self.error: LanewiseError | None = None
 
     def frame(self, stream_id: str) -> dict[str, Any]:
-        """The `response.create` to send now."""
-        self.again = None
+        """The `response.create` to send now, or what asks for the rest of its response."""
+        again, self.again = self.again, None
+        if again is not None and again.rejoins:
+            return {
+                "type": "response.rejoin",
+                "stream_id": stream_id,
+                "response_id": self.response_id,
+                "starting_after": self._received.number,
+            }
         frame = {**self._fields, "type": "response.create", "stream_id": stream_id}
         if isinstance(self._after, Response) and self._whole:
             return frame | {"input": (self._after.context() or []) + self._asked}
@@ -177,12 +239,21 @@ class Turn:
         self._finish()
 
     def lost(self, why: str, retry_after_s: float | None = None) -> list[Event]:
-        """The socket is gone: everything since the last response that ended is to be sent again."""
+        """The socket is gone: the rest of the response is to be asked for."""
         if self.over:
             return []
         if self.cancelled:
             self.fail(LanewiseError("response_cancelled", "The response was cancelled."))
             return []
+        if self.response_id is not None and not self._steers and self._ended is None:
+            self._rejoining = why
+            self.again = Again(why, retry_after_s=retry_after_s, rejoins=True)
+            return []
+        return self._restart(why, retry_after_s)
+
+    def _restart(self, why: str, retry_after_s: float | None = None) -> list[Event]:
+        """Nobody has the rest: all since the last response that ended is to be sent again."""
+        self._rejoining = None
         if self._ended is not None:
             self._after, self._asked, self._ended = self._ended, [], None
             self._whole = False
@@ -194,7 +265,7 @@ class Turn:
                 steer.outcome = _lost(why)
         self._steers.clear()
         shown, self._shown = self._shown, False
-        self.response_id = None
+        self.response_id, self._has_begun = None, False
         self.again = Again(why, retry_after_s=retry_after_s)
         return [Restarted(why)] if shown else []
 
@@ -213,6 +284,8 @@ class Turn:
             return self._refused(error_of(event))
         if kind.startswith("response.steer."):
             return self._steered(kind, event)
+        if not self._received.take(event):
+            return []
         if kind == "response.created":
             return self._created(msgspec.convert(event["response"], Response))
         if kind in self.TERMINALS:
@@ -229,12 +302,18 @@ class Turn:
         return [OtherEvent(kind, event)]
 
     def _created(self, response: Response) -> list[Event]:
+        is_same, self._rejoining = self._rejoining is not None and self._has_begun, None
+        if is_same:
+            self._received.rejoin()
+            self.num_retries = 0
+            return [Rejoined(response)]
         if self._ended is not None:  # the successor of a steered response
             self._after, self._ended = self._ended, None
             self._asked = [item for steer in self._steers for item in steer.items]
             self._steers.clear()
             self._whole = False
         self.response_id = response.id
+        self._received, self._has_begun = Received(), True
         self._shown = False
         self._phases.clear()
         return [Started(response)]
@@ -276,6 +355,10 @@ class Turn:
         return []
 
     def _refused(self, error: LanewiseError) -> list[Event]:
+        if self._rejoining is not None and error.code not in ELSEWHERE:
+            events = self._restart(self._rejoining)
+            self.again = Again(error.message, counts=False)
+            return events
         forgotten = error.code == "previous_response_not_found" and not self._whole
         if forgotten and isinstance(self._after, Response) and self._after.context() is not None:
             self._whole = True

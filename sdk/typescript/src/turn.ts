@@ -76,12 +76,16 @@ export class Response {
   }
 }
 
-/** What a stream tells. `restarted`: the text since the last `started` is void and comes anew. */
+/**
+ * What a stream tells. `restarted`: the text since the last `started` is void and comes anew.
+ * `rejoined`: the connection was lost, and the answer goes on where it was.
+ */
 export type Event =
   | { type: "started"; response: Response }
   | { type: "text"; text: string; phase: string | null; itemId: string }
   | { type: "waiting"; group: string; place: number | null; expectedWaitMs: number | null }
   | { type: "restarted"; why: string }
+  | { type: "rejoined"; response: Response }
   | { type: "other"; event: Fields }
   | { type: "done"; response: Response };
 
@@ -91,11 +95,59 @@ export interface Steer {
   outcome: boolean | LanewiseError | null;
 }
 
-/** `counts`: against the limit of retries, after a pause. */
+/**
+ * `counts`: against the limit of retries, after a pause. `rejoins`: only the rest of the response is
+ * to be asked for.
+ */
 export interface Again {
   why: string;
   counts: boolean;
   retryAfterMs?: number;
+  rejoins?: boolean;
+}
+
+/** What came of a response, so that none of it is told twice after a loss. */
+class Received {
+  number = -1; // of the last event
+  #itemId: string | null = null; // of the item that is open
+  #kinds = new Set<string>(); // of its events
+  #numChars = 0; // of its text
+  #numSkipped: number | null = null; // chars that came again; null: nothing comes again
+
+  /** Notes an event; false for one that was told before the loss. */
+  take(event: any): boolean {
+    this.number = Math.max(this.number, event.sequence_number ?? -1);
+    const itemId: string | null = event.item_id ?? event.item?.id ?? null;
+    if (itemId === null) return true;
+    if (event.type === "response.output_item.added" && itemId !== this.#itemId) {
+      [this.#itemId, this.#kinds] = [itemId, new Set()];
+      [this.#numChars, this.#numSkipped] = [0, null];
+    }
+    if (itemId !== this.#itemId) return true;
+    if (event.type === "response.output_item.done") {
+      this.#itemId = null;
+      return true;
+    }
+    return this.#isNew(event);
+  }
+
+  #isNew(event: any): boolean {
+    const isAgain = this.#numSkipped !== null && this.#kinds.has(event.type);
+    this.#kinds.add(event.type);
+    if (!event.type.endsWith(".delta")) return !isAgain;
+    if (this.#numSkipped !== null) {
+      const numKnown = Math.min(event.delta.length, this.#numChars - this.#numSkipped);
+      event.delta = event.delta.slice(numKnown);
+      this.#numSkipped += numKnown + event.delta.length;
+    }
+    this.#numChars += event.delta.length;
+    return event.delta !== "";
+  }
+
+  /** Expects the open item again, from its beginning. */
+  rejoin(): void {
+    this.#numSkipped = 0;
+  }
 }
 
 /** Codes of refusals that a fresh connection, or a restarted gateway, does not give. */
@@ -119,6 +171,9 @@ export class Turn {
   #phases = new Map<string, string | null>();
   #steers: Steer[] = []; // unanswered, or accepted and without a successor yet
   #ended: Response | null = null; // a steered response whose successor is awaited
+  #received = new Received();
+  #hasBegun = false; // its response: `started` was told
+  #rejoining: string | null = null; // why the rest of its response is asked for
 
   constructor(fields: Fields, asked: Input, after?: Response | string) {
     this.#fields = fields;
@@ -126,9 +181,18 @@ export class Turn {
     this.#after = after;
   }
 
-  /** The `response.create` to send now. */
+  /** The `response.create` to send now, or what asks for the rest of its response. */
   frame(streamId: string): Fields {
+    const again = this.again;
     this.again = null;
+    if (again?.rejoins) {
+      return {
+        type: "response.rejoin",
+        stream_id: streamId,
+        response_id: this.responseId,
+        starting_after: this.#received.number,
+      };
+    }
     const frame: Fields = { ...this.#fields, type: "response.create", stream_id: streamId };
     const after = this.#after;
     if (after instanceof Response && this.#whole) {
@@ -152,13 +216,24 @@ export class Turn {
     this.#finish();
   }
 
-  /** The socket is gone: what came since the last response that ended is to be sent again. */
+  /** The socket is gone: the rest of the response is to be asked for. */
   lost(why: string, retryAfterMs?: number): Event[] {
     if (this.over) return [];
     if (this.cancelled) {
       this.fail(new LanewiseError("response_cancelled", "The response was cancelled."));
       return [];
     }
+    if (this.responseId !== null && !this.#steers.length && !this.#ended) {
+      this.#rejoining = why;
+      this.again = { why, counts: true, retryAfterMs, rejoins: true };
+      return [];
+    }
+    return this.#restart(why, retryAfterMs);
+  }
+
+  /** Nobody has the rest: all since the last response that ended is to be sent again. */
+  #restart(why: string, retryAfterMs?: number): Event[] {
+    this.#rejoining = null;
     if (this.#ended) {
       [this.#after, this.#asked, this.#ended, this.#whole] = [this.#ended, [], null, false];
     }
@@ -173,6 +248,7 @@ export class Turn {
     this.#steers = [];
     const shown = this.#shown;
     this.#shown = false;
+    this.#hasBegun = false;
     this.responseId = null;
     this.again = { why, counts: true, retryAfterMs };
     return shown ? [{ type: "restarted", why }] : [];
@@ -193,6 +269,7 @@ export class Turn {
     const kind: string = event.type;
     if (kind === "error") return this.#refused(errorOf(event));
     if (kind.startsWith("response.steer.")) return this.#steered(kind, event);
+    if (!this.#received.take(event)) return [];
     if (kind === "response.created") return this.#created(new Response(event.response));
     if (TERMINALS.has(kind)) return this.#terminal(event.response);
     if (kind === "response.output_text.delta") {
@@ -212,12 +289,20 @@ export class Turn {
   }
 
   #created(response: Response): Event[] {
+    const isSame = this.#rejoining !== null && this.#hasBegun;
+    this.#rejoining = null;
+    if (isSame) {
+      this.#received.rejoin();
+      this.numRetries = 0;
+      return [{ type: "rejoined", response }];
+    }
     if (this.#ended) {
       // The successor of a steered response.
       this.#asked = this.#steers.flatMap((steer) => steer.items);
       [this.#after, this.#ended, this.#steers, this.#whole] = [this.#ended, null, [], false];
     }
     this.responseId = response.id;
+    [this.#received, this.#hasBegun] = [new Received(), true];
     this.#shown = false;
     this.#phases.clear();
     return [{ type: "started", response }];
@@ -265,6 +350,11 @@ export class Turn {
   }
 
   #refused(error: LanewiseError): Event[] {
+    if (this.#rejoining !== null && !ELSEWHERE.has(error.code)) {
+      const events = this.#restart(this.#rejoining);
+      this.again = { why: error.message, counts: false };
+      return events;
+    }
     const after = this.#after;
     const forgotten = error.code === "previous_response_not_found" && !this.#whole;
     if (forgotten && after instanceof Response && after.context()) {

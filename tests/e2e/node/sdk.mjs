@@ -66,10 +66,9 @@ told.kinds = [];
 let [said, final] = ["", ""];
 for await (const event of client.stream("Write a book.", { ...long, max_output_tokens: 200 })) {
   if (event.type === "text") said += event.text;
-  if (event.type === "text" && !told.kinds.includes("restarted") && links.size) {
-    if (!told.kinds.includes("text")) for (const link of links) link.destroy();
+  if (event.type === "text" && !told.kinds.includes("text")) {
+    for (const link of links) link.destroy();
   }
-  if (event.type === "restarted") said = "";
   if (event.type === "done") final = event.response.text;
   if (told.kinds.at(-1) !== event.type && event.type !== "other") told.kinds.push(event.type);
 }
@@ -77,7 +76,6 @@ told.whole = said === final && said !== "";
 told.numLinks = numLinks;
 const recovered = await client.create("What is the code word?", { after: local });
 told.recovered = recovered.text;
-told.recoveredAfter = recovered.previousResponseId;
 
 told.errors = {
   model: await codeOf(client.create("Hi.", { model: "gpt-0" })),

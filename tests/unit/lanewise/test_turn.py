@@ -7,6 +7,7 @@ import pytest
 from lanewise.turn import (
     Done,
     LanewiseError,
+    Rejoined,
     Response,
     Restarted,
     Started,
@@ -103,8 +104,64 @@ def test_a_loss_voids_only_text_that_was_told() -> None:
     asked.frame("s0")
     asked.receive(created("resp_1"))
     asked.receive(delta("half"))
-    assert asked.lost("gone") == [Restarted("gone")]
-    assert asked.frame("s1")["input"] == as_items("Which word?")
+    assert asked.lost("gone") == []
+    assert asked.frame("s1")["type"] == "response.rejoin"
+    assert asked.receive(error("response_not_found")) == [Restarted("gone")]
+    assert asked.again is not None
+    assert not asked.again.counts
+    assert asked.frame("s2")["input"] == as_items("Which word?")
+
+
+def numbered(event: dict[str, Any], number: int) -> dict[str, Any]:
+    return event | {"sequence_number": number}
+
+
+def added(item_id: str) -> dict[str, Any]:
+    return {"type": "response.output_item.added", "item": {"id": item_id, "type": "message"}}
+
+
+def test_an_answer_goes_on_where_it_was_lost() -> None:
+    """The open item comes from its beginning, and no word of it is told twice."""
+    asked = turn()
+    told = [created("resp_1"), added("msg_1"), delta("One "), delta("two ")]
+    for number, event in enumerate(told):
+        asked.receive(numbered(event, number))
+    asked.num_retries = 3
+    assert asked.lost("gone") == []
+    assert asked.frame("s1") == {
+        "type": "response.rejoin",
+        "stream_id": "s1",
+        "response_id": "resp_1",
+        "starting_after": 3,
+    }
+    (rejoined,) = asked.receive(numbered(created("resp_1"), 7))
+    assert isinstance(rejoined, Rejoined)
+    assert asked.num_retries == 0
+    assert asked.receive(numbered(added("msg_1"), 8)) == []
+    (more,) = asked.receive(numbered(delta("One two three "), 9))
+    assert isinstance(more, TextDelta)
+    assert more.text == "three "
+    (more,) = asked.receive(numbered(delta("four."), 10))
+    assert isinstance(more, TextDelta)
+    assert more.text == "four."
+    assert asked.lost("gone") == []
+    assert asked.frame("s2")["starting_after"] == 10
+    asked.receive(numbered(created("resp_1"), 11))
+    for piece in ("One two ", "three four", "."):
+        assert asked.receive(numbered(delta(piece), 12)) == []
+    assert isinstance(asked.receive(ended("resp_1"))[0], Done)
+
+
+def test_what_is_refused_while_it_comes_back_is_no_end() -> None:
+    """An older gateway does not know the event, and a new one may have forgotten the response."""
+    asked = turn(PARENT)
+    asked.receive(created("resp_1"))
+    asked.lost("gone")
+    asked.frame("s1")
+    assert asked.receive(error("unknown_event_type")) == []
+    assert not asked.over
+    assert asked.frame("s2")["previous_response_id"] == "resp_0"
+    assert isinstance(asked.receive(created("resp_2"))[0], Started)
 
 
 @pytest.mark.parametrize(
@@ -155,6 +212,9 @@ def test_a_steer_survives_a_loss(phase: str) -> None:
     if phase == "succeeded":
         asked.receive(created("resp_2"))
     asked.lost("gone")
+    if phase == "succeeded":  # its response is asked for, and nobody has it
+        asked.frame("s1")
+        asked.receive(error("response_not_found"))
     assert steer.outcome is True
     frame = asked.frame("s0")
     if phase in ("ended", "succeeded"):
