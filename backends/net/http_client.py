@@ -221,6 +221,7 @@ class _Connection(asyncio.Protocol):
         self._take: Take | None = None
         self._status = 0
         self._headers: dict[str, str] = {}
+        self._coding = ""  # of the body, if it is not the requested one
         self._error_body = b""
         # Bytes of heads, chunk extensions and trailers since the last byte of a body.
         self._num_dry_bytes = 0
@@ -300,6 +301,8 @@ class _Connection(asyncio.Protocol):
             self._headers = {}
             return
         self._has_head = True
+        coding = self._headers.get("content-encoding", "").lower()
+        self._coding = "" if coding == "identity" else coding
         self._is_reusable = self._parser.should_keep_alive()
         if self._status != OK:
             self._wait(ERROR_TIMEOUT_S)
@@ -319,8 +322,8 @@ class _Connection(asyncio.Protocol):
                 self._give_up()
             return
         try:
-            if coding := self._coding():
-                raise BrokenError(f"a body in {coding}, which was not asked for", begun=True)
+            if self._coding:
+                raise BrokenError(f"a body in {self._coding}, which was not asked for", begun=True)
             is_enough = self._take(body)
         except Exception as error:
             self._end_with(error)
@@ -350,7 +353,7 @@ class _Connection(asyncio.Protocol):
     def _answer(self) -> None:
         self._take = None
         if self._answered is not None and not self._answered.done():
-            body = b"" if self._coding() else self._error_body
+            body = b"" if self._coding else self._error_body
             self._answered.set_result(Answer(self._status, self._headers, body))
         self._answered = None
 
@@ -375,11 +378,6 @@ class _Connection(asyncio.Protocol):
         self._answer()
         self._is_asked = False
         self.abort()
-
-    def _coding(self) -> str:
-        """Returns the content coding if it is not the requested one."""
-        coding = self._headers.get("content-encoding", "").lower()
-        return "" if coding == "identity" else coding
 
 
 @cache

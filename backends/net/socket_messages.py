@@ -9,6 +9,7 @@ between pings, needs none of that (RFC 6455 5.2). The plain twin is that library
 
 _PLAIN = frozenset({0x81, 0x82})  # FIN with text or binary
 _KNOWN = _PLAIN | {0x88, 0x89, 0x8A}  # close, ping, pong
+_MEDIUM = (b"\x81\x7e", b"\x82\x7e")  # a plain frame of 126 bytes to 64 KiB
 _WIDTHS = {126: 2, 127: 8}  # length marker -> bytes of the extended length
 
 
@@ -33,9 +34,12 @@ class MessageCutter:
         if not self._cuts:
             return [], arrived
         if not self._rest:
-            message = _only_message(arrived)
-            if message is not None and len(message) <= self.max_bytes:
-                return [message], b""
+            size = len(arrived) - 4  # of the payload, if the length takes two bytes (5.2)
+            if (
+                arrived[:2] in _MEDIUM
+                and int.from_bytes(arrived[2:4], "big") == size <= self.max_bytes
+            ):
+                return [arrived[4:]], b""  # a read that is exactly one such message, as most are
         else:
             self._rest += arrived
             if len(self._rest) < self._num_needed:
@@ -74,16 +78,3 @@ class MessageCutter:
             self._rest += arrived[at:]
             self._num_needed = num_needed
         return messages, others
-
-
-def _only_message(arrived: bytes) -> bytes | None:
-    """Returns the payload of a read that is exactly one plain frame under 64 KiB, as most are."""
-    size = len(arrived)
-    if size < 2 or arrived[0] not in _PLAIN:
-        return None
-    marker = arrived[1]
-    if marker < 126:
-        return arrived[2:] if marker + 2 == size else None
-    if marker == 126 and size >= 4 and (arrived[2] << 8 | arrived[3]) + 4 == size:
-        return arrived[4:]
-    return None

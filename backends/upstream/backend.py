@@ -285,18 +285,19 @@ class UpstreamGeneration:
         """
         if self._usage is not None:
             return True
-        now_us = monotonic_us()
+        now_us = self._heard_us = monotonic_us()
         reader = self._reader
         deltas = reader.read(events, now_us)
         if self._turn.continues:
-            self._turn.said(deltas, reader)
-        self._heard_us = now_us
-        if deltas and not self._turn.generate:
-            # It generates, so it does not know warm-ups. Its output is dropped for good.
-            self._backend.warms = False
-            self._end(Finish(FinishReason.STOP, Usage(), now_us))
-            return True
+            self._turn.said += deltas
+            if reader.finish is not None:
+                self._turn.finished(reader.finish, reader)
         if deltas and not self.has_tokens:
+            if not self._turn.generate:
+                # It generates, so it does not know warm-ups. Its output is dropped for good.
+                self._backend.warms = False
+                self._end(Finish(FinishReason.STOP, Usage(), now_us))
+                return True
             self.has_tokens = True
             self._backend.speaks()
             self._timer.cancel()

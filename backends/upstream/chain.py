@@ -6,14 +6,14 @@ and the output of such a response of its own tenant, the request continues it. E
 is sent whole, and so is one whose response the server has lost; clients do not notice.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from itertools import groupby
 from typing import Any
 
 import msgspec
 
 from backends.bounds import max_answer_bytes
-from backends.contract import Delta, FinishReason, FunctionTool, GenerateRequest
+from backends.contract import Delta, Finish, FinishReason, FunctionTool, GenerateRequest
 from backends.prompt import digest_of, said_item
 from backends.upstream.options import UpstreamOptions
 from backends.upstream.reader import Reader
@@ -121,15 +121,11 @@ class Turn:
 
     def begin(self) -> None:
         self._num_said_tokens = 0  # as the server counts, once the response is complete
-        self._said: list[Delta] = []
+        self.said: list[Delta] = []  # of this attempt, if the turn `continues`
         self._response_id: str | None = None  # the server's, once the response is complete
 
-    def said(self, deltas: Iterable[Delta], reader: Reader) -> None:
-        """Records deltas that were read, if the server remembers them: if the turn `continues`."""
-        self._said += deltas
-        finish = reader.finish
-        if finish is None:
-            return
+    def finished(self, finish: Finish, reader: Reader) -> None:
+        """Notes how the response ended, if the turn `continues`."""
         # Cut by a stop sequence of ours, the server's memory and the client's would differ.
         is_whole = finish.reason is FinishReason.STOP
         self._response_id = reader.response_id if is_whole and not self._request.stop else None
@@ -145,7 +141,7 @@ class Turn:
             if isinstance(tool, FunctionTool)
         }
         digests, num_said_bytes = self.digests, 0
-        for _, said in groupby(self._said, key=lambda delta: delta.index):
+        for _, said in groupby(self.said, key=lambda delta: delta.index):
             deltas = list(said)
             first, text = deltas[0], "".join(delta.text for delta in deltas)
             num_said_bytes += len(text)

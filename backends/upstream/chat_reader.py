@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from backends.contract import DeltaKind, FinishReason, GenerateRequest
+from backends.contract import Delta, DeltaKind, FinishReason, GenerateRequest
 from backends.upstream.errors import WireError, broken, event_failure
 from backends.upstream.reader import NO_BOUNDS, Bounds, Reader
 from backends.upstream.reported_usage import Figures, Reported
@@ -83,6 +83,19 @@ class ChatReader(Reader):
         self._text_key: tuple[DeltaKind, int] | None = None  # the text item that is open
         self._num_texts = 0
         self._calls: dict[int, str] = {}  # a call's index -> its id, which is its key
+
+    def _more(self, events: Sequence[Chunk], now_us: int) -> Delta | None:
+        key = self._text_key
+        if key is None or key[0] is not DeltaKind.TEXT or self._num_echoed_chars:
+            return None
+        pieces: list[str] = []
+        for chunk in events:
+            if not chunk.choices or (delta := chunk.choices[0].delta) is None or not delta.content:
+                return None
+            if chunk != Chunk([_Choice(0, _Delta(delta.content))]):
+                return None  # it says more than that
+            pieces.append(delta.content)
+        return self._items.more(key, pieces, now_us)
 
     def _take_in(self, events: Sequence[Chunk]) -> bool:
         for chunk in events:

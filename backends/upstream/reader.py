@@ -80,6 +80,11 @@ class Reader:
 
     def read(self, events: Sequence[Any], now_us: int) -> list[Delta]:
         """Reads events that came together; may set `finish` or `failure`."""
+        more = self._more(events, now_us)
+        return self.read_all(events, now_us) if more is None else [more]
+
+    def read_all(self, events: Sequence[Any], now_us: int) -> list[Delta]:
+        """Does what `read` does, event by event: its plain twin."""
         is_over = False
         try:
             is_over = self._take_in(events)
@@ -126,6 +131,10 @@ class Reader:
             num_reasoning_tokens=self._items.num_reasoning_tokens,
             exact=False,
         )
+
+    def _more(self, events: Sequence[Any], now_us: int) -> Delta | None:
+        """Reads events that only go on with the open text, as most do; None: it read nothing."""
+        raise NotImplementedError
 
     def _take_in(self, events: Sequence[Any]) -> bool:
         """Reads events; returns True once no later event matters.

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from backends.contract import DeltaKind, Finish, FinishReason, GenerateRequest
+from backends.contract import Delta, DeltaKind, Finish, FinishReason, GenerateRequest
 from backends.upstream.errors import Failure, WireError, broken, event_failure
 from backends.upstream.item_order import MAX_ITEMS
 from backends.upstream.reader import NO_BOUNDS, Bounds, Reader
@@ -140,6 +140,15 @@ class ResponsesReader(Reader):
         if num_output == limit or (num_output > limit and is_long):
             return msgspec.structs.replace(finish, reason=FinishReason.LENGTH)
         return finish
+
+    def _more(self, events: Sequence[Event], now_us: int) -> Delta | None:
+        latest_type, latest_id = self._latest_type, self._latest_id
+        pieces: list[str] = []
+        for event in events:
+            if event.type != latest_type or event.item_id != latest_id or not event.delta:
+                return None
+            pieces.append(event.delta)
+        return self._items.more(latest_id, pieces, now_us)
 
     def _take_in(self, events: Sequence[Event]) -> bool:
         reason: FinishReason | None = None

@@ -222,6 +222,7 @@ class _Socket:
         # Names are reused: a server counts the distinct ones of a connection (OpenAI: 32).
         names = [f"s{number}" for number in range(num_streams)] if num_streams > 1 else [None]
         self._streams = {name: _Stream(self, name) for name in names}
+        self._only = self.first_stream if num_streams == 1 else None
         self._free = free
         self._num_free = 0
         for stream in reversed(self._streams.values()):
@@ -360,17 +361,21 @@ class _Socket:
         if self._fault is not None:
             return
         events, self._fault = decoded(decode_event, messages, self.backend)
+        is_last = False
         for event in events:
-            if event.error is not None and event.error.code == SOCKET_AGED:
-                self._retire()
-        if len(self._streams) > 1:
+            if event.type in _LAST:
+                is_last = True
+                if event.error is not None and event.error.code == SOCKET_AGED:
+                    self._retire()
+        if self._only is None:
             sizes = dict(zip(map(id, events), map(len, messages), strict=False))
             for name, together in self._by_stream(events).items():
                 if name in self._streams:
                     num_bytes = sum(sizes[id(event)] for event in together)
-                    self._streams[name].take_in(together, num_bytes)
+                    is_last = any(event.type in _LAST for event in together)
+                    self._streams[name].take_in(together, num_bytes, is_last=is_last)
         elif events:
-            self._streams[None].take_in(events, sum(map(len, messages)))
+            self._only.take_in(events, sum(map(len, messages)), is_last=is_last)
         if self._fault is not None:
             self.abandon()
 
@@ -442,12 +447,10 @@ class _Stream:
                 self.abandoned = True
                 self.socket.drop(self, self._response_id)
 
-    def take_in(self, events: list[Event], num_bytes: int) -> None:
+    def take_in(self, events: list[Event], num_bytes: int, *, is_last: bool) -> None:
+        """Takes events that came together; `is_last`: the response's end is among them."""
         self.is_stale = False
         self._num_bytes_left -= num_bytes
-        is_last = False
-        for event in events:
-            is_last = is_last or event.type in _LAST
         if self.abandoned:
             self._pass_over(events, is_last)
             return

@@ -40,7 +40,9 @@ def test_a_conversation_that_goes_on_counts_what_the_server_remembers() -> None:
             b'{"input_tokens":9,"output_tokens":70,"output_tokens_details":{"reasoning_tokens":66}}}}'
         ),
     ]
-    first.said(reader.read(events, 0), reader)
+    first.said += reader.read(events, 0)
+    assert reader.finish is not None
+    first.finished(reader.finish, reader)
     chain = first.chain()
     assert chain is not None
     answer = Message("assistant", (TextPart("One."),))

@@ -1,10 +1,12 @@
 """Events that come together give what they give when they come one by one."""
 
+import functools
 import json
 import random
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 
 from backends.contract import GenerateRequest
@@ -111,13 +113,29 @@ def said(reader: ResponsesReader | ChatReader, together: list[list[Any]]) -> dic
     return items
 
 
+Kind = ResponsesReader | ChatReader
+
+
+def read_alike(quick: Kind, plain: Kind, together: list[list[Any]]) -> None:
+    """`read` gives delta for delta what `read_all` gives, and ends alike."""
+    for now_us, events in enumerate(together):
+        assert quick.read(events, now_us) == plain.read_all(events, now_us)
+        assert quick.usage() == plain.usage()
+        assert quick.finish == plain.finish
+        assert str(quick.failure) == str(plain.failure)
+        if quick.finish is not None or quick.failure is not None:
+            return
+
+
 Make = Callable[[], ResponsesReader | ChatReader]
 
 
 def compare(chance: random.Random, make: Make, events: list[Any]) -> None:
     """One by one is the plain twin."""
     single, several = make(), make()
-    assert said(single, [[event] for event in events]) == said(several, groups(chance, events))
+    together = groups(chance, events)
+    read_alike(make(), make(), together)
+    assert said(single, [[event] for event in events]) == said(several, together)
     assert str(single.failure) == str(several.failure)
     assert (single.finish is None) == (several.finish is None)
     if single.finish is not None and several.finish is not None:
@@ -151,6 +169,21 @@ def test_chat_chunks(chance: random.Random, ends: str) -> None:
             chunks = chunks[:-2]
         read = [decode_chunk(json.dumps(chunk).encode()) for chunk in chunks]
         compare(chance, lambda: ChatReader("b", REQUEST, frozenset()), [*read, chat_done()])
+
+
+def test_text_up_to_the_limit_of_an_answer(chance: random.Random) -> None:
+    """The quick way stops where the meter has to see the text."""
+    for _ in range(50):
+        limit = chance.randint(1, 60)
+        request = msgspec.structs.replace(REQUEST, max_output_tokens=limit)
+        words = [
+            chance.choice(("a ", "dogs, ", "x" * chance.randrange(300), "\n")) for _ in range(90)
+        ]
+        place = {"type": "response.output_text.delta", "item_id": "i", "output_index": 0}
+        events: list[dict[str, Any]] = [{**place, "delta": word} for word in words]
+        read = [decode_event(json.dumps(event).encode()) for event in [*events, COMPLETED]]
+        make = functools.partial(ResponsesReader, "b", request, frozenset())
+        read_alike(make(), make(), groups(chance, read))
 
 
 def chat_done() -> Any:
