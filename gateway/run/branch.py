@@ -1,6 +1,6 @@
 """The generations of a run: each one's part, tokens, usage and end. This is an edge."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -62,10 +62,18 @@ class Branch:
     num_continuations: int = 0
     broken_by: BackendError | None = None
     answers: bool = False  # some of its words are the answer
+    # Takes its deltas as they come, once its run has seen the first; None: its run takes them.
+    write: Callable[[Delta, str | None], None] | None = None
 
     def push(self, delta: Delta) -> None:
         try:
-            self.run.on_delta(self, delta)
+            times = self.times
+            if self.write is None or times is None:
+                self.run.on_delta(self, delta)
+                return
+            times.last = delta
+            self.num_streamed_tokens += delta.num_tokens
+            self.write(delta, None)
         except Exception as error:  # must not reach the engine
             self.run.break_off(error)
 

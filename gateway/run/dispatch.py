@@ -134,7 +134,7 @@ class Run:
         self.on_failover = self.on_delegations = self.on_group_done = None
         self._writer.source = None
         for branch in self.branches.all():
-            branch.generation = None
+            branch.generation = branch.write = None
         self.branches.clear()
         self.branches.past.clear()
         self.shown.release()
@@ -195,7 +195,8 @@ class Run:
             if self.shown.first_branch is None:
                 self.shown.see_first(branch)
                 branch.answers = True
-            self._writer.push(delta, None)
+            branch.write = self._writer.push
+            branch.write(delta, None)
         else:
             branch.said.append(delta)
             self._act(self._machine.on_delta(branch.number, delta))

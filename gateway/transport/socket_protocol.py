@@ -339,22 +339,19 @@ class SocketProtocol(WebSocketsSansIOProtocol):
 
         Raises `ConnectionResetError` if the peer is gone or the connection is closing.
         """
-        await self.writable.wait()
-        self._write(messages, binary=binary)
+        written = False
+        while not written:
+            await self.writable.wait()
+            written = self.write_now(messages, binary=binary)
 
     def write_now(self, messages: Sequence[bytes], *, binary: bool = False) -> bool:
         """Sends messages as `write_messages` if the transport has room; otherwise returns false."""
         if not self.writable.is_set():
             return False
-        self._write(messages, binary=binary)
-        return True
-
-    def _write(self, messages: Sequence[bytes], *, binary: bool) -> None:
-        if self.disconnected:
-            raise ConnectionResetError("the peer is gone")
-        if self.conn.state is not State.OPEN:
-            raise ConnectionResetError("the connection is closing")
+        if self.disconnected or self.conn.state is not State.OPEN:
+            raise ConnectionResetError("the peer is gone, or the connection is closing")
         self.transport.write(framed(BINARY if binary else TEXT, messages))
+        return True
 
     def start_keepalive(self) -> None:
         """Starts the pings, once accepted."""
