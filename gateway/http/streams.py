@@ -361,7 +361,7 @@ async def create_response(
     codex = is_codex(headers)
     if parsed.body.stream:
         outbox = Outbox(gw.flush_timer, gw.max_unread_bytes)
-        put = emitting(outbox.send, outbox.hold)
+        put = emitting(outbox.send, outbox.hold, outbox.send_at_once)
         stream = ResponseStream(
             parsed, lambda kind, data: put(kind, sse_event(kind, data)), on_dirty=outbox.mark
         )

@@ -85,6 +85,7 @@ class Connection:
             new_id,
             gw.max_context_tokens,
             self._outbox.hold,
+            self._outbox.send_at_once,
             in_flight=gw.budgets.in_flight,
             memory=gw.budgets.memory,
             is_codex=is_codex,

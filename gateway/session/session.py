@@ -43,7 +43,10 @@ MAX_REDIRECTS = 16  # ours: steers of a response's sub-tasks, each a generation 
 
 
 class Session:
-    """Handles one connection's events. `send` takes frames in order, `hold` those that may wait."""
+    """Handles one connection's events.
+
+    `send` takes frames in order, `hold` those that may wait, `send_at_once` those that may not.
+    """
 
     def __init__(
         self,
@@ -53,6 +56,7 @@ class Session:
         new_id: Callable[[], str],
         max_context_tokens: int | None = None,
         hold: Callable[[bytes], None] | None = None,
+        send_at_once: Callable[[bytes], None] | None = None,
         *,
         in_flight: ByteBudgets | None = None,
         memory: MemoryBudgets | None = None,
@@ -73,7 +77,7 @@ class Session:
         self._is_codex = is_codex
         self._in_flight = in_flight or ByteBudgets(1 << 40, 1 << 40)
         self._send = send
-        self._emit: Emit = emitting(send, hold or send)
+        self._emit: Emit = emitting(send, hold or send, send_at_once or send)
         self._on_dirty = on_dirty
         self._new_id = new_id
         self._max_context_tokens = max_context_tokens

@@ -26,6 +26,7 @@ from gateway.wire.response_json import ResponseError
 from gateway.wire.stored_response import MAX_ANCESTORS, Lineage, StoredResponse
 from router.classify.durations import LEAST_WAIT_US, in_words
 from router.classify.task import Task
+from router.learn.pending_outcomes import PendingOutcome
 
 logger = logging.getLogger("lanewise")
 
@@ -106,11 +107,16 @@ def refusal_outcome(error: ProtocolError) -> OutcomeLabel:
     return "invalid" if error.kind.status < 500 else "error"
 
 
-async def store_response(gw: Gateway, job: Job, finished: FinishedResponse) -> Lineage:
-    """Stores a response if it asks for that; returns what is stored of its context."""
+def is_to_be_stored(job: Job, finished: FinishedResponse) -> bool:
+    """Says whether a response asks to be stored, and may be."""
+    return finished.may_store and job.parsed.store
+
+
+async def store_response(
+    gw: Gateway, job: Job, finished: FinishedResponse, pending: PendingOutcome | None
+) -> Lineage:
+    """Stores a response and what it is to teach; returns what is stored of its context."""
     lineage, task, output = job.lineage, finished.task, finished.output
-    if not (finished.may_store and job.parsed.store):
-        return lineage
     if len(lineage.ids) >= MAX_ANCESTORS:
         lineage = Lineage()
     items = task.request.items
@@ -122,7 +128,7 @@ async def store_response(gw: Gateway, job: Job, finished: FinishedResponse) -> L
         num_own=len(job.parsed.input.items),
         backend=finished.backend,
         can_continue=finished.ending.status in ("completed", "incomplete"),
-        pending=finished.pending,
+        pending=pending,
     )
     try:
         await gw.store.save(task.tenant.id, task.id, stored)

@@ -5,9 +5,9 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from backends.contract import BackendGroup, ContextItem
+from backends.contract import BackendGroup
 from gateway.core.gateway import Gateway
-from gateway.task.stages import RunningTask
+from gateway.task.stages import EndedTask
 from gateway.wire.errors import ProtocolError
 from gateway.wire.events import decode
 from router.classify.task import Tenant
@@ -27,10 +27,13 @@ class Feedback(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     fast_success: bool | None = None
 
 
-def note_end(
-    gw: Gateway, running: RunningTask, output: tuple[ContextItem, ...]
-) -> PendingOutcome | None:
-    """Remembers an answer until its outcome is known; None if nothing is to be learned."""
+def note_end(gw: Gateway, ended: EndedTask) -> PendingOutcome | None:
+    """Remembers a whole answer until its outcome is known; None if nothing is to be learned."""
+    running, finished = ended.running, ended.response
+    if running is None or finished is None or ended.answered_by is None:
+        return None  # nothing was asked of an engine, or it was refused
+    if finished.ending.status != "completed" and finished.ending.reason != "max_output_tokens":
+        return None
     task, run, chosen = running.task, running.run, running.admitted.chosen
     gw.experience.note_held(task, run.shown.answered_by)
     if not gw.state.policy.for_tenant(task.tenant.id).tradeoff.learn:
@@ -38,12 +41,12 @@ def note_end(
     infos = gw.infos
     backend = run.shown.answered_by
     answered_by = infos[backend].group
-    finished = {infos[name].group for name, _, _ in run.branches.timings()}
-    others: tuple[BackendGroup, ...] = tuple(sorted(finished - {answered_by}))
+    groups = {infos[name].group for name, _, _ in run.branches.timings()}
+    others: tuple[BackendGroup, ...] = tuple(sorted(groups - {answered_by}))
     return gw.experience.note_answer(
         task,
         running.admitted.decision.task_class,
-        output,
+        finished.output,
         answered_by=answered_by,
         others=others,
         backend=backend,

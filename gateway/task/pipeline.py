@@ -19,6 +19,7 @@ from gateway.task.context import give_back_opened, load
 from gateway.task.context_usage import CONTEXT_EVENT, context_event
 from gateway.task.ending import (
     ending_of,
+    is_to_be_stored,
     open_calls,
     outcome_of,
     refusal_outcome,
@@ -231,12 +232,6 @@ def _finish(
     """
     run, task = running.run, running.task
     ending = ending_of(outcome, job, running.answer_usage())
-    for name, ttft_us, tpot_us in run.branches.timings():
-        gw.experience.backend_speeds.note(name, ttft_us, tpot_us)
-    for name, first_words_us in run.first_words():
-        gw.experience.backend_speeds.note_words(name, first_words_us)
-    for error in outcome.errors:
-        gw.metrics.failed(error)
     job.writer.close_items(ending)
     backend = run.shown.answered_by
     routing = ended_routing(gw, running, begun, outcome)
@@ -249,32 +244,34 @@ def _finish(
     body = job.writer.finish(ending, gw.wall_s(), routing)
     said = (item for item in job.writer.output if not isinstance(item, Compaction))
     output = tuple(measure(item) for item in said)  # a compaction is in the task's own context
-    pending = None
-    if ending.status == "completed" or ending.reason == "max_output_tokens":
-        pending = note_end(gw, running, output)
-    finished = FinishedResponse(
-        task=task, ending=ending, body=body, output=output, backend=backend, pending=pending
-    )
+    finished = FinishedResponse(task=task, ending=ending, body=body, output=output, backend=backend)
     return EndedTask(
         reached=running,
         outcome=outcome_of(ending),
         answered_by=backend,
-        is_degraded=bool(outcome.errors),
+        errors=outcome.errors,
         response=finished,
     )
 
 
 async def _deliver(gw: Gateway, job: Job, ended: EndedTask) -> Ended | None:
-    """Stores the response, then sends the terminal event, so the next request finds it."""
+    """Stores the response, then sends the terminal event, so the next request finds it.
+
+    What the task teaches comes after that, unless it is stored with the response.
+    """
     finished = ended.response
     if finished is None:
         return None
     if job.pause is not None:
         finished = rejoined_context(finished, job.pause)
-    lineage = await store_response(gw, job, finished)
+    is_stored = is_to_be_stored(job, finished)
+    pending = note_end(gw, ended) if is_stored else None
+    lineage = await store_response(gw, job, finished, pending) if is_stored else job.lineage
     if ended.running is not None:
         await ended.running.side_reservations.settled()
     job.writer.send_terminal()
+    if not is_stored:
+        note_end(gw, ended)
     return Ended(
         ending=finished.ending,
         items=finished.task.request.items + finished.output,

@@ -5,7 +5,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from backends.contract import NO_USAGE, ContextItem, Usage
+from backends.contract import NO_USAGE, BackendError, ContextItem, Usage
 from gateway.metrics.labels import Outcome as OutcomeLabel
 from gateway.run.dispatch import Run
 from gateway.run.settlement import TaskReservation
@@ -16,7 +16,6 @@ from gateway.wire.compaction import Plan, Skipped
 from gateway.wire.response import Ending
 from router.classify.task import Task
 from router.decide.decision import RankedRoute, RouteDecision
-from router.learn.pending_outcomes import PendingOutcome
 from router.pools.pools import Reservation
 
 
@@ -122,7 +121,6 @@ class FinishedResponse(msgspec.Struct, frozen=True, kw_only=True):
     body: bytes
     output: tuple[ContextItem, ...] = ()
     backend: str | None = None  # holds the KV prefix
-    pending: PendingOutcome | None = None  # what is to be learned once its outcome is known
     may_store: bool = True
 
 
@@ -133,7 +131,7 @@ class EndedTask(msgspec.Struct, frozen=True, kw_only=True):
     outcome: OutcomeLabel
     error: str | None = None  # the protocol's code
     answered_by: str | None = None
-    is_degraded: bool = False  # an engine failed, and the answer did not
+    errors: tuple[BackendError, ...] = ()  # of engines that failed, and the answer did not
     response: FinishedResponse | None = None  # None: it was refused before its response began
 
     @property

@@ -161,8 +161,15 @@ def _ms(time_us: float | None) -> float | None:
 
 
 def _note_run(gw: Gateway, running: RunningTask, ended: EndedTask) -> None:
-    """Counts what a run did, by engine and strategy."""
+    """Counts what a run did, by engine and strategy, and learns the engines' speeds of it."""
     run, admitted = running.run, running.admitted
+    if ended.answered_by is not None:
+        for name, ttft_us, tpot_us in run.branches.timings():
+            gw.experience.backend_speeds.note(name, ttft_us, tpot_us)
+        for name, first_words_us in run.first_words():
+            gw.experience.backend_speeds.note_words(name, first_words_us)
+    for error in ended.errors:
+        gw.metrics.failed(error)
     first = run.shown.first_branch
     if gw.adaptation is not None and first is not None:
         gw.adaptation.observe(gw.backends[first.backend].info.group, first.tpot_us)
@@ -172,7 +179,7 @@ def _note_run(gw: Gateway, running: RunningTask, ended: EndedTask) -> None:
         answerer = ended.answered_by if outcome == "ok" else None
         gw.metrics.strategy_ended(
             strategy,
-            "degraded" if outcome == "ok" and ended.is_degraded else outcome,
+            "degraded" if outcome == "ok" and ended.errors else outcome,
             gw.infos[answerer].group if answerer else None,
         )
         wasted = gw.metrics.counts["lanewise_strategy_wasted_tokens_total"]

@@ -76,6 +76,12 @@ class Outbox:
             self._is_leaving = True
             self._loop.call_soon(self._leave)
 
+    def send_at_once(self, frame: bytes) -> None:
+        """Sends a frame, and all before it, now and not at the end of this turn of the loop."""
+        self._append(frame)
+        if not self._is_gathering:
+            self._write_queued()
+
     def hold(self, frame: bytes) -> None:
         """Queues a frame that may wait for the next one, but no longer than text does."""
         self._append(frame)

@@ -47,6 +47,9 @@ Emit = Callable[[str, bytes], None]  # event type, JSON text
 # Events that the next one implies; they may be held for it a little.
 OPENING = frozenset({"response.created", "response.in_progress"})
 
+# Of which each response has one, its last event.
+TERMINAL = frozenset({"response.completed", "response.incomplete", "response.failed"})
+
 _encode = msgspec.json.encode
 
 
@@ -462,9 +465,14 @@ def _unheard(*_: object) -> None:
     """Takes what nobody hears."""
 
 
-def emitting(send: Callable[[bytes], None], hold: Callable[[bytes], None]) -> Emit:
-    """Returns an emitter that passes events of `OPENING` to `hold`, and others to `send`."""
-    return lambda kind, event: hold(event) if kind in OPENING else send(event)
+def emitting(
+    send: Callable[[bytes], None],
+    hold: Callable[[bytes], None],
+    send_at_once: Callable[[bytes], None],
+) -> Emit:
+    """Returns an emitter that passes events of `OPENING` to `hold`, the last to `send_at_once`."""
+    ways = dict.fromkeys(OPENING, hold) | dict.fromkeys(TERMINAL, send_at_once)
+    return lambda kind, event: ways.get(kind, send)(event)
 
 
 def unheard(parsed: ParsedCreate) -> ResponseStream:

@@ -95,6 +95,42 @@ async def test_what_a_task_leaves_is_freed_without_the_garbage_collector(
         gc.enable()
 
 
+async def test_the_terminal_comes_before_the_books(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Counting, learning and the ledger are nothing that a client waits for."""
+    world = World()
+    experience, books = world.gw.experience, []
+    for part, name in (
+        (experience, "note_held"),
+        (experience, "note_answer"),
+        (experience.backend_speeds, "note"),
+        (world.gw.metrics, "task_finished"),
+    ):
+        plain = getattr(part, name)
+
+        def note(*args: Any, name: str = name, plain: Any = plain, **more: Any) -> Any:
+            if name not in books:
+                books.append(name)
+            return plain(*args, **more)
+
+        monkeypatch.setattr(part, name, note)
+    seen: list[list[str]] = []
+    job = world.job(metadata={"route": "fast"}, store=False)
+    plain_emit = world.heard.emit
+
+    def emit(event_type: str, frame: bytes) -> None:
+        plain_emit(event_type, frame)
+        if event_type in TERMINALS:
+            seen.append([*books])
+            assert not world.entries
+
+    job.writer = ResponseStream(job.parsed, emit)
+    assert await handle_task(world.gw, job) is not None
+    await world.check()
+    assert seen == [[]]
+    assert set(books) == {"note_held", "note_answer", "note", "task_finished"}
+    assert world.entries
+
+
 async def test_the_terminal_comes_after_the_settlement_and_the_store() -> None:
     world = World()
     seen: list[tuple[int, int]] = []
@@ -340,7 +376,7 @@ async def test_stops(reason: Any, route: str) -> None:
 
 async def test_a_stop_before_the_start_ends_it_at_its_first_token() -> None:
     world = World([text("never said")])
-    job = world.job(metadata={"route": "fast"})
+    job = world.job(metadata={"route": "fast"}, store=False)
     job.stop("cancelled")
     await handle_task(world.gw, job)
     await world.check()
@@ -397,7 +433,7 @@ async def test_a_fault_of_ours_is_told_and_leaves_nothing(
     broken: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     world = World()
-    job = world.job(metadata={"route": "fast"})
+    job = world.job(metadata={"route": "fast"}, store=False)
     writer = Faulty(job.parsed, world.heard.emit)
     writer.broken = broken
     job.writer = writer

@@ -160,6 +160,26 @@ async def test_every_interval_ends() -> None:
     assert written.frames == [b"s1", b"s2", b"s3"]
 
 
+async def test_the_last_event_leaves_at_once_with_all_before_it() -> None:
+    outbox = Outbox(FlushTimer(NEVER_S))
+    writes: list[list[bytes]] = []
+
+    def write_now(frames: Sequence[bytes]) -> bool:
+        writes.append([*frames])
+        return True
+
+    writer = asyncio.create_task(outbox.run(Written().write, write_now))
+    await turns()
+    outbox.hold(b"created")
+    outbox.send(b"first token")
+    outbox.send_at_once(b"completed")
+    assert writes == [[b"created", b"first token", b"completed"]]
+    await turns()
+    assert len(writes) == 1
+    outbox.close()
+    await writer
+
+
 async def test_closing_writes_what_is_left() -> None:
     outbox, written = Outbox(FlushTimer(NEVER_S)), Written()
     one, two = Counted(outbox, "a"), Counted(outbox, "b")
