@@ -12,6 +12,7 @@ from websockets.exceptions import ConnectionClosed
 from websockets.frames import CloseCode
 from websockets.protocol import State
 
+from backends.net.client_frames import masked_text
 from backends.net.read_pause import LARGE_READ_BYTES, ReadPause, give_way
 from backends.net.socket_messages import MessageCutter
 
@@ -81,6 +82,16 @@ class QuickConnection(ClientConnection):
         if self.protocol.state is State.OPEN and not self.transport.is_closing():
             self.protocol.send_binary(content)
             self.send_data()
+
+    def send_text_now(self, message: bytes) -> bool:
+        """Sends a text message within this turn of the event loop; returns false if it is closing.
+
+        It does not wait for room, so only for what awaits an answer.
+        """
+        if self.protocol.state is not State.OPEN or self.transport.is_closing():
+            return False
+        self.transport.write(masked_text(message))
+        return True
 
     def data_received(self, data: bytes) -> None:
         self._is_heard = True

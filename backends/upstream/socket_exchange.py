@@ -217,7 +217,7 @@ class _Socket:
         self._loop = asyncio.get_running_loop()
         self._opened_s = self._used_s = self._loop.time()
         self._retired = False
-        self._writers: set[asyncio.Task[None]] = set()
+        self._closing: asyncio.Task[None] | None = None
         num_streams = options.max_streams_per_socket
         # Names are reused: a server counts the distinct ones of a connection (OpenAI: 32).
         names = [f"s{number}" for number in range(num_streams)] if num_streams > 1 else [None]
@@ -284,9 +284,9 @@ class _Socket:
         if len(self._streams) == 1:
             reading.own(self._connection)
 
-    async def send(self, event: bytes) -> None:
-        """Sends an event; raises `WebSocketException` if the connection is lost."""
-        await self._connection.send(event.decode())
+    def send(self, event: bytes) -> bool:
+        """Sends an event; returns false if the connection is closing."""
+        return self._connection.send_text_now(event)
 
     def drop(self, stream: "_Stream", response_id: str | None) -> None:
         """Cancels a stream's response; closes the socket if that fails or it is its only stream."""
@@ -295,7 +295,9 @@ class _Socket:
             return
         self._loop.call_later(CANCEL_TIMEOUT_S, self._give_up, stream, stream.serial)
         if response_id is not None:
-            self._spawn(self._cancel(response_id))
+            event = {"type": "response.cancel", "response_id": response_id}
+            if not self.send(msgspec.json.encode(event)):
+                self.abandon()
 
     def abandon(self) -> None:
         """Closes the connection at once, with all of its responses."""
@@ -305,7 +307,7 @@ class _Socket:
     def retire(self) -> None:
         """Closes an unused connection with a closing handshake."""
         self._retire()
-        self._spawn(self._connection.close())
+        self._closing = asyncio.create_task(self._connection.close())
 
     async def close(self) -> None:
         """Closes the connection and waits for its reader to end."""
@@ -313,19 +315,8 @@ class _Socket:
             self.retire()
         else:
             self.abandon()
-        await asyncio.gather(self._reader, *self._writers, return_exceptions=True)
-
-    def _spawn(self, coroutine: Any) -> None:
-        writer = asyncio.create_task(coroutine)
-        self._writers.add(writer)
-        writer.add_done_callback(self._writers.discard)
-
-    async def _cancel(self, response_id: str) -> None:
-        try:
-            event = {"type": "response.cancel", "response_id": response_id}
-            await self.send(msgspec.json.encode(event))
-        except WebSocketException:
-            self.abandon()
+        last = [self._reader] if self._closing is None else [self._reader, self._closing]
+        await asyncio.gather(*last, return_exceptions=True)
 
     def _give_up(self, stream: "_Stream", serial: int) -> None:
         if stream.serial == serial and stream.abandoned:
@@ -430,11 +421,9 @@ class _Stream:
         self.socket.lend(reading)
         self._done = asyncio.get_running_loop().create_future()
         try:
-            try:
-                await self.socket.send(encoded)
-            except WebSocketException as error:
-                message = f"the upstream's socket broke: {error}"
-                raise broken(self.socket.backend, message, stale=self.is_stale) from error
+            if not self.socket.send(encoded):
+                message = "the upstream's socket is closing"
+                raise broken(self.socket.backend, message, stale=self.is_stale)
             await self._done
         finally:
             reading.disown()
