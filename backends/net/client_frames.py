@@ -5,8 +5,6 @@ plain twin is `websockets.frames.Frame.serialize`;
 `tests/unit/backends/net/test_client_frames.py` compares the two.
 """
 
-from os import urandom
-
 from websockets.frames import apply_mask  # type: ignore[attr-defined] # in C where there is one
 
 _TEXT = 0x81  # FIN, and the opcode
@@ -15,9 +13,8 @@ _SHORT = 126  # bytes; from here on the length takes two bytes more
 _LONG = 65_536  # from here on eight
 
 
-def masked_text(message: bytes, mask: bytes | None = None) -> bytes:
-    """Returns the message as one frame; `mask` is four bytes, by chance unless given."""
-    mask = urandom(4) if mask is None else mask
+def masked_text(message: bytes, mask: bytes) -> bytes:
+    """Returns the message as one frame; `mask` is four bytes that nobody can guess (10.3)."""
     size = len(message)
     if size < _SHORT:
         head = bytes((_TEXT, _MASKED | size))

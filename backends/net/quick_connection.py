@@ -6,6 +6,7 @@ Handshake, closing and anything unusual stay the library's. This is an edge.
 
 import asyncio
 from collections.abc import Callable
+from os import urandom
 
 from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed
@@ -90,7 +91,7 @@ class QuickConnection(ClientConnection):
         """
         if self.protocol.state is not State.OPEN or self.transport.is_closing():
             return False
-        self.transport.write(masked_text(message))
+        self.transport.write(masked_text(message, urandom(4)))
         return True
 
     def data_received(self, data: bytes) -> None:

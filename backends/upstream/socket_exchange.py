@@ -445,6 +445,9 @@ class _Stream:
             return
         if self._receive is None:
             return
+        if self._done.done():  # it failed, and its exchange is about to end
+            self._receive = None if is_last else self._receive
+            return
         failure: Exception | None = None
         try:
             if self._response_id is None:
