@@ -55,7 +55,7 @@ async def answer_lost(
 
 def _events(rejoins: Rejoins, gw: Gateway, lost: LostResponse, parsed: ParsedCreate) -> EventStream:
     outbox = Outbox(gw.flush_timer, gw.max_unread_bytes)
-    put = emitting(outbox.send, outbox.hold)
+    put = emitting(outbox.send, outbox.hold, outbox.send_at_once)
 
     def refuse(error: ProtocolError) -> None:
         fields = {"code": error.code, "message": error.message, "param": error.param}
