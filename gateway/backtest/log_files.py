@@ -1,6 +1,7 @@
 """Reads decision logs from files, with those that were rotated away. This is an edge."""
 
 import gzip
+import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -22,6 +23,7 @@ class _When(msgspec.Struct):
     duration_ms: float = 0.0
 
 
+_WORKER = re.compile(r"\.worker-\d+")
 _WHEN = msgspec.json.Decoder(_When)
 
 
@@ -100,7 +102,8 @@ def records_of(lines: Iterable[bytes]) -> Iterator[DecisionRecord]:
 
 def with_rotated(path: Path) -> list[Path]:
     """Returns a log's files, the oldest first: `x.9` ... `x.1`, `x`, and the workers' own."""
-    logs = [path, *sorted(path.parent.glob(f"{path.name}.worker-*[0-9]"))]
+    own = path.parent.glob(f"{path.name}.worker-*")
+    logs = [path, *sorted(each for each in own if _WORKER.fullmatch(each.suffix))]
     found: list[Path] = []
     for log in logs:
         rotated = [

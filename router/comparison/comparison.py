@@ -30,7 +30,7 @@ from router.comparison.statistics import (
     summarise,
 )
 from router.comparison.table import ResultTable, logged_table
-from router.comparison.what_if import Untestable, scaled, testable
+from router.comparison.what_if import Untestable, scaled, without_untestable
 from router.policy.policy import Policy
 from router.pools.cost import Weights
 from router.pools.prices import PriceList
@@ -227,7 +227,7 @@ class _Backtest:
         )
 
     def _testable(self, policy: Policy) -> tuple[Policy, tuple[Untestable, ...]]:
-        return testable(policy, has_text=self._has_text, metadata_names=self._names)
+        return without_untestable(policy, has_text=self._has_text, metadata_names=self._names)
 
     def _play(
         self, policy: Policy, name: str, fleet: EngineFleet, arrivals: Sequence[Arrival]

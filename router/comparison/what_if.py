@@ -68,7 +68,7 @@ def _copy(arrival: Arrival, at_us: int, number: int, follows: int) -> Arrival:
     )
 
 
-def testable(
+def without_untestable(
     policy: Policy, *, has_text: bool, metadata_names: frozenset[str]
 ) -> tuple[Policy, tuple[Untestable, ...]]:
     """Returns the policy without the rules that the log cannot test, and names those.

@@ -1,0 +1,71 @@
+"""Decision logs as files: rotated, gzipped, cut amid a line, and read from their end."""
+
+import gzip
+from pathlib import Path
+
+import pytest
+
+from gateway.backtest.inquiry import seconds_of
+from gateway.backtest.log_files import (
+    LogFileError,
+    last_lines,
+    read_lines,
+    records_of,
+    with_rotated,
+)
+from router.record.recording import DecisionRecord, encode_line
+
+
+def line(number: int, at_s: float) -> bytes:
+    record = DecisionRecord(
+        id=f"resp_{number}",
+        at=at_s,
+        tenant="studio",
+        tier="x",
+        model="auto",
+        outcome="ok",
+        duration_ms=500.0,
+    )
+    return encode_line(record)
+
+
+def test_rotated_files_and_workers_come_in_order(tmp_path: Path) -> None:
+    names = ["d.jsonl", "d.jsonl.1", "d.jsonl.10", "d.jsonl.worker-1", "d.jsonl.worker-1.1"]
+    for name in [*names, "d.jsonl.lock", "d.jsonl.worker-1.lock"]:
+        (tmp_path / name).write_bytes(b"")
+    found = [path.name for path in with_rotated(tmp_path / "d.jsonl")]
+    assert found == [names[2], names[1], names[0], names[4], names[3]]
+    assert with_rotated(tmp_path / "other.jsonl") == []
+
+
+def test_a_line_that_was_cut_is_passed_over(tmp_path: Path) -> None:
+    path = tmp_path / "d.jsonl.gz"
+    path.write_bytes(gzip.compress(line(0, 1.0) + line(1, 2.0)[:40] + b"\n" + line(2, 3.0)))
+    assert [record.id for record in records_of(read_lines([path]))] == ["resp_0", "resp_2"]
+
+
+def test_what_is_no_log(tmp_path: Path) -> None:
+    with pytest.raises(LogFileError, match="none of 2 lines"):
+        list(records_of([b"hello\n", b"{}\n"]))
+    with pytest.raises(LogFileError, match="schema 9"):
+        list(records_of([line(0, 1.0).replace(b'"schema":2', b'"schema":9')]))
+    with pytest.raises(LogFileError, match="missing"):
+        list(read_lines([tmp_path / "missing"]))
+
+
+def test_the_last_part_is_read_from_the_end(tmp_path: Path) -> None:
+    path = tmp_path / "d.jsonl"
+    path.write_bytes(b"".join(line(n, 1_000.0 + n) for n in range(5_000)))
+    found = last_lines([path], 5_990.0)
+    assert [record.id for record in records_of(found)] == [f"resp_{n}" for n in range(4_990, 5_000)]
+    assert len(last_lines([path], 0.0)) == 5_000
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("15m", 900), ("1.5h", 5_400), ("2d", 172_800)])
+def test_durations(text: str, seconds: float) -> None:
+    assert seconds_of(text) == seconds
+
+
+def test_what_is_no_duration() -> None:
+    with pytest.raises(ValueError, match="expected a number and s, m, h or d"):
+        seconds_of("15 minutes")

@@ -1,0 +1,132 @@
+"""Arrivals of logs and traces: lengths, links between turns, outages, and shared prefixes."""
+
+from typing import Any
+
+import pytest
+
+from router.backtest.arrivals import AnswerLength
+from router.backtest.lengths import learn_lengths, length_of, sources
+from router.backtest.log_reader import read_records
+from router.backtest.traces import arrivals_of_trace, prefix_of
+from router.record.recording import DecisionRecord, UsageRecord
+from router.record.seen import ContextRecord, EngineSeen, GenerationRecord, SeenRecord
+from tests.unit.router.backtest.scenes import START_US, arrival, played
+
+AT_S = START_US / 1e6
+
+
+def generation(backend: str, state: str = "finished", **more: Any) -> GenerationRecord:
+    given = {
+        "part": "answer",
+        "started_ms": 1.0,
+        "first_ms": 3.0,
+        "last_ms": 50.0,
+        "input_tokens": 100,
+        "cached_tokens": 0,
+        "output_tokens": 40,
+        "reasoning_tokens": 0,
+    }
+    return GenerationRecord(backend=backend, state=state, **given | more)
+
+
+def record(number: int, at_s: float = 0.0, **more: Any) -> DecisionRecord:
+    given: dict[str, Any] = {
+        "id": f"resp_{number}",
+        "at": AT_S + at_s,
+        "tenant": "studio",
+        "tier": "standard",
+        "model": "auto",
+        "prompt_tokens": 100,
+        "outcome": "ok",
+        "duration_ms": 100.0,
+        "expected_output_tokens": 50,
+        "usage": (
+            UsageRecord("wafer", "f", "fast", 100, 0, 40, True),
+            UsageRecord("gpu", "d", "deep", 100, 0, 80, True),
+        ),
+    }
+    return DecisionRecord(**given | more)
+
+
+def test_lengths_are_of_whole_answers() -> None:
+    both = record(0, generations=(generation("wafer"), generation("gpu", output_tokens=80)))
+    cut = record(1, generations=(generation("gpu", "cancelled", output_tokens=30),))
+    first, second = read_records([both, cut]).arrivals
+    assert dict(first.lengths) == {"fast": AnswerLength(40), "deep": AnswerLength(80)}
+    assert (second.lengths, second.at_least_tokens) == ((), 30)
+
+
+def test_another_engines_length_is_learned_from_pairs() -> None:
+    pairs = [
+        arrival(n, lengths=(("fast", AnswerLength(100)), ("deep", AnswerLength(250))))
+        for n in range(8)
+    ]
+    single = arrival(9, lengths=(("fast", AnswerLength(60)),))
+    unknown = arrival(10, lengths=(), at_least_tokens=500)
+    assert length_of(single, "deep", learn_lengths([single])).output_tokens == 60, "as long"
+    learned = learn_lengths([*pairs, single])
+    assert length_of(single, "deep", learned).output_tokens == 150
+    assert length_of(unknown, "deep", learned).output_tokens == 500, "it was at least that long"
+    counts = sources([*pairs, single, unknown], learned)
+    assert counts == {"log": 8, "pairs": 1, "other": 0, "classifier": 1}
+
+
+def test_turns_are_linked_by_their_prefixes() -> None:
+    first = record(0, context=ContextRecord(prefix=((11, 100),)))
+    then = record(
+        1, 1.0, prompt_tokens=300, context=ContextRecord(prefix=((11, 100), (12, 150), (13, 300)))
+    )
+    before, after = read_records([then, first]).arrivals
+    assert (before.end_prefix, after.follows) == ((12, 150), 0)
+    assert after.think_us == pytest.approx(900_000, abs=1)
+
+
+def test_outages_are_what_decisions_saw() -> None:
+    def seen(*, healthy: bool) -> SeenRecord:
+        return SeenRecord(engines=(EngineSeen("gpu", healthy=healthy),))
+
+    rows = [record(n, n, seen=seen(healthy=n not in (2, 3))) for n in range(6)]
+    (outage,) = read_records(rows).outages
+    assert (outage.backend, outage.breaks) == ("gpu", False)
+    assert outage.from_us == START_US + 2_000_000 - 1
+    assert outage.until_us == START_US + 4_000_000 - 1
+    rows[2] = record(2, 2, seen=seen(healthy=False), generations=(generation("gpu", "failed"),))
+    (outage,) = read_records(rows).outages
+    assert outage.breaks, "a generation failed by then"
+
+
+def test_lines_of_schema_1_are_arrivals_too() -> None:
+    old = record(0, schema=1, answered_by="gpu", p_deep=0.9, outcome="ok")
+    logged = read_records([old])
+    assert logged.schema == 1
+    (only,) = logged.arrivals
+    assert dict(only.lengths) == {"deep": AnswerLength(80)}
+    gone = record(1, schema=1, outcome="cancelled", duration_ms=40.0)
+    assert read_records([gone]).arrivals[0].left_us == 40_000
+
+
+@pytest.mark.parametrize(
+    ("text", "prompt_tokens", "prefix"),
+    [
+        ("", 700, ()),
+        ("7", 300, ((7, 300),)),
+        ("0-1 9", 1_300, ((0, 512), (1, 1_024), (9, 1_300))),
+        ("0-5", 600, ((0, 512), (1, 600))),
+    ],
+)
+def test_hash_ids(text: str, prompt_tokens: int, prefix: Any) -> None:
+    assert prefix_of(text, prompt_tokens) == prefix
+
+
+def test_a_traces_prompts_find_what_they_share() -> None:
+    rows = [
+        {"arrival_s": "0", "input_tokens": "1024", "output_tokens": "5", "hash_ids": "0-1"},
+        {"arrival_s": "10", "input_tokens": "1500", "output_tokens": "5", "hash_ids": "0-1 7"},
+    ]
+    arrivals = arrivals_of_trace(rows, tenant="studio", start_us=START_US)
+    _, totals = played(arrivals)
+    assert sum(engine.cached_tokens for engine in totals.engines) in (0, 1_024)
+    same = [each for each in totals.engines if each.cached_tokens]
+    assert same, "the second found the first's blocks"
+    with pytest.raises(ValueError, match="row 1 of the trace"):
+        arrivals_of_trace([{"arrival_s": "x"}], tenant="studio", start_us=0)

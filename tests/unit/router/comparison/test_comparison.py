@@ -1,0 +1,199 @@
+"""Comparisons: what is summed up, how sure a difference is, what cannot be tested, what is said."""
+
+import random
+from typing import Any
+
+import msgspec
+import pytest
+
+from backends.contract import Usage
+from router.backtest.log_reader import Logged, read_records
+from router.backtest.results import TaskResult
+from router.comparison.comparison import BacktestQuestion, BacktestReport, back_test
+from router.comparison.html import as_html
+from router.comparison.prediction import MIN_TASKS, check, prediction_of
+from router.comparison.report import as_csv, as_text
+from router.comparison.statistics import Slo, differences, summarise
+from router.comparison.table import ResultTable
+from router.comparison.what_if import scaled, without_untestable
+from router.policy.policy import DEFAULT_POLICY, parse_policy
+from router.pools.prices import ModelPrice, PriceList
+from router.record.recording import DecisionRecord, UsageRecord
+from tests.unit.router.backtest.scenes import START_US, arrival, crowd, fleet, tenant
+
+INFOS = {machine.info.name: machine.info for machine in fleet().machines}
+
+
+def table(latencies_ms: list[float], **more: Any) -> ResultTable:
+    """One task a second, each as long as given."""
+    made = ResultTable(len(latencies_ms))
+    prices = PriceList([ModelPrice(model="lanewise-fast", input=1.0, output=2.0)])
+    for index, latency_ms in enumerate(latencies_ms):
+        given: dict[str, Any] = {
+            "index": index,
+            "at_us": START_US + index * 1_000_000,
+            "tenant": "studio",
+            "label": "deep",
+            "route": "fast",
+            "reason": "class",
+            "outcome": "ok",
+            "ttft_us": 10_000,
+            "tpot_us": 1_000.0,
+            "duration_us": round(latency_ms * 1_000),
+            "usage": (("wafer", Usage(100, 0, 50)),),
+            "cost": 150,
+        }
+        made.add(TaskResult(**given | more), INFOS, prices)
+    return made
+
+
+def test_a_summary() -> None:
+    made = table([float(n) for n in range(1, 101)])
+    found = summarise(made, Slo(ttft_ms=None, latency_ms=50.0))
+    assert (found.num_tasks, found.answered, found.slo_met) == (100, 1.0, 0.5)
+    assert found.latency_ms_p50 == pytest.approx(50.5)
+    assert found.latency_ms_p99 == pytest.approx(99.01)
+    assert (found.weighted_tokens, found.output_tokens) == (15_000, 5_000)
+    assert found.money_usd == pytest.approx(100 * (100 * 1e-6 + 50 * 2e-6))
+    refused = summarise(table([1.0], outcome="rate_limited", route=None, usage=()), Slo())
+    assert (refused.refused, refused.slo_met, refused.latency_ms_p50) == (1.0, 0.0, None)
+    left = summarise(table([1.0], outcome="cancelled"), Slo())
+    assert (left.failed, left.slo_met) == (0.0, 0.0)
+
+
+def test_a_difference_is_seen_only_where_it_is_one() -> None:
+    chance = random.Random(5)
+    before = [chance.gauss(100, 10) for _ in range(400)]
+    noise = table([value + chance.gauss(0, 10) for value in before])
+    slower = table([value * 1.3 for value in before])
+
+    def seen(after: ResultTable, off_by: float = 0.0) -> bool:
+        found = differences(table(before), after, Slo(), {"latency_ms_p50": off_by})
+        (median,) = [each for each in found if each.figure == "latency_ms_p50"]
+        assert median.low <= median.change <= median.high
+        return median.seen
+
+    assert not seen(noise)
+    assert seen(slower)
+    assert not seen(slower, off_by=1.5), "the replay itself was further off"
+
+
+def test_scaled_traffic_is_of_whole_conversations() -> None:
+    arrivals = [
+        arrival(0, 0.0, prefix=((1, 50), (2, 100))),
+        arrival(1, 50.0, prefix=((1, 50), (2, 100), (3, 200)), follows=0),
+        arrival(2, 100.0),
+    ]
+    twice = scaled(arrivals, 2.0)
+    assert len(twice) == 6
+    assert [each.at_us for each in twice] == sorted(each.at_us for each in twice)
+    copies = [each for each in twice if each.id.endswith("~1")]
+    assert len(copies) == 3
+    (copy,) = [each for each in copies if each.follows >= 0]
+    assert twice[copy.follows].id == "resp_0~1"
+    assert copy.prefix[0] == (1, 50), "the head is everybody's"
+    assert copy.prefix[1][0] != 2
+    half = scaled(crowd(1, 1_000), 0.5)
+    assert 430 <= len(half) <= 570
+    with pytest.raises(ValueError, match="expected a number above 0"):
+        scaled(arrivals, 0)
+
+
+def test_rules_that_a_log_cannot_test_are_named_and_left_out() -> None:
+    policy = parse_policy(
+        b"""
+        [[rules]]
+        name = "worded"
+        when = { any = [{ words = ["locks"] }, { turns_from = 5 }] }
+        route = "fast"
+        [[rules]]
+        name = "teams"
+        when = { metadata = { team = ["ads"] } }
+        route = "fast"
+        [[tenants.studio.rules]]
+        name = "own"
+        when = { not = { words = ["x"] } }
+        route = "deep"
+        """
+    )
+    kept, named = without_untestable(policy, has_text=False, metadata_names=frozenset())
+    assert [each.rule for each in named] == ["worded", "teams", "own"]
+    assert not any(rule.enabled for _, rule in kept.all_rules())
+    kept, named = without_untestable(policy, has_text=True, metadata_names=frozenset({"team"}))
+    assert (kept, named) == (policy, ())
+
+
+def logged(seed: int = 3, number: int = 120) -> Logged:
+    """Records of tasks that all took a tenth of a second on the fast engine."""
+    records = [
+        DecisionRecord(
+            id=each.id,
+            at=each.at_us / 1e6,
+            tenant="studio",
+            tier="standard",
+            model="auto",
+            policy="default",
+            prompt_tokens=each.prompt_tokens,
+            max_output_tokens=each.max_output_tokens,
+            p_deep=each.p_deep,
+            expected_output_tokens=50,
+            limits=tenant().limits,
+            route="fast",
+            outcome="ok",
+            answered_by="wafer",
+            ttft_ms=5.0,
+            tpot_ms=1.0,
+            duration_ms=100.0,
+            usage=(UsageRecord("wafer", "f", "fast", each.prompt_tokens, 0, 50, True),),
+            output_tokens=50,
+            cost=each.prompt_tokens + 50,
+        )
+        for each in crowd(seed, number)
+    ]
+    return read_records(records)
+
+
+@pytest.fixture(scope="module")
+def report() -> BacktestReport:
+    policies = {
+        "<b>fast": parse_policy(b'deep = { route = "fast" }\nuncertain = { route = "fast" }')
+    }
+    asked = BacktestQuestion(logged=logged(), base=DEFAULT_POLICY, fleet=fleet(), policies=policies)
+    return back_test(asked)
+
+
+def test_the_report_says_it_in_all_forms(report: BacktestReport) -> None:
+    text = as_text(report)
+    assert text.startswith("Replay under 'default', which made the log: ")
+    assert "120 tasks" in text
+    assert "tasks go another way" in text
+    assert "120 taken to be as long as the engine's that answered" in text
+    html = as_html(report)
+    assert "<script" not in html
+    assert "<b>fast" not in html, "names are escaped"
+    assert html.count("<svg") >= 2
+    assert as_csv(report).count("\n") >= 4
+    again = msgspec.json.decode(msgspec.json.encode(report), type=BacktestReport)
+    assert as_text(again) == text
+
+
+def test_a_prediction_is_held_to_what_came(report: BacktestReport) -> None:
+    prediction = prediction_of(report, report.before, logged(), "v3", 1.0)
+    assert check(prediction, logged(number=MIN_TASKS - 1)) is None
+    found = check(prediction, logged())
+    assert found is not None
+    off = {figure.figure for figure in found.figures if not figure.within}
+    assert "refused" not in off
+    assert found.within == (not off)
+    slow = msgspec.structs.replace(
+        prediction,
+        conditions=msgspec.structs.replace(prediction.conditions, tasks_per_s=1_000.0),
+    )
+    told = check(slow, logged())
+    assert told is not None
+    assert any("traffic" in cause for cause in told.causes)
+
+
+def test_a_log_without_tasks() -> None:
+    with pytest.raises(ValueError, match="no task that reached the router"):
+        back_test(BacktestQuestion(logged=read_records([]), base=DEFAULT_POLICY, fleet=fleet()))
