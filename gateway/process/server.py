@@ -39,6 +39,7 @@ from gateway.logs.task_line import TaskLog
 from gateway.process.addresses import SplitAddresses, addresses, listen, told_apart, with_ports
 from gateway.process.app import make_app, services
 from gateway.process.reload import Hangups, Load, apply, changed
+from gateway.process.service_manager import READY, STOPPING, notify
 from gateway.process.websocket_endpoints import WebSocketEndpoints
 from gateway.transport.byte_budgets import ByteBudgets
 from gateway.transport.connection_limits import ConnectionBounds, ConnectionLimits, Cut, Visit
@@ -213,6 +214,8 @@ class Server(StoppedBySignals):
         """Refuses new tasks, lets running ones end within the timeout, then closes."""
         gw = self._services.gw
         gw.state.draining = True
+        if not self._is_one_of_many:  # else its supervisor says so
+            notify(STOPPING)
         for server in self.servers if self._is_one_of_many else ():
             server.close()  # to new connections only
         gw.waiting.refuse_all()
@@ -264,6 +267,12 @@ Lanewise listens on {url}   (key: {key})
 Console: {admin_url}/console/   Metrics: {admin_url}/metrics   Stop: Ctrl-C"""
 
 
+def greet(config: Config) -> None:
+    """Says that it serves: to whoever started it, and to systemd."""
+    print(greeting(config), flush=True)
+    notify(READY)
+
+
 def serve(config: Config, load: Load) -> int:
     """Runs the gateway until stopped; returns the exit status.
 
@@ -298,9 +307,7 @@ async def _serve(config: Config, load: Load, task_log: TaskLog | None) -> int:
             hangups = Hangups(reload)
             loop.add_signal_handler(signal.SIGHUP, hangups.notice)
             try:
-                return await serve_on(
-                    listeners, made, lambda _: print(greeting(made.config), flush=True)
-                )
+                return await serve_on(listeners, made, lambda _: greet(made.config))
             finally:
                 await hangups.stop()
 

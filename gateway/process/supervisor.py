@@ -35,7 +35,8 @@ from gateway.process.addresses import addresses, with_ports
 from gateway.process.embedded_redis import redis_at
 from gateway.process.fleet_member import Member, SharedPort
 from gateway.process.reload import Hangups, Load, changed
-from gateway.process.server import check, greeting
+from gateway.process.server import check, greet
+from gateway.process.service_manager import STOPPING, notify
 from gateway.process.shared_engines import linked, simulated
 from gateway.process.worker import EXIT_CONFIG
 from router.redis.cancelling import cancelled
@@ -160,7 +161,7 @@ class Supervisor:
         try:
             await asyncio.wait((stopping, asyncio.gather(*serving)), return_when="FIRST_COMPLETED")
             if not self._stopping.is_set():
-                print(greeting(config), flush=True)
+                greet(config)
             await self._gather_until(stopping)
         finally:
             await cancelled(stopping, *serving)
@@ -183,6 +184,7 @@ class Supervisor:
             if self._stopping.is_set():  # the second signal stops at once
                 for worker in self._workers:
                     worker.signal(signal.SIGTERM)
+            notify(STOPPING)
             self._stopping.set()
         else:
             self._hangups.notice()

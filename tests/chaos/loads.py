@@ -103,7 +103,8 @@ async def soak(stage: Stage) -> list[str]:
         while not running.done():
             await asyncio.sleep(1.0)
             at_s = time.monotonic() - began_s
-            if at_s > stage.seconds / 3:  # until then caches fill
+            # Until then caches fill, and at the end sockets close.
+            if stage.seconds / 2 < at_s < stage.seconds - 1:
                 samples.append((at_s, rss_bytes(gateway) / MB, num_descriptors(gateway)))
         tally = await running
         print(f"  {tally}")

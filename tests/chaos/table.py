@@ -43,7 +43,7 @@ SCENARIOS = (
         "L3",
         "soak: 50 sockets, 20 turns/s",
         "RSS grows below 1 MB in 10 min, descriptors flat, places taken as leases",
-        *(75, 3_600, loads.soak),
+        *(90, 3_600, loads.soak),
     ),
     Scenario(
         "L4",

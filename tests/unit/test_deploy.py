@@ -33,7 +33,7 @@ def test_the_example_configuration_loads_and_states_the_defaults() -> None:
 def test_compose_mounts_files_that_exist() -> None:
     compose = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
     services = compose["services"]
-    assert set(services) == {"gateway", "redis", "prometheus", "alertmanager", "grafana"}
+    assert {"secrets", "gateway", "redis", "prometheus", "alertmanager", "grafana"} == set(services)
     for service in services.values():
         for volume in service.get("volumes", ()):
             source, _, _ = volume.partition(":")
