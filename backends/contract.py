@@ -459,3 +459,10 @@ class BackendKind(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_f
         Raises OSError or ValueError if the options are invalid, or name what is not there.
         """
         raise NotImplementedError
+
+    def secrets(self) -> tuple[str, ...]:
+        """Reads what the options only name, such as a file's keys: with others it is a new backend.
+
+        Raises OSError or ValueError if it is not there.
+        """
+        return ()

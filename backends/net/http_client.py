@@ -119,12 +119,14 @@ class HttpClient:
             if answered.cancelled():
                 connection.abort()
 
-    async def get(self, path: str, timeout_s: float) -> Answer:
+    async def get(
+        self, path: str, timeout_s: float, headers: dict[str, str] | None = None
+    ) -> Answer:
         """Sends a GET and reads the response's body to its end without keeping it.
 
         Raises `BrokenError` if no response came in time, or not all of it.
         """
-        head = self.head("GET", path, {"accept": "*/*"})
+        head = self.head("GET", path, {"accept": "*/*", **(headers or {})})
         try:
             async with asyncio.timeout(timeout_s):
                 try:

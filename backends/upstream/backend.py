@@ -7,7 +7,6 @@ once. Cancelling it stops the server within a turn of the event loop. This is an
 import asyncio
 import contextlib
 import logging
-import os
 import random
 from typing import Any
 
@@ -29,6 +28,7 @@ from backends.upstream.chat_reader import ChatReader
 from backends.upstream.errors import Failure, broken
 from backends.upstream.health import Health
 from backends.upstream.http_exchange import HttpTransport, Probe
+from backends.upstream.keys import UpstreamKeys, read_keys
 from backends.upstream.options import UpstreamOptions, check_options
 from backends.upstream.reader import Bounds, Reader
 from backends.upstream.request_body import wrapped_tools
@@ -51,7 +51,7 @@ class UpstreamBackend:
         option is invalid, or the environment lacks the key.
         """
         check_options(options)
-        headers = key_headers(options)
+        keys = UpstreamKeys(options)
         self.name = name
         self.options = options
         self.health = Health(options)
@@ -65,8 +65,8 @@ class UpstreamBackend:
             prefills=options.prefill != "none",
         )
         kind = SocketTransport if options.protocol == "responses-ws" else HttpTransport
-        self.transport: HttpTransport | SocketTransport = kind(name, options, headers)
-        self._probe = Probe(options, headers) if options.probe_path is not None else None
+        self.transport: HttpTransport | SocketTransport = kind(name, options, keys)
+        self._probe = Probe(options, keys) if options.probe_path is not None else None
         self._wakes = asyncio.Event()  # of the keeper, before its next probe
         self.chance = random.Random(seed)
         self.warms = True  # False once the server has rejected a warm-up
@@ -376,18 +376,6 @@ class UpstreamGeneration:
         )
 
 
-def key_headers(options: UpstreamOptions) -> dict[str, str]:
-    """Returns the header that shows the key; raises ValueError if the environment lacks it."""
-    if options.key_env is None:
-        return {}
-    key = os.environ.get(options.key_env, "").strip()
-    if not key:
-        raise ValueError(f"key_env: the environment variable {options.key_env} is not set")
-    if options.key_header == "api-key":
-        return {"api-key": key}
-    return {"authorization": f"Bearer {key}"}
-
-
 class UpstreamBackendConfig(BackendKind, frozen=True, kw_only=True, tag="upstream"):
     """Configures a server that we did not write, as a backend of the group it names."""
 
@@ -396,3 +384,6 @@ class UpstreamBackendConfig(BackendKind, frozen=True, kw_only=True, tag="upstrea
 
     def make(self) -> UpstreamBackend:
         return UpstreamBackend(name=self.name, options=self.options)
+
+    def secrets(self) -> tuple[str, ...]:
+        return read_keys(self.options)

@@ -9,11 +9,13 @@ from typing import Any
 
 import msgspec
 
+from backends.drive.driver import monotonic_us
 from backends.net.http_client import OK, BrokenError, HttpClient
 from backends.net.read_pause import ReadPause
 from backends.upstream.chain import PARENT_LOST, StoredChains, Turn
 from backends.upstream.chat_reader import decode_chunk
 from backends.upstream.errors import Failure, broken, http_failure, too_much
+from backends.upstream.keys import REFUSED, UpstreamKeys
 from backends.upstream.options import UpstreamOptions, http_url
 from backends.upstream.reader import decoded
 from backends.upstream.responses_reader import decode_sse_event
@@ -29,14 +31,16 @@ MAX_CHAINS = 4_096  # responses stored by the server that can be continued
 class HttpTransport:
     """Makes one POST for each exchange. Must be made inside the event loop."""
 
-    def __init__(self, backend: str, options: UpstreamOptions, headers: dict[str, str]) -> None:
+    def __init__(self, backend: str, options: UpstreamOptions, keys: UpstreamKeys) -> None:
         self._backend = backend
-        self._client = http_client(options, headers)
+        self._keys = keys
+        self._client = http_client(options, {})
         self.close, self.close_idle = self._client.close, self._client.close_idle
         is_chat = options.protocol == "chat"
         self._decode: Callable[[bytes], Any] = decode_chunk if is_chat else decode_sse_event
         self._path = "/chat/completions" if is_chat else "/responses"
-        self._head = self._client.head("POST", self._path, _HEADERS)
+        head, path = self._client.head, self._path
+        self._heads = [head("POST", path, _HEADERS | key) for key in keys.headers]
         self._ahead_path = options.probe_path or "/models"
         self._ahead_timeout_s = options.connect_timeout_s
         self._chains = StoredChains(MAX_CHAINS)  # empty unless the server stores responses
@@ -69,11 +73,6 @@ class HttpTransport:
     ) -> None:
         encoded = msgspec.json.encode(body)
         turn.sent(len(encoded))
-        head = self._head
-        if turn.traceparent is not None:
-            head = self._client.head(
-                "POST", self._path, _HEADERS | {"traceparent": turn.traceparent}
-            )
         parser = EventParser(turn.max_event_bytes)
         num_left = turn.max_stream_bytes
 
@@ -93,15 +92,32 @@ class HttpTransport:
                 raise fault
             return False
 
-        try:
-            answer = await self._client.request(head, encoded, take, reading)
-        except BrokenError as error:
-            what = "the upstream's stream broke" if error.begun else "no answer from the upstream"
-            raise broken(
-                self._backend, f"{what}: {error}", unused=not error.begun, stale=error.stale
-            ) from error
-        if answer.status != OK:
-            raise http_failure(self._backend, answer.status, answer.body, answer.headers)
+        for _ in self._keys.headers:  # another each time
+            number = self._keys.take(monotonic_us())
+            try:
+                answer = await self._client.request(
+                    self._head(number, turn), encoded, take, reading
+                )
+            except BrokenError as error:
+                what = (
+                    "the upstream's stream broke" if error.begun else "no answer from the upstream"
+                )
+                raise broken(
+                    self._backend, f"{what}: {error}", unused=not error.begun, stale=error.stale
+                ) from error
+            if answer.status == OK:
+                return
+            failure = http_failure(self._backend, answer.status, answer.body, answer.headers)
+            rest_us = failure.error.retry_after_us
+            if not self._keys.rest(number, answer.status, rest_us, monotonic_us()):
+                break
+        raise failure
+
+    def _head(self, number: int, turn: Turn) -> bytes:
+        if turn.traceparent is None:
+            return self._heads[number]
+        headers = {**_HEADERS, **self._keys.headers[number], "traceparent": turn.traceparent}
+        return self._client.head("POST", self._path, headers)
 
     async def warm(self) -> None:
         """Does nothing: connections are opened when needed, or for a warm-up."""
@@ -109,7 +125,8 @@ class HttpTransport:
     async def warm_up(self, turn: Turn, receive: Receive, reading: ReadPause) -> None:
         """Opens a connection for the request that follows; raises `Failure` if it cannot."""
         try:
-            await self._client.get(self._ahead_path, self._ahead_timeout_s)
+            headers = self._keys.headers[self._keys.take(monotonic_us())]
+            await self._client.get(self._ahead_path, self._ahead_timeout_s, headers)
         except BrokenError as error:
             message = f"no connection to the upstream: {error}"
             raise broken(self._backend, message, unused=True) from error
@@ -118,9 +135,10 @@ class HttpTransport:
 class Probe:
     """Probes an upstream for signs of life."""
 
-    def __init__(self, options: UpstreamOptions, headers: dict[str, str]) -> None:
+    def __init__(self, options: UpstreamOptions, keys: UpstreamKeys) -> None:
         assert options.probe_path is not None
-        self._client = http_client(options, headers)
+        self._keys = keys
+        self._client = http_client(options, {})
         self._path = options.probe_path
         self._timeout_s = options.connect_timeout_s
         self.close = self._client.close
@@ -128,13 +146,18 @@ class Probe:
     async def trouble(self) -> str | None:
         """Returns what is wrong, or None if the upstream is alive.
 
-        A server without that path is alive; one that refuses our key is of no use.
+        A server without that path is alive; one that refuses all of our keys is of no use.
         """
-        try:
-            status = (await self._client.get(self._path, self._timeout_s)).status
-        except BrokenError as error:
-            return str(error)
-        if status in (401, 403):
+        for _ in self._keys.headers:
+            number = self._keys.take(monotonic_us())
+            try:
+                headers = self._keys.headers[number]
+                status = (await self._client.get(self._path, self._timeout_s, headers)).status
+            except BrokenError as error:
+                return str(error)
+            if not self._keys.rest(number, status, None, monotonic_us()):
+                break
+        if status in REFUSED:
             return f"it refuses this gateway's key ({status})"
         return f"it answers {status}" if status >= 500 else None
 

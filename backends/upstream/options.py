@@ -26,6 +26,7 @@ class UpstreamOptions(BackendOptions, frozen=True, kw_only=True, forbid_unknown_
     group: BackendGroup
     protocol: Protocol = "chat"
     key_env: str | None = None  # the environment variable that holds the key
+    key_file: str | None = None  # instead: a file of keys, one on a line, used in turn
     key_header: Literal["authorization", "api-key"] = "authorization"
     window_tokens: Count = 131_072
     max_output_tokens: Count = 32_768
@@ -111,6 +112,8 @@ def check_options(options: UpstreamOptions) -> None:
         raise ValueError(f"base_url: expected http(s)://HOST[:PORT]/v1, got {options.base_url!r}")
     if url.username or url.password or url.query or url.fragment:
         raise ValueError("base_url: no credentials, query or fragment; keys come by key_env")
+    if options.key_env is not None and options.key_file is not None:
+        raise ValueError("key_env, key_file: give one of the two")
     if _is_link_local(url.hostname):
         raise ValueError(f"base_url: {url.hostname} is link-local: clouds serve secrets there")
     if options.max_streams_per_socket > 1 and not options.cancel_event:

@@ -18,6 +18,7 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus, InvalidURI, WebSocketException
 from websockets.frames import CloseCode
 
+from backends.drive.driver import monotonic_us
 from backends.net.quick_connection import QuickConnection
 from backends.net.read_pause import ReadPause
 from backends.upstream.chain import (
@@ -37,6 +38,7 @@ from backends.upstream.errors import (
     too_much,
 )
 from backends.upstream.http_exchange import Receive
+from backends.upstream.keys import UpstreamKeys
 from backends.upstream.options import UpstreamOptions, socket_url
 from backends.upstream.reader import decoded
 from backends.upstream.responses_reader import TERMINALS, Event, decode_event
@@ -63,10 +65,10 @@ class _Connect(connect):
 class SocketTransport:
     """Does over sockets what `HttpTransport` does. Must be made inside the event loop."""
 
-    def __init__(self, backend: str, options: UpstreamOptions, headers: dict[str, str]) -> None:
+    def __init__(self, backend: str, options: UpstreamOptions, keys: UpstreamKeys) -> None:
         self._backend = backend
         self._options = options
-        self._headers = headers
+        self._keys = keys
         self._sockets: list[_Socket] = []
         self._free = FreeStreams()
         self.num_continued = self.num_chains_lost = 0
@@ -130,30 +132,39 @@ class SocketTransport:
         return stream
 
     async def _open(self) -> "_Socket":
-        options = self._options
-        try:
-            connection = await _Connect(
-                socket_url(options),
-                additional_headers=self._headers,
-                compression=None,
-                max_size=FIRST_EVENT_BYTES,
-                open_timeout=options.connect_timeout_s,
-                close_timeout=CLOSE_TIMEOUT_S,
-                proxy=None,
-                create_connection=QuickConnection,
-            )
-        except InvalidStatus as error:
-            answer = error.response
-            raise http_failure(
-                self._backend, answer.status_code, answer.body or b"", answer.headers
-            ) from error
-        except (OSError, WebSocketException, InvalidURI) as error:
-            message = f"no socket to the upstream: {error or type(error).__name__}"
-            raise broken(self._backend, message, unused=True) from error
+        for _ in self._keys.headers:  # another each time
+            number = self._keys.take(monotonic_us())
+            try:
+                connection = await self._connected(self._keys.headers[number])
+            except InvalidStatus as error:
+                answer = error.response
+                status = answer.status_code
+                failure = http_failure(self._backend, status, answer.body or b"", answer.headers)
+                rest_us = failure.error.retry_after_us
+                if self._keys.rest(number, status, rest_us, monotonic_us()):
+                    continue
+                raise failure from error
+            except (OSError, WebSocketException, InvalidURI) as error:
+                message = f"no socket to the upstream: {error or type(error).__name__}"
+                raise broken(self._backend, message, unused=True) from error
+            socket = _Socket(self._backend, self._options, connection, self._free)
+            self._sockets.append(socket)
+            return socket
+        raise failure
+
+    async def _connected(self, headers: dict[str, str]) -> QuickConnection:
+        connection = await _Connect(
+            socket_url(self._options),
+            additional_headers=headers,
+            compression=None,
+            max_size=FIRST_EVENT_BYTES,
+            open_timeout=self._options.connect_timeout_s,
+            close_timeout=CLOSE_TIMEOUT_S,
+            proxy=None,
+            create_connection=QuickConnection,
+        )
         assert isinstance(connection, QuickConnection)
-        socket = _Socket(self._backend, options, connection, self._free)
-        self._sockets.append(socket)
-        return socket
+        return connection
 
 
 class FreeStreams:

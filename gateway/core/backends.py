@@ -29,6 +29,7 @@ class Made(NamedTuple):
     """A backend and the configuration that it was made from."""
 
     config: BackendConfig
+    secrets: tuple[str, ...]  # that the configuration only names
     backend: Backend
 
 
@@ -95,11 +96,12 @@ class Backends(dict[str, Backend]):
         prepared: dict[str, Made] = {}
         for config in configs:
             known = self._made.get(config.name)
-            if known is not None and known.config == config:
-                prepared[config.name] = known
-                continue
             try:
-                prepared[config.name] = Made(config, config.make())
+                secrets = config.secrets()
+                if known is not None and (known.config, known.secrets) == (config, secrets):
+                    prepared[config.name] = known
+                else:
+                    prepared[config.name] = Made(config, secrets, config.make())
             except (OSError, ValueError) as error:
                 self.discard(prepared)
                 raise ConfigError(f"backends.{config.name}: {error}") from error
