@@ -77,8 +77,9 @@ def fleet_of(configs: Iterable[BackendConfig], speeds: Speeds) -> EngineFleet:
             machines.append(_simulated(config.name, config.options))
             continue
         options: Any = config.options
-        group = options.group
-        info = options.info(config.name, group)
+        flags = ("accepts_images", "accepts_files")
+        takes = {flag: bool(getattr(options, flag, False)) for flag in flags}
+        info = options.info(config.name, options.group, **takes)
         machines.append(_measured(info, getattr(options, "max_num_seqs", 64), speeds))
     return EngineFleet(tuple(machines))
 

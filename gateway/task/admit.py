@@ -130,8 +130,8 @@ def rank_task(
     stats = gw.backend_stats()
     conversation = gw.experience.arrival(task, stats)
     facts = gw.experience.facts(task, task_class, seen.reading, conversation, classified_us)
-    if gw.recorder is not None:
-        job.seen = seen_of(stats, facts, with_engines=gw.recorder.is_writing)
+    if gw.recorder is not None and gw.recorder.is_writing:
+        job.seen = seen_of(stats, facts)
     task_class = weigh(policy.tradeoff, policy.band, task, task_class, stats, facts)
     ranked = rank_routes(policy, task, task_class, stats)
     gw.metrics.stage("classify", classified_us - started_us)

@@ -83,7 +83,7 @@ def leave_record(gw: Gateway, job: Job, ended: EndedTask) -> None:
         line = record_of(
             loaded.task,
             job.decided,
-            _detailed(job, ended, outcome),
+            _detailed(job, ended, outcome) if with_shape else outcome,
             gw.infos,
             with_text=with_text,
             with_shape=with_shape,

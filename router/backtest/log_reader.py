@@ -105,7 +105,7 @@ def arrival_of(record: DecisionRecord, shared: _Shared | None = None) -> Arrival
     hints, run = _hints(record), _run(record)
     whole, at_least = _lengths(record)
     left_us = None if record.left_ms is None else round(record.left_ms * 1e3)
-    if record.schema < 2 and record.outcome == "cancelled":
+    if left_us is None and record.outcome == "cancelled":
         left_us = round(record.duration_ms * 1e3)
     return Arrival(
         id=record.id,

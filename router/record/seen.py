@@ -83,11 +83,11 @@ class GenerationRecord(msgspec.Struct, frozen=True):
     reasoning_tokens: int
 
 
-def seen_of(stats: Sequence[BackendStats], facts: Facts, *, with_engines: bool) -> SeenRecord:
-    """Returns what a decision saw; `with_engines` where it is written to a log."""
+def seen_of(stats: Sequence[BackendStats], facts: Facts) -> SeenRecord:
+    """Returns what a decision saw; only a log needs it."""
     return SeenRecord(
         pools_left=facts.shares_left,
-        engines=_engines(stats, facts.backend_speeds) if with_engines else (),
+        engines=_engines(stats, facts.backend_speeds),
         gain_correction=facts.gain_correction,
         outcomes=facts.num_outcomes,
         explicit=facts.explicit,

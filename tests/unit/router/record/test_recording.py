@@ -154,7 +154,7 @@ def test_what_a_decision_saw_is_in_its_line() -> None:
     facts = Facts(shares_left={"deep": 0.25}, backend_speeds=speeds, alarms=("p_deep moved",))
     busy = msgspec.structs.replace(backend("gpu", "deep"), num_running=3)
     stats = [backend("wafer", "fast"), busy]
-    seen = seen_of(stats, facts, with_engines=True)
+    seen = seen_of(stats, facts)
     record = decode_line(
         encode_line(record_of(asked, DECISION, COURSE, INFOS, policy=policy, seen=seen))
     )
@@ -165,7 +165,6 @@ def test_what_a_decision_saw_is_in_its_line() -> None:
     assert record.seen == seen
     assert record.seen.engines[1].running == 3
     assert (record.seen.engines[1].ttft_us, record.seen.engines[1].samples) == (200_000, 1)
-    assert seen_of(stats, facts, with_engines=False).engines == ()
     assert (record.policy_number, record.limits) == (7, asked.tenant.limits)
 
 
