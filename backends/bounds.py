@@ -188,6 +188,7 @@ def bounded_usage(
         bounded=True,
         num_accepted_tokens=_between(reported.num_accepted_tokens, min(most_predicted, num_output)),
         num_rejected_tokens=num_rejected,
+        energy_uj=reported.energy_uj,
     )
 
 

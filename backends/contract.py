@@ -236,6 +236,7 @@ class Usage(msgspec.Struct, frozen=True):
     bounded: bool = False  # an engine reported more than can be, or nonsense: `backends.bounds`
     num_accepted_tokens: int = 0  # of the prediction, which are in the answer
     num_rejected_tokens: int = 0  # of the prediction, which are not
+    energy_uj: int = 0  # that the engine took for it, in micro-joules; 0: unknown
 
     def __add__(self, other: "Usage") -> "Usage":
         if self is NO_USAGE:
@@ -249,6 +250,7 @@ class Usage(msgspec.Struct, frozen=True):
             self.bounded or other.bounded,
             self.num_accepted_tokens + other.num_accepted_tokens,
             self.num_rejected_tokens + other.num_rejected_tokens,
+            self.energy_uj + other.energy_uj,
         )
 
 

@@ -112,7 +112,13 @@ class SimulatedBackend:
             prediction=prediction,
         )
         generation = SimulatedGeneration(
-            self._driver, self.info.name, sequence, request.num_prompt_tokens, playback, sink
+            self._driver,
+            self.info.name,
+            self._power_w,
+            sequence,
+            request.num_prompt_tokens,
+            playback,
+            sink,
         )
         self._driver.submit(sequence, generation, arrived_us)
         return generation
@@ -188,6 +194,7 @@ class SimulatedGeneration:
 
     _driver: Driver
     _backend: str
+    _power_w: float
     _sequence: Sequence
     _num_prompt_tokens: int  # the engine's own count is at least 1
     _playback: Playback
@@ -248,6 +255,7 @@ class SimulatedGeneration:
             num_reasoning_tokens=self._playback.num_reasoning_taken(self._num_tokens),
             num_accepted_tokens=0 if prediction is None else prediction.num_accepted,
             num_rejected_tokens=num_rejected,
+            energy_uj=round(self._power_w * max(0.0, sequence.share_us)),
         )
 
 

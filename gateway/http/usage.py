@@ -42,6 +42,7 @@ async def usage_view(gw: Gateway, ledger: Ledger, tenant: Tenant) -> dict[str, A
         **{kind: spent.get(kind, 0) for kind in KINDS},
         "cost_units": spent.get("cost_units", 0),
         "cost_usd": spent.get("cost_nusd", 0) / NUSD,
+        "energy_joules": spent.get("energy_uj", 0) / 1e6,
         "groups": {
             group: {kind: spent.get(f"{group}.{kind}", 0) for kind in ("tokens", "cost_units")}
             for group in tenant.limits

@@ -29,6 +29,7 @@ class LedgerLine(msgspec.Struct, frozen=True, kw_only=True):
     cost_units: int  # weighted tokens, as the pools charge them
     bounded: bool = False  # an engine reported more than can be; this is its bound
     cost_nusd: int = 0  # in nano-dollars, by the price of its day; 0 without a price
+    energy_uj: int = 0  # in micro-joules; 0 where the engine's power is not known
 
 
 class LedgerEntry(msgspec.Struct, frozen=True, kw_only=True):
@@ -106,12 +107,13 @@ def line_of(
         bounded=usage.bounded,
         cost_units=cost_tokens(usage, weights.get(group, EVEN)),
         cost_nusd=0 if price is None else cost_nusd(usage, price),
+        energy_uj=usage.energy_uj,
     )
 
 
 SUMMED = (
     *("input_tokens", "cached_tokens", "output_tokens", "reasoning_tokens"),
-    *("cost_units", "cost_nusd"),
+    *("cost_units", "cost_nusd", "energy_uj"),
 )
 # An export's columns, in order; a task has a row per backend.
 COLUMNS: dict[str, type] = {
@@ -119,11 +121,12 @@ COLUMNS: dict[str, type] = {
     "ended_at": str,
     "duration_ms": int,
     **dict.fromkeys(("backend", "group", "model"), str),
-    **dict.fromkeys(SUMMED[:-2], int),
+    **dict.fromkeys(SUMMED[:-3], int),
     "exact": bool,
     "cost_units": int,
     "bounded": bool,
     "cost_nusd": int,
+    "energy_uj": int,
 }
 
 

@@ -6,7 +6,7 @@ ledger entries adds their counters, too, so that both have each task exactly onc
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -15,6 +15,7 @@ from gateway.store.ledger_entry import DAY_S, SUMMED, LedgerEntry
 Dimension = Literal["tenant", "key", "model", "route"]
 DIMENSIONS: tuple[Dimension, ...] = ("tenant", "key", "model", "route")
 KINDS = ("tasks", *SUMMED)
+_CONVERTED = ("cost_nusd", "energy_uj")  # whole numbers in Redis alone
 OTHER = "other"  # in place of all four, once a day has `MAX_FIELDS`
 MAX_FIELDS = 200_000  # of a day
 TTL_S = 40 * DAY_S
@@ -36,6 +37,7 @@ class UsageRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     reasoning_tokens: int = 0  # of the output
     cost_units: int = 0  # weighted tokens, as the pools charged them
     cost_usd: float = 0.0  # by the prices; models without one count nothing
+    energy_joules: float = 0.0  # of engines whose power is known
 
 
 def usage_key(unix_s: int) -> str:
@@ -82,6 +84,11 @@ def rows_of_days(
     return [_row(dict(zip(wanted, place, strict=True)), sums[place]) for place in sorted(sums)]
 
 
-def _row(named: Mapping[str, str], sums: Counter[str]) -> UsageRow:
-    counted = {kind: sums[kind] for kind in KINDS if kind != "cost_nusd"}
-    return UsageRow(**named, **counted, cost_usd=sums["cost_nusd"] / 1e9)  # type: ignore[arg-type]
+def _row(named: Mapping[str, Any], sums: Counter[str]) -> UsageRow:
+    counted: dict[str, Any] = {kind: sums[kind] for kind in KINDS if kind not in _CONVERTED}
+    return UsageRow(
+        **named,
+        **counted,
+        cost_usd=sums["cost_nusd"] / 1e9,
+        energy_joules=sums["energy_uj"] / 1e6,
+    )

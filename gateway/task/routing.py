@@ -3,7 +3,7 @@
 This is an edge.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import msgspec
 
@@ -120,6 +120,7 @@ def ended_routing(
         context=context_use(running.task, num_output, begun.context.window_tokens),
         usage=usage_by_name(used),
         cost=cost_of(gw, used),
+        energy_joules=energy_joules(used.values()),
     )
     if outcome is None:
         return ended
@@ -144,6 +145,14 @@ def cost_of(gw: Gateway, used: Mapping[str, Usage]) -> RoutedCost | None:
             return None
         cost += cost_nusd(usage, price)
     return RoutedCost(cost / NUSD, "USD")
+
+
+def energy_joules(usages: Collection[Usage]) -> float | None:
+    """Returns what engines took for these usages; None where it is not known of one that worked."""
+    if not all(usage.energy_uj or not usage.num_output_tokens for usage in usages):
+        return None
+    total_uj = sum([usage.energy_uj for usage in usages])
+    return round(total_uj / 1e6, 3) if total_uj else None
 
 
 def _shows_delegations(running: RunningTask) -> bool:

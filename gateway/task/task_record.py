@@ -12,7 +12,7 @@ from gateway.metrics.engine_requests import EngineRequest
 from gateway.metrics.labels import Arm
 from gateway.run.branch import Branch
 from gateway.store.ledger_entry import entry_of
-from gateway.task.routing import cost_of
+from gateway.task.routing import cost_of, energy_joules
 from gateway.task.stages import EndedTask, RunningTask, WarmingTask
 from gateway.task.traced import send_trace
 from gateway.wire.routing import RoutedCost
@@ -151,6 +151,7 @@ def line_of(job: Job, ended: TaskOutcome, at: float, cost: RoutedCost | None) ->
         output_tokens=sum(usage.num_output_tokens for usage in usages),
         cost_units=ended.cost,
         cost_usd=None if cost is None else cost.amount,
+        energy_joules=energy_joules(usages),
         rejoined=0 if job.pause is None else job.pause.num_joins,
         grace_units=0 if job.pause is None else job.pause.grace_cost,
     )

@@ -177,6 +177,8 @@ class Routing(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     # at the end: what each backend used, over all generations; this is what is charged
     usage: dict[str, ResponseUsage] | None = None
     cost: RoutedCost | None = None  # at the end: of that usage; missing where a model has no price
+    # at the end: of that usage, in engines alone; missing where one's power is not known
+    energy_joules: float | None = None
     answered_by: str | None = None  # at the end: the backend whose answer this is
     errors: tuple[str, ...] = ()  # at the end: what failed, although there is an answer
     generations: tuple[RoutedGeneration, ...] | None = None  # at the end: those of a strategy

@@ -41,7 +41,7 @@ def test_every_bill_says_the_same(tmp_path: Path, own_redis_url: str) -> None:
     config.write_text(CONFIG)
     with served(tmp_path, "--config", str(config), "--redis", own_redis_url) as gateway:
         client = OpenAI(base_url=gateway.base_url, api_key=DEVELOPMENT_KEY)
-        total = 0.0
+        total = joules = 0.0
         for route in ("fast", "deep", "parallel"):
             made = client.responses.create(
                 model="auto", input="Name a prime.", max_output_tokens=64, metadata={"route": route}
@@ -57,17 +57,23 @@ def test_every_bill_says_the_same(tmp_path: Path, own_redis_url: str) -> None:
             assert routing["cost"]["currency"] == "USD"
             assert abs(routing["cost"]["amount"] - dollars) < 1e-9
             total += dollars
+            assert routing["energy_joules"] > 0
+            joules += routing["energy_joules"]
         today = client.get("/usage", cast_to=object)["today"]  # type: ignore[index]
         assert abs(today["cost_usd"] - total) < 1e-9
+        assert abs(today["energy_joules"] - joules) < 0.01
         status, view = ask(gateway, "GET", "/admin/usage?by=tenant&by=route")
         assert status == 200
         assert [row["route"] for row in view["rows"]] == ["deep", "fast", "parallel"]
         assert abs(sum(row["cost_usd"] for row in view["rows"]) - total) < 1e-9
+        assert abs(sum(row["energy_joules"] for row in view["rows"]) - joules) < 0.01
         while gateway.log.count('"event":"task"') < 3:  # the test's own limit bounds it
             time.sleep(0.02)
         lines = [json.loads(line) for line in gateway.log.splitlines() if line.startswith("{")]
         told = sum(line["cost_usd"] for line in lines if line["event"] == "task")
         assert abs(told - total) < 1e-9
+        told = sum(line["energy_joules"] for line in lines if line["event"] == "task")
+        assert abs(told - joules) < 0.01
         out = tmp_path / "usage.csv"
         assert main(["usage", "export", "--out", str(out), "--redis", own_redis_url]) == 0
         with out.open() as file:

@@ -84,6 +84,8 @@ class Engine:
         self._first_step_us = 0.0
         self._growth_us = 0.0
         self._busy_us = 0.0  # of completed runs
+        self._shared_us = 0.0  # the same, each step divided by the sequences in it
+        self._num_sharing = 1  # sequences in the run under way
 
     def add(self, sequence: Sequence, now_us: int) -> None:
         """Queues a sequence; raises ValueError if it exceeds the KV cache, or its id is taken."""
@@ -106,6 +108,7 @@ class Engine:
         sequence = self._sequences.pop(sequence_id, None)
         if sequence is None:
             return 0
+        self._end_share(sequence)
         if any(arriving is sequence for _, arriving in self._arriving):
             self._arriving = deque(a for a in self._arriving if a[1] is not sequence)
         else:
@@ -198,6 +201,7 @@ class Engine:
                 return
             elapsed_us = self._elapsed_us(self._run_steps)
             self._busy_us += elapsed_us
+            self._shared_us += elapsed_us / self._num_sharing
             self._offset_us += elapsed_us
             whole_us = int(self._offset_us)
             self._origin_us += whole_us
@@ -209,9 +213,11 @@ class Engine:
         self._run_done = 0
         if run is None:
             return
+        self._num_sharing = run.shape.num_decode_seqs + len(run.chunks)
         for sequence, _ in run.chunks:
             if sequence.scheduled_us < 0:
                 sequence.scheduled_us = self._origin_us + int(self._offset_us)
+                sequence.share_us = -self._shared_us
         for sequence in run.preempted:
             self._report(sequence, self._last_step_us, finished=False)
         self._run_steps = min(run.max_steps, self._max_run_steps)
@@ -233,8 +239,15 @@ class Engine:
                 sequence.first_token_us = at_us
             self._report(sequence, at_us, finished=is_last)
         for sequence in finished:
+            self._end_share(sequence)
             if sequence.num_reported < sequence.num_generated or sequence.is_warm_up:
                 self._report(sequence, at_us, finished=True)
+
+    def _end_share(self, sequence: Sequence) -> None:
+        """Adds up a sequence's part of the engine's time; once, when it leaves the batch."""
+        if sequence.scheduled_us >= 0 and sequence.share_us <= 0:
+            under_way_us = self._elapsed_us(self._run_done) if self._run is not None else 0.0
+            sequence.share_us += self._shared_us + under_way_us / self._num_sharing
 
     def _cut_run(self) -> None:
         if self._run is not None:

@@ -45,6 +45,9 @@ class Sequence(msgspec.Struct, kw_only=True, eq=False):
     arrived_us: int = 0  # when it was added
     scheduled_us: int = -1  # when its first prompt chunk began; -1: not yet
     first_token_us: int = -1  # when its first token, or a warm-up's end, came out; -1: not yet
+    # Its part of the engine's time: of each step that it was in, divided by the sequences in it.
+    # While it runs, this is what the engine had counted before, negative.
+    share_us: float = 0.0
     kept: KeptPrefix | None = None  # the kept prefix that it pins; its other KV is its own
 
     @property

@@ -267,6 +267,8 @@ export interface Routing {
   usage?: Record<string, Usage>;
   /** at the end: of that usage; missing where a model has no price. */
   cost?: RoutedCost;
+  /** at the end: of that usage, in engines alone; missing where one's power is not known. */
+  energy_joules?: number;
   /** at the end: the backend whose answer this is. */
   answered_by?: string;
   /** at the end: what failed, although there is an answer. */

@@ -52,7 +52,11 @@ async def test_a_fast_answer_whole() -> None:
     sink = await answered(backend, made)
     finish = finish_of(sink)
     assert finish.reason is FinishReason.STOP
-    assert finish.usage == Usage(made.num_prompt_tokens, 0, 300, 0)
+    energy_uj = finish.usage.energy_uj
+    assert finish.usage == Usage(made.num_prompt_tokens, 0, 300, 0, energy_uj=energy_uj)
+    assert energy_uj == pytest.approx(
+        backend.stats().power_w * (finish.times.prefill_us + finish.times.decode_us), rel=0.01
+    )
     assert sink.num_tokens == 300
     # The engine's own pace: over 1,000 tokens a second for a single user.
     span_us = finish.at_us - sink.deltas[0].at_us

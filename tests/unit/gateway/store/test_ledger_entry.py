@@ -11,7 +11,7 @@ ROUTE = RankedRoute(route=Route.FAST, backends=("up",), strategy=None, reason=Re
 
 
 def test_an_entry_says_whether_a_usage_was_bounded() -> None:
-    for usage in (Usage(3, 0, 4), Usage(3, 0, 4, bounded=True)):
+    for usage in (Usage(3, 0, 4, energy_uj=7), Usage(3, 0, 4, bounded=True)):
         entry = entry_of(
             "resp_1",
             Tenant(id="t", key_id="k", tier="free", limits={}),
@@ -28,3 +28,4 @@ def test_an_entry_says_whether_a_usage_was_bounded() -> None:
         assert list(row) == list(COLUMNS)
         assert row["bounded"] is usage.bounded
         assert row["cost_nusd"] == 3 * 1_500 + 4 * 2_000
+        assert row["energy_uj"] == usage.energy_uj

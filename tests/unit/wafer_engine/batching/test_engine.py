@@ -38,6 +38,22 @@ def test_time_in_the_queue_is_no_time_of_the_engine() -> None:
     assert engine.stats().busy_us == ended_us
 
 
+def test_sequences_share_the_time_of_their_steps() -> None:
+    engine = Engine(AffineCost())
+    both, longer = sequence(1, 10, 3), sequence(2, 10, 5)
+    engine.add(both, 0)
+    engine.add(longer, 0)
+    late, cancelled = sequence(3, 10, 2), sequence(4, 10, 50)
+    engine.add(late, 10_000)
+    run_out(engine)
+    engine.add(cancelled, 20_000)
+    engine.cancel(4, 23_500)
+    # A step of the first alone, two of both, three of the second alone.
+    assert (both.share_us, longer.share_us) == (1_000 + 2 * 500, 2 * 500 + 3_000)
+    assert (late.share_us, cancelled.share_us) == (2_000, 3_000)
+    assert engine.stats().busy_us == 6_000 + 2_000 + 3_000
+
+
 def test_a_single_token_is_start_and_finish_in_one_row() -> None:
     engine = Engine(AffineCost())
     engine.add(sequence(1, 10, 1), 0)
