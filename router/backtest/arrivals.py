@@ -100,6 +100,7 @@ class Arrival(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     lengths: tuple[
         tuple[BackendGroup, AnswerLength], ...
     ] = ()  # of the groups that answered in full
+    rounds: tuple[int, ...] = ()  # tokens of a fast engine's rounds that handed a sub-task on
     at_least_tokens: int = 0  # that an answer had which was cut off
     queued_us: int = 0  # behind another task of its stream
     left_us: int = 0  # when its client had gone, from its arrival; 0: it stayed

@@ -18,12 +18,15 @@ from backends.script.chance import Chance
 from router.backtest.arrivals import AnswerLength, Arrival
 from router.pools.pools import GROUPS
 from router.strategies.part_requests import TaskPart
+from router.strategies.tool_rounds import Converse
 
 MIN_PAIRS = 8  # of which a ratio is learned
 MAX_DONORS = 2_000  # answers of a group, from which others are drawn
 NEAR_DONORS = 12  # of which one is drawn
 _PARTS = 1_000_000
 VERDICT_TOKENS = 2
+ROUND_TOKENS = 64  # of a fast engine's words around a sub-task, where no log has any
+_ROUNDS = ("opening", "meanwhile", "closing")
 
 Source = Literal["log", "pairs", "other", "classifier"]
 
@@ -95,6 +98,9 @@ class Guess:
         """Returns how long a group's answer to a part of the task is."""
         if part is not None and part.name == "verdict":
             return AnswerLength(VERDICT_TOKENS)
+        if isinstance(part, Converse) and self.hands_on():
+            number, rounds = _ROUNDS.index(part.round), self._arrival.rounds
+            return AnswerLength(rounds[number] if number < len(rounds) else ROUND_TOKENS)
         return length_of(self._arrival, group, self._lengths, self._seed)
 
     def agrees(self, number: int) -> bool:
@@ -109,7 +115,9 @@ class Guess:
         return self._is(1 - self._arrival.p_gain if yes is None else yes, "verdict")
 
     def hands_on(self) -> bool:
-        """Returns whether the fast engine hands a sub-task on."""
+        """Returns whether the fast engine hands a sub-task on; as logged, where it did."""
+        if self._arrival.rounds:
+            return True
         return self._is(self._odds.hands_on, "delegate")
 
     def _is(self, share: float, *what: int | str) -> bool:

@@ -8,6 +8,7 @@ from backends.contract import BackendGroup
 from router.agent_runs.run_state import RunState
 from router.backtest.arrivals import NOTHING_SEEN, AnswerLength, Arrival, Seen
 from router.backtest.fleet import Outage
+from router.backtest.lengths import WordOdds
 from router.classify.agent import Agent, AgentRole
 from router.classify.task import Hints, Route, Tenant
 from router.record.recording import DecisionRecord
@@ -26,6 +27,7 @@ class Logged(msgspec.Struct, frozen=True):
     tenants: dict[str, Tenant]
     outages: tuple[Outage, ...]
     schema: int  # the oldest of its lines
+    odds: WordOdds = WordOdds()  # as far as its strategies showed them
 
 
 class LoggedFacts(msgspec.Struct, frozen=True, gc=False):
@@ -68,6 +70,7 @@ def read_records(records: Iterable[DecisionRecord]) -> Logged:
     out: dict[str, list[tuple[int, bool]]] = {}
     broken: dict[str, list[int]] = {}  # when a generation of a backend failed
     shared, schema = _Shared(), 2
+    num_delegating = num_handed_on = 0
     for record in records:
         if record.prompt_tokens is None:
             continue
@@ -80,6 +83,9 @@ def read_records(records: Iterable[DecisionRecord]) -> Logged:
         if record.seen is not None:
             for engine in record.seen.engines:
                 out.setdefault(engine.name, []).append((round(record.at * _US), engine.healthy))
+        if record.strategy == "delegate" and record.outcome == "ok":
+            num_delegating += 1
+            num_handed_on += any(each.part == "subtask" for each in record.generations)
         for each in record.generations:
             if each.state == "failed":
                 at_ms = each.started_ms if each.last_ms is None else each.last_ms
@@ -92,6 +98,7 @@ def read_records(records: Iterable[DecisionRecord]) -> Logged:
         {name: tenant for name, (_, tenant) in limits.items()},
         tuple(_outages(out, broken)),
         schema,
+        WordOdds(hands_on=num_handed_on / max(1, num_delegating)),
     )
 
 
@@ -139,6 +146,7 @@ def arrival_of(record: DecisionRecord, shared: _Shared | None = None) -> Arrival
         last_backend=context.last_backend,
         lengths=shared.of(whole, whole),  # type: ignore[arg-type]
         at_least_tokens=at_least,
+        rounds=_rounds(record),
         queued_us=round((record.queued_ms or 0.0) * 1e3),
         left_us=left_us or 0,
     )
@@ -234,6 +242,13 @@ def _lengths(
             else:
                 at_least = max(at_least, usage.output_tokens)
     return tuple(whole.items()), 0 if whole else at_least
+
+
+def _rounds(record: DecisionRecord) -> tuple[int, ...]:
+    """Returns the tokens of the rounds of a task that handed a sub-task on, in order."""
+    if not any(each.part == "subtask" for each in record.generations):
+        return ()
+    return tuple(each.output_tokens for each in record.generations if each.part == "converse")
 
 
 def _linked(arrivals: list[Arrival], facts: Sequence[LoggedFacts]) -> list[Arrival]:

@@ -54,7 +54,7 @@ class BacktestQuestion(msgspec.Struct, frozen=True, kw_only=True):
     prices: PriceList = PriceList()
     waiting: WaitingConfig = WaitingConfig()
     adaptation: AdaptationConfig = AdaptationConfig()
-    odds: WordOdds = WordOdds()
+    odds: WordOdds | None = None  # None: as far as the log shows them
     slo: Slo = Slo()
     redecided: Redecided = msgspec.field(default_factory=Redecided)
     scale: float = 1.0
@@ -250,7 +250,7 @@ class _Backtest:
             waiting=asked.waiting,
             adaptation=asked.adaptation,
             lengths=self._lengths,
-            odds=asked.odds,
+            odds=asked.odds or asked.logged.odds,
             overhead_us=self._overhead_us,
             delivery_us=self._delivery_us,
             seed=asked.seed,
@@ -339,6 +339,9 @@ class _Backtest:
         strategies = {asked.base.strategy, *(p.strategy for p in asked.policies.values())}
         if "verify" in strategies:
             yield "How often fast answers agree is assumed: by each task's own p_gain."
+        if "delegate" in strategies:
+            share = (asked.odds or logged.odds).hands_on
+            yield f"A fast engine that may delegate does so in {share:.0%} of tasks, as in the log."
         if "draft" in strategies:
             yield "Drafts are simulated as if no predicted token were right: the slowest they are."
         yield (

@@ -130,3 +130,13 @@ def test_a_traces_prompts_find_what_they_share() -> None:
     assert same, "the second found the first's blocks"
     with pytest.raises(ValueError, match="row 1 of the trace"):
         arrivals_of_trace([{"arrival_s": "x"}], tenant="studio", start_us=0)
+
+
+def test_how_often_is_handed_on_is_learned_from_who_could() -> None:
+    handed = (generation("wafer", part="converse"), generation("gpu", part="subtask"))
+    kept = (generation("wafer", part="converse"),)
+    rows = [record(n, strategy="delegate", generations=handed if n else kept) for n in range(4)]
+    logged = read_records([*rows, record(5, strategy="hedge")])
+    assert logged.odds.hands_on == 0.75
+    assert dict(logged.arrivals[0].lengths) == {"fast": AnswerLength(40)}, "it answered by itself"
+    assert dict(logged.arrivals[1].lengths) == {"deep": AnswerLength(40)}, "of the sub-task"
