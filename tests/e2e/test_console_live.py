@@ -1,7 +1,6 @@
 """*Live* in a real browser: what runs, and what is wrong."""
 
 import signal
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,13 +9,8 @@ from playwright.sync_api import Browser, expect
 
 from tests.e2e.admin_api import run_task
 from tests.e2e.browser import Theme, chromium, needs_chromium, opened
-from tests.e2e.gateway_process import (
-    GatewayProcess,
-    free_port,
-    lone_gateway,
-    redis_binary,
-    served,
-)
+from tests.e2e.console_faults import FAULTS
+from tests.e2e.gateway_process import GatewayProcess, lone_gateway, served
 
 pytestmark = needs_chromium
 VIEWS = [(1440, "light"), (1440, "dark"), (360, "light"), (360, "dark")]
@@ -61,31 +55,17 @@ def test_it_shows_what_runs(
         expect(story).not_to_be_visible()
 
 
-def test_redis_that_is_killed_shows_and_goes(tmp_path: Path, browser: Browser) -> None:
-    port = free_port()
-    command = [redis_binary(), "--port", str(port), "--save", "", "--dir", str(tmp_path)]
-
-    def start() -> subprocess.Popen[bytes]:
-        return subprocess.Popen(command, stdout=subprocess.DEVNULL)
-
-    redis = start()
-    own = GatewayProcess(tmp_path, "--redis", f"redis://127.0.0.1:{port}")
-    try:
-        own.wait_until_ready()
-        with opened(browser, f"{own.url}/console/#live") as tab:
-            wrong = tab.page.get_by_role("region", name="What is wrong")
-            expect(wrong).to_contain_text("Nothing is wrong.")
-            redis.kill()
-            redis.wait()
-            expect(wrong).to_contain_text("Redis does not answer")
-            expect(wrong).to_contain_text("since")
-            tab.picture("live-redis-away")
-            redis = start()
-            expect(wrong).to_contain_text("Nothing is wrong.")
-    finally:
-        own.stop()
-        redis.kill()
-        redis.wait()
+@pytest.mark.parametrize("name", FAULTS)
+def test_what_is_killed_shows_and_goes(name: str, browser: Browser) -> None:
+    with FAULTS[name]() as fault, opened(browser, f"{fault.gateway.url}/console/#live") as tab:
+        wrong = tab.page.get_by_role("region", name="What is wrong")
+        expect(wrong).to_contain_text("Nothing is wrong.")
+        fault.strike()
+        expect(wrong).to_contain_text(fault.words)
+        expect(wrong).to_contain_text("since")
+        tab.picture(f"live-{name.replace(' ', '-')}-away")
+        fault.mend()
+        expect(wrong).to_contain_text("Nothing is wrong.")
 
 
 def test_a_gateway_that_is_killed_is_told_by_the_page(tmp_path: Path, browser: Browser) -> None:
