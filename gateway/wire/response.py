@@ -353,13 +353,14 @@ class ResponseStream(ResponseWriter):
         item, text = reopened(whole)
         if item is None:
             self._send_compaction(text or None, index, whole)
-            return
-        self._send_added(item, index)
-        item.pending = [text] if text else []
-        running, self._item = self._item, item
-        self.flush()
-        self._item = running
-        self._send_done(item, index, text, whole)
+        else:
+            self._send_added(item, index)
+            item.pending = [text] if text else []
+            running, self._item = self._item, item
+            self.flush()
+            self._item = running
+            self._send_done(item, index, text, whole)
+        self.done_numbers[index] = self.num_events - 1
 
     @property
     def output(self) -> tuple[Item, ...]:

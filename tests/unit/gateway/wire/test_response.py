@@ -22,6 +22,7 @@ from backends.contract import (
 from gateway.wire.items import parse_input
 from gateway.wire.response import Ending, ResponseStream
 from gateway.wire.response_json import ResponseError
+from gateway.wire.routing import RoutedRejoin
 from tests.e2e.events import Event, check_event, check_response
 from tests.unit.gateway.doubles import ROUTING, Transcript, call, parsed_create, text
 
@@ -426,3 +427,27 @@ def test_an_engines_own_phase(own: str, given: str | None, shown: str | None) ->
     (kept,) = stream.output
     assert isinstance(kept, Message)
     assert kept.phase == shown
+
+
+def test_what_was_sent_again_is_held_from_its_new_number_on() -> None:
+    """A client that is lost amid it holds none of it yet, though it ended long before."""
+    heard = Transcript()
+    stream = ResponseStream(parsed_create(), lambda kind, event: None)
+    stream.open(100, "m", ROUTING)
+    stream.push(text("One."))
+    stream.push(text("Two.", 1))
+    stream.end_item()
+    before = list(stream.done_numbers)
+    stream.leave()
+    stream.join(heard.emit, None, None, 1, RoutedRejoin(1, 1, 10))
+    assert heard.types[:3] == [
+        *("response.created", "response.in_progress", "response.output_item.added")
+    ]
+    done = heard.events[-1]
+    assert (done["type"], done["output_index"]) == ("response.output_item.done", 1)
+    assert stream.done_numbers == [before[0], done["sequence_number"]]
+    assert heard.events[0]["response"]["routing"]["rejoined"] == {
+        "times": 1,
+        "held_items": 1,
+        "away_ms": 10,
+    }
