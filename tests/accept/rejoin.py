@@ -22,7 +22,7 @@ import websockets
 from router.strategies.table import STRATEGIES
 from tests.accept.connections import KEY
 from tests.accept.cut_turns import WEATHER, Style, Turn
-from tests.e2e.codex_command import CODEX
+from tests.e2e.codex_command import CODEX, EXEC_CONFIG
 from tests.e2e.cutting_proxy import CuttingProxy
 from tests.e2e.gateway_process import (
     CONFIG,
@@ -31,7 +31,6 @@ from tests.e2e.gateway_process import (
     wait_until_at_rest,
 )
 from tests.e2e.node_bin import node_bin
-from tests.e2e.test_codex import CONFIG as CODEX_CONFIG
 
 LIMIT_S = 3_000
 SEED = int(os.environ.get("LANEWISE_SEED", "41340"))
@@ -45,7 +44,8 @@ ASKS = (
     "Tell a story of a lighthouse in 300 words.",
     "Prove that the halting problem is undecidable.",
 )
-TALE = "Write a guide to sorting of 600 tokens."
+# As agents ask: a context that is longer than the answer.
+TALE = "The sea was calm, and nobody spoke. " * 150 + "Write a guide to sorting of 600 tokens."
 
 
 def main() -> bool:
@@ -171,7 +171,7 @@ async def _one_codex(
     async with CuttingProxy.running(
         [gateway.port], lambda: limits.pop() if limits else None
     ) as proxy:
-        config = CODEX_CONFIG.replace("stream_max_retries = 1", "stream_max_retries = 5").format(
+        config = EXEC_CONFIG.replace("stream_max_retries = 1", "stream_max_retries = 5").format(
             model="lanewise-fast",
             base_url=f"http://127.0.0.1:{proxy.port}/v1",
             websockets="true",

@@ -24,6 +24,33 @@ remote_plugin = false
 apps = false
 """
 
+# Of `codex exec` without a snippet: model, address and transport are filled in.
+EXEC_CONFIG = """
+model = "{model}"
+model_provider = "lanewise"
+check_for_update_on_startup = false
+approval_policy = "never"
+sandbox_mode = "danger-full-access"
+
+[analytics]
+enabled = false
+
+[features]
+plugins = false
+remote_plugin = false
+apps = false
+
+[model_providers.lanewise]
+name = "Lanewise"
+base_url = "{base_url}"
+wire_api = "responses"
+env_key = "LANEWISE_API_KEY"
+supports_websockets = {websockets}
+model_catalog_url = "{base_url}/models"
+stream_max_retries = 1
+request_max_retries = 1
+"""
+
 
 def codex_says(folder: Path, snippet: str, key: str, prompt: str, model: str = "auto") -> str:
     """The last message of `codex exec` in an empty folder; raises with what it told if it fails."""

@@ -7,36 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.e2e.codex_command import EXEC_CONFIG
 from tests.e2e.gateway_process import DEVELOPMENT_KEY, GatewayProcess
 from tests.e2e.node_bin import node_bin
 
 CODEX = Path(__file__).parent / "node" / "node_modules" / ".bin" / "codex"
-
-CONFIG = """
-model = "{model}"
-model_provider = "lanewise"
-check_for_update_on_startup = false
-approval_policy = "never"
-sandbox_mode = "danger-full-access"
-
-[analytics]
-enabled = false
-
-[features]
-plugins = false
-remote_plugin = false
-apps = false
-
-[model_providers.lanewise]
-name = "Lanewise"
-base_url = "{base_url}"
-wire_api = "responses"
-env_key = "LANEWISE_API_KEY"
-supports_websockets = {websockets}
-model_catalog_url = "{base_url}/models"
-stream_max_retries = 1
-request_max_retries = 1
-"""
 
 
 class Codex:
@@ -49,7 +24,7 @@ class Codex:
         home.mkdir()
         work.mkdir()
         (work / "note.txt").write_text("the harbour seal sings\n")
-        config = CONFIG.format(
+        config = EXEC_CONFIG.format(
             model=model, base_url=gateway.base_url, websockets=str(websockets).lower()
         )
         (home / "config.toml").write_text(config)
