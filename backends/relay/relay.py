@@ -7,10 +7,10 @@ known. This is an edge.
 import asyncio
 
 from backends.net.http_client import OK, BrokenError, Take
+from backends.net.server_keys import ServerKeys
 from backends.relay.options import RelayOptions
 from backends.upstream.errors import broken, http_failure, overloaded, too_much
 from backends.upstream.http_exchange import http_client
-from backends.upstream.keys import UpstreamKeys
 
 
 class Relay:
@@ -22,7 +22,7 @@ class Relay:
         self.options = options
         self.name = f"{options.path}:{options.model}"
         self.upstream_model = upstream.upstream_model
-        self._client = http_client(upstream, UpstreamKeys(upstream).headers[0])
+        self._client = http_client(upstream, ServerKeys(upstream).headers[0])
         self._head = self._client.head(
             "POST",
             f"/{options.path}",

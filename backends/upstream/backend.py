@@ -22,13 +22,13 @@ from backends.contract import (
 )
 from backends.drive.driver import monotonic_us
 from backends.net.read_pause import ReadPause
+from backends.net.server_keys import ServerKeys, read_keys
 from backends.upstream.addresses import check_addresses
 from backends.upstream.chain import Turn
 from backends.upstream.chat_reader import ChatReader
 from backends.upstream.errors import Failure, broken
 from backends.upstream.health import Health
 from backends.upstream.http_exchange import HttpTransport, Probe
-from backends.upstream.keys import UpstreamKeys, read_keys
 from backends.upstream.options import UpstreamOptions, check_options
 from backends.upstream.reader import Bounds, Reader
 from backends.upstream.request_body import wrapped_tools
@@ -51,7 +51,7 @@ class UpstreamBackend:
         option is invalid, or the environment lacks the key.
         """
         check_options(options)
-        keys = UpstreamKeys(options)
+        keys = ServerKeys(options)
         self.name = name
         self.options = options
         self.health = Health(options)

@@ -12,10 +12,10 @@ import msgspec
 from backends.drive.driver import monotonic_us
 from backends.net.http_client import OK, BrokenError, HttpClient
 from backends.net.read_pause import ReadPause
+from backends.net.server_keys import REFUSED, ServerKeys
 from backends.upstream.chain import PARENT_LOST, StoredChains, Turn
 from backends.upstream.chat_reader import decode_chunk
 from backends.upstream.errors import Failure, broken, http_failure, too_much
-from backends.upstream.keys import REFUSED, UpstreamKeys
 from backends.upstream.options import UpstreamOptions, http_url
 from backends.upstream.reader import decoded
 from backends.upstream.responses_reader import decode_sse_event
@@ -31,7 +31,7 @@ MAX_CHAINS = 4_096  # responses stored by the server that can be continued
 class HttpTransport:
     """Makes one POST for each exchange. Must be made inside the event loop."""
 
-    def __init__(self, backend: str, options: UpstreamOptions, keys: UpstreamKeys) -> None:
+    def __init__(self, backend: str, options: UpstreamOptions, keys: ServerKeys) -> None:
         self._backend = backend
         self._keys = keys
         self._client = http_client(options, {})
@@ -135,7 +135,7 @@ class HttpTransport:
 class Probe:
     """Probes an upstream for signs of life."""
 
-    def __init__(self, options: UpstreamOptions, keys: UpstreamKeys) -> None:
+    def __init__(self, options: UpstreamOptions, keys: ServerKeys) -> None:
         assert options.probe_path is not None
         self._keys = keys
         self._client = http_client(options, {})

@@ -21,6 +21,7 @@ from websockets.frames import CloseCode
 from backends.drive.driver import monotonic_us
 from backends.net.quick_connection import QuickConnection
 from backends.net.read_pause import ReadPause
+from backends.net.server_keys import ServerKeys
 from backends.upstream.chain import (
     FIRST_EVENT_BYTES,
     PARENT_LOST,
@@ -38,7 +39,6 @@ from backends.upstream.errors import (
     too_much,
 )
 from backends.upstream.http_exchange import Receive
-from backends.upstream.keys import UpstreamKeys
 from backends.upstream.options import UpstreamOptions, socket_url
 from backends.upstream.reader import decoded
 from backends.upstream.responses_reader import TERMINALS, Event, decode_event
@@ -65,7 +65,7 @@ class _Connect(connect):
 class SocketTransport:
     """Does over sockets what `HttpTransport` does. Must be made inside the event loop."""
 
-    def __init__(self, backend: str, options: UpstreamOptions, keys: UpstreamKeys) -> None:
+    def __init__(self, backend: str, options: UpstreamOptions, keys: ServerKeys) -> None:
         self._backend = backend
         self._options = options
         self._keys = keys
@@ -135,36 +135,30 @@ class SocketTransport:
         for _ in self._keys.headers:  # another each time
             number = self._keys.take(monotonic_us())
             try:
-                connection = await self._connected(self._keys.headers[number])
+                connection = await _Connect(
+                    socket_url(self._options),
+                    additional_headers=self._keys.headers[number],
+                    compression=None,
+                    max_size=FIRST_EVENT_BYTES,
+                    open_timeout=self._options.connect_timeout_s,
+                    close_timeout=CLOSE_TIMEOUT_S,
+                    proxy=None,
+                    create_connection=QuickConnection,
+                )
             except InvalidStatus as error:
-                answer = error.response
-                status = answer.status_code
+                answer, status = error.response, error.response.status_code
                 failure = http_failure(self._backend, status, answer.body or b"", answer.headers)
-                rest_us = failure.error.retry_after_us
-                if self._keys.rest(number, status, rest_us, monotonic_us()):
+                if self._keys.rest(number, status, failure.error.retry_after_us, monotonic_us()):
                     continue
                 raise failure from error
             except (OSError, WebSocketException, InvalidURI) as error:
                 message = f"no socket to the upstream: {error or type(error).__name__}"
                 raise broken(self._backend, message, unused=True) from error
+            assert isinstance(connection, QuickConnection)
             socket = _Socket(self._backend, self._options, connection, self._free)
             self._sockets.append(socket)
             return socket
         raise failure
-
-    async def _connected(self, headers: dict[str, str]) -> QuickConnection:
-        connection = await _Connect(
-            socket_url(self._options),
-            additional_headers=headers,
-            compression=None,
-            max_size=FIRST_EVENT_BYTES,
-            open_timeout=self._options.connect_timeout_s,
-            close_timeout=CLOSE_TIMEOUT_S,
-            proxy=None,
-            create_connection=QuickConnection,
-        )
-        assert isinstance(connection, QuickConnection)
-        return connection
 
 
 class FreeStreams:

@@ -1,12 +1,11 @@
-"""The keys of an upstream: one of the environment, or several of a file, used in turn.
+"""The keys of a server: one of the environment, or several of a file, used in turn.
 
 A key that the server refuses or limits rests for a while, and the others go on. This is an edge.
 """
 
 import os
 from pathlib import Path
-
-from backends.upstream.options import UpstreamOptions
+from typing import Literal, Protocol
 
 MAX_KEYS = 256
 MAX_FILE_BYTES = 65_536
@@ -16,10 +15,23 @@ REFUSED_REST_US = 60_000_000  # of a key that the server does not take
 LIMITED_REST_US = 1_000_000  # where it does not say for how long
 
 
-class UpstreamKeys:
+class KeyOptions(Protocol):
+    """Where the keys are, and the header that shows one."""
+
+    @property
+    def key_env(self) -> str | None: ...
+
+    @property
+    def key_file(self) -> str | None: ...
+
+    @property
+    def key_header(self) -> Literal["authorization", "api-key"]: ...
+
+
+class ServerKeys:
     """Says which key the next request shows, and remembers which of them rest."""
 
-    def __init__(self, options: UpstreamOptions) -> None:
+    def __init__(self, options: KeyOptions) -> None:
         """Raises `ValueError` if there is no key where one is named."""
         self.headers = [_header(options, key) for key in read_keys(options)] or [{}]
         self._out_until_us = [0] * len(self.headers)
@@ -38,7 +50,7 @@ class UpstreamKeys:
     def rest(self, number: int, status: int, retry_after_us: int | None, now_us: int) -> bool:
         """Lets a key rest for which the server answered so; returns whether another is free.
 
-        Of one key alone nothing is remembered: what becomes of the upstream is for its health.
+        Of one key alone nothing is remembered: what becomes of the server is for its health.
         """
         if status not in (*REFUSED, LIMITED) or len(self.headers) == 1:
             return False
@@ -47,7 +59,7 @@ class UpstreamKeys:
         return any(out_us <= now_us for out_us in self._out_until_us)
 
 
-def read_keys(options: UpstreamOptions) -> tuple[str, ...]:
+def read_keys(options: KeyOptions) -> tuple[str, ...]:
     """Reads the keys; raises `ValueError` that says what is missing."""
     if options.key_file is not None:
         return _read_file(options.key_file)
@@ -74,7 +86,7 @@ def _read_file(path: str) -> tuple[str, ...]:
     return keys
 
 
-def _header(options: UpstreamOptions, key: str) -> dict[str, str]:
+def _header(options: KeyOptions, key: str) -> dict[str, str]:
     if options.key_header == "api-key":
         return {"api-key": key}
     return {"authorization": f"Bearer {key}"}

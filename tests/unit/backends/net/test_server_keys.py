@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from backends.upstream.keys import MAX_KEYS, UpstreamKeys, read_keys
+from backends.net.server_keys import MAX_KEYS, ServerKeys, read_keys
 from backends.upstream.options import UpstreamOptions, check_options
 
 
@@ -19,10 +19,10 @@ def options(path: Path | None, **more: str) -> UpstreamOptions:
     )
 
 
-def keys_of(tmp_path: Path, content: str) -> UpstreamKeys:
+def keys_of(tmp_path: Path, content: str) -> ServerKeys:
     path = tmp_path / "keys"
     path.write_text(content)
-    return UpstreamKeys(options(path))
+    return ServerKeys(options(path))
 
 
 def test_a_file_is_read_line_by_line(tmp_path: Path) -> None:
