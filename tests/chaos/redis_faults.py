@@ -65,7 +65,7 @@ async def killed_and_empty(stage: Stage) -> list[str]:
     async with redis_and_fleet(stage.folder) as (server, made):
         # Turns that last, so that some are under way at every moment.
         load = steady_load(stage, lambda: made.urls, model="lanewise-deep", num_tokens=100)
-        run = asyncio.create_task(load.run(stage.seconds))
+        run = asyncio.create_task(load.run(3_600))
         await asyncio.sleep(stage.seconds / 4)
         server.send(signal.SIGKILL)
         await asyncio.sleep(AWAY_S)
@@ -74,6 +74,8 @@ async def killed_and_empty(stage: Stage) -> list[str]:
         is_back = await until(lambda: mode_of(made) == 0)
         watch = Watch(server.ask, made)
         looking = asyncio.create_task(watch.run())
+        await asyncio.sleep(stage.seconds / 2)
+        load.stop()
         tally = await run
         await watch.at_the_end([tally], ledger=False)  # it was in the Redis that died
         looking.cancel()
