@@ -122,7 +122,8 @@ async def test_cancelling_stops_its_generation(
 ) -> None:
     before = llama.metric("tokens_predicted_total")
     async with SocketClient.open(front) as connection:
-        await connection.create("Go!", model=protocol, max_output_tokens=15_000)
+        never = {"rejoin": "never"}
+        await connection.create("Go!", model=protocol, max_output_tokens=15_000, metadata=never)
         await connection.next_type("response.output_text.delta")
         connection.socket.transport.abort()
     llama.wait_until_idle()

@@ -226,7 +226,8 @@ async def test_a_client_that_leaves_stops_the_upstream(
     gateway: GatewayProcess, front: GatewayProcess, name: str
 ) -> None:
     async with SocketClient.open(front) as connection:
-        await connection.create(LONG, model=name, max_output_tokens=16_000)
+        never = {"rejoin": "never"}
+        await connection.create(LONG, model=name, max_output_tokens=16_000, metadata=never)
         await connection.next_type("response.output_text.delta")
         connection.socket.transport.abort()
     wait_until_at_rest(front)
