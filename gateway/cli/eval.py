@@ -5,6 +5,7 @@ from pathlib import Path
 
 from gateway.cli.command import Command, argument
 from gateway.config.sections import ConfigError
+from router.classify.task import TENANT_ID
 from router.classify.weights_file import WEIGHTS_PATH, WeightsError, load_model
 from router.policy.policy import DEFAULT_POLICY
 from router.record.batch import Desk
@@ -31,9 +32,18 @@ def _eval(arguments: argparse.Namespace) -> int:
     desk = Desk(policy=DEFAULT_POLICY, model=model)
     judged = [judge(record, desk) for record in records]
     print("\n".join(report(judged)))
-    print("\n".join(economy_report(judged, desk.own_policy, arguments.price_ratio)))
+    economy = economy_report(judged, desk.own_policy, arguments.price_ratio, arguments.tenant)
+    print("\n".join(economy))
     print("\n".join(stability_report(records, desk)))
     return 0
+
+
+def _tenant_id(text: str) -> str:
+    if not TENANT_ID.fullmatch(text):
+        raise argparse.ArgumentTypeError(
+            f"expected a tenant's id (a to z, 0 to 9, hyphens), got {text!r}"
+        )
+    return text
 
 
 def _share(text: str) -> float:
@@ -70,6 +80,12 @@ COMMAND = Command(
             type=_share,
             default=PRICE_RATIO,
             help=f"a fast answer's price over a deep one's, below 1 (default: {PRICE_RATIO:g})",
+        ),
+        argument(
+            "--tenant",
+            metavar="ID",
+            type=_tenant_id,
+            help="whose pairs these are: says whether verify should be its default",
         ),
     ),
     run=_eval,

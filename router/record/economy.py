@@ -43,6 +43,8 @@ class Pair(msgspec.Struct, frozen=True):
     traits: Floats
     rule_score: float
     num_chars: int
+    is_uncertain: bool = True  # as classified
+    check: float | None = None  # what the tenant's own check said of the fast answer
 
 
 class Ways(msgspec.Struct, frozen=True):
@@ -95,9 +97,19 @@ def drawn_evidence(pairs: Sequence[Pair], auc: float, rng: np.random.Generator) 
 
 
 def by_check(pairs: Sequence[Pair], auc: float, price_ratio: float, seed: int = SEED) -> Ways:
-    """Replays `verify` with a check of this AUC and one fast answer, at each of `DEEP_PRICES`."""
+    """Replays `verify` with a drawn check of this AUC, as `by_evidence`."""
     rng = np.random.default_rng(seed)
-    evidence = drawn_evidence(pairs, auc, rng)
+    return _replayed(pairs, drawn_evidence(pairs, auc, rng), price_ratio, rng)
+
+
+def by_evidence(pairs: Sequence[Pair], evidence: Floats, price_ratio: float) -> Ways:
+    """Replays `verify` with what a check said, and one fast answer, at each of `DEEP_PRICES`."""
+    return _replayed(pairs, evidence, price_ratio, np.random.default_rng(SEED))
+
+
+def _replayed(
+    pairs: Sequence[Pair], evidence: Floats, price_ratio: float, rng: np.random.Generator
+) -> Ways:
     folds = rng.permutation(len(pairs)) % NUM_FOLDS
     shape = len(DEEP_PRICES), len(pairs)
     costs, goes_deep = np.zeros(shape), np.zeros(shape)

@@ -23,6 +23,7 @@ from router.record.economy import (
 from router.record.labelled import outcomes
 from router.record.report import MIN_CURVE_RECORDS, Judged
 from router.record.rule_router import SIMPLE_BELOW, rule_score
+from router.record.verify_default import verify_report
 
 PRICE_RATIO = 0.1  # of a fast answer over a deep one, where nobody says; docs/classifier.md: why
 ALL = "all"
@@ -37,7 +38,15 @@ def pairs_by_source(judged: Sequence[Judged]) -> dict[str, list[Pair]]:
             continue
         text = one.record.text
         seen = traits(features_of_text(text).reading, one.said)
-        pair = Pair(*measured, one.said.p_gain, seen, rule_score(text), len(text))
+        pair = Pair(
+            *measured,
+            one.said.p_gain,
+            seen,
+            rule_score(text),
+            len(text),
+            is_uncertain=one.said.label == "uncertain",
+            check=one.record.number("check"),
+        )
         found[one.record.group].append(pair)
         found[ALL].append(pair)
     return {
@@ -47,8 +56,13 @@ def pairs_by_source(judged: Sequence[Judged]) -> dict[str, list[Pair]]:
     }
 
 
-def economy_report(judged: Sequence[Judged], policy: Policy, price_ratio: float) -> list[str]:
-    """Reports APGR per source, then what the default thresholds cost over all sources."""
+def economy_report(
+    judged: Sequence[Judged], policy: Policy, price_ratio: float, tenant_id: str | None = None
+) -> list[str]:
+    """Reports APGR per source, then what the default thresholds cost over all sources.
+
+    For a tenant, whose own pairs these are, it also says whether `verify` should be its default.
+    """
     sources = pairs_by_source(judged)
     if not sources:
         return ["", "Cost against quality: too few measured outcomes."]
@@ -68,7 +82,16 @@ def economy_report(judged: Sequence[Judged], policy: Policy, price_ratio: float)
             f"  {source:<22}{len(pairs):>6}{_mean(pairs, 'fast'):>6.3f}{_mean(pairs, 'deep'):>6.3f}"
             + "".join(f"{_in_words(estimate):>17}" for estimate in found)
         )
-    return lines + _default_lines(sources[ALL], ways[ALL], policy, price_ratio)
+    lines += _default_lines(sources[ALL], ways[ALL], policy, price_ratio)
+    if tenant_id is not None:
+        lines += verify_report(sources[ALL], tenant_id, _price(policy), price_ratio)
+    return lines
+
+
+def _price(policy: Policy) -> float | None:
+    """Returns a deep answer's price in right answers, if the policy's band implies one."""
+    tradeoff = policy.tradeoff
+    return deep_price(*tradeoff.edges(policy.band.low, policy.band.high), tradeoff.price_ratio)
 
 
 def _ways(pairs: Sequence[Pair], price_ratio: float) -> dict[str, Ways]:
@@ -86,8 +109,7 @@ def _default_lines(
     pairs: Sequence[Pair], ways: dict[str, Ways], policy: Policy, price_ratio: float
 ) -> list[str]:
     """Reports cost and quality by the policy's price of a deep answer, and by LiteLLM's tiers."""
-    band, tradeoff = policy.band, policy.tradeoff
-    price = deep_price(*tradeoff.edges(band.low, band.high), tradeoff.price_ratio)
+    price = _price(policy)
     fast, deep = _mean(pairs, "fast"), _mean(pairs, "deep")
     if price is None:
         return []
