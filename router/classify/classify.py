@@ -107,8 +107,8 @@ def form_opinion(
     words = features.reading.words
     strong: list[str] = []
     is_brief = False
-    if not _WATCHED_WORDS.isdisjoint(words):
-        watched = _WATCHED_WORDS.intersection(words)
+    watched = _WATCHED_WORDS.intersection(words)
+    if watched:
         strong = _strong_terms(words, watched)
         is_brief = not _BRIEF.isdisjoint(watched)
     if strong:

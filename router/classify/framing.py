@@ -8,7 +8,7 @@ it, so that a task is judged alike however it is handed over.
 import re
 import tomllib
 from collections.abc import Mapping
-from itertools import pairwise
+from itertools import filterfalse, pairwise
 from pathlib import Path
 
 import msgspec
@@ -21,18 +21,23 @@ MAX_SENTENCES = 24  # dropped at each end
 MAX_SPACED_CHARS = 1_024  # of a text whose double spaces are removed; in longer ones few count
 MAX_NAME_CHARS = 32  # of a signature
 MAX_CLOSING_CHARS = 900  # of a text's end that is looked through
+NUM_LAST_WORDS = 3  # of a text, all of which are known where it ends with a framing sentence
+_LAST_CHARS = 140  # where most of the last sentences begin
 KNOWN_IN_TEN = 7.5  # of ten words of a framing sentence, so many are in the vocabulary
 KNOWN_IN_TEN_APART = 5  # in one that stands apart, of so many words
 MIN_APART_WORDS, MAX_APART_WORDS, MAX_APART_CHARACTERS = 3, 12, 20
 KNOWN_IN_TEN_OUTSIDE = 2.5  # in a paragraph behind the task, or one before it that ends in a colon
 KNOWN_PAIRS_IN_TEN = 6  # of ten pairs of characters
 
+# Runs of characters that end nothing are matched at once: so it is several times as quick.
 _SENTENCE = re.compile(
-    r"(?:[^\n.!?:,;\]>。！？：，、]|[.!?:,;\]](?![\s\"']))*+(?:[.!?:,;\]>。！？：，、\n]|$)[\s\"'*_`#=>{-]*"
+    r"[^\n.!?:,;\]>。！？：，、]*+(?:[.!?:,;\]](?![\s\"'])[^\n.!?:,;\]>。！？：，、]*+)*+"
+    r"(?:[.!?:,;\]>。！？：，、\n]|$)[\s\"'*_`#=>{-]*"
 )
 # Behind a task only what ends a sentence for sure separates: lines may be wrapped anywhere.
 _CLOSING_SENTENCE = re.compile(
-    r"(?:[^\n.!?:,;。！？：]|[.!?:;](?!\s)|(?<=\s[A-Z])\.|,(?!\n)|\n(?!\s*\n))*+"
+    r"[^\n.!?:,;。！？：]*+"
+    r"(?:(?:[.!?:;](?!\s)|(?<=\s[A-Z])\.|,(?!\n)|\n(?!\s*\n))[^\n.!?:,;。！？：]*+)*+"
     r"(?:[.!?:;。！？：]|,\n|\n\s*\n|$)[\s\"'*_`#=>{-]*"
 )
 _THANKS = re.compile(
@@ -49,6 +54,8 @@ MAX_LINE_CHARS = 120
 MAX_APART_CHARS = 100
 MAX_FAREWELL_WORDS = 2
 _ENDS = (". ", "! ", "? ", ".\n", "!\n", "?\n", "\n\n")
+_BROKEN = re.compile(r"(?:\n|[.!?:;,]\s)\W*\w").search  # whether a sentence or clause ends before
+_ENDED = re.compile(r"[.!?][ \n]|\n\n").search  # whether there is one of them
 MAX_ADDRESS_WORDS, MAX_ADDRESS_CHARACTERS = 3, 5  # "Dear colleagues," and such
 _HEADER = re.compile(r"[\s*#>-]*([^\W\d_]+)(?:[ _]\w+)?\**:\**[^\n]{0,60}\n\s*")
 # Tags around a task, and headers between dashed lines, as of Markdown files.
@@ -91,7 +98,7 @@ _CLOSES = re.compile(
 ).search
 _FIRST_CHARS = 24
 _MARKUP = frozenset("<[{>#*-`=\"'")
-_END_MARKUP = (">", "]", "```", '"""', "~~~")
+_END_MARKUP = (">", "]", ":", "```", '"""', "~~~")
 _QUOTE_CHARS = 200  # of a text's start, where quoted lines are looked for
 _MARKS = frozenset("!:,\n\u3001\uff01\uff0c\uff1a")  # that may end an address or an introduction
 _US = frozenset(b"we us i me".split())  # "How should we react?" is no question of its own
@@ -119,25 +126,29 @@ class _Vocabulary:
         of its own.
         """
         words = all_words_of(sentence.encode("utf-8", "replace"))
-        if not sentence.isascii() and len(words) > 1 and _is_character(words[-1]):
+        num_words = len(words)
+        if not sentence.isascii() and num_words > 1 and _is_character(words[-1]):
             pairs = [*pairwise(words)]
             known = sum([pair in self.pairs for pair in pairs])
             if 10 * known >= KNOWN_PAIRS_IN_TEN * len(pairs):
                 return True
             known = sum([word in self.words for word in words])
-            return apart and len(words) <= MAX_APART_CHARACTERS and 2 * known >= len(words)
-        if words and max(map(len, words)) == 1:
+            return apart and num_words <= MAX_APART_CHARACTERS and 2 * known >= num_words
+        if words and len(words[0]) == 1 and max(map(len, words)) == 1:
             return sentence.strip() in ("Q:", "A:")  # rather than the letter of a choice
-        known = sum([word in self.words or _is_label(word) for word in words])
+        others = [*filterfalse(self.words.__contains__, words)]
+        known = num_words - len(others)
+        if others:
+            known += sum(map(_is_label, others))
         enough = KNOWN_IN_TEN
-        apart = apart and len(words) <= MAX_APART_WORDS
+        apart = apart and num_words <= MAX_APART_WORDS
         if apart and (self.closes or sentence.rstrip().endswith(":")):
             enough = KNOWN_IN_TEN_OUTSIDE
-        elif apart or (len(words) >= MIN_APART_WORDS and sentence.rstrip().endswith(":")):
+        elif apart or (num_words >= MIN_APART_WORDS and sentence.rstrip().endswith(":")):
             enough = KNOWN_IN_TEN_APART
-        if 10 * known < enough * len(words):
+        if 10 * known < enough * num_words:
             return False
-        return not self._asks(words, known == len(words), enough == KNOWN_IN_TEN_OUTSIDE)
+        return not self._asks(words, known == num_words, enough == KNOWN_IN_TEN_OUTSIDE)
 
     def _asks(self, words: list[bytes], sure: bool, outside: bool) -> bool:
         """Returns whether a sentence of plain words asks for something after all."""
@@ -234,8 +245,7 @@ def _has_none(text: str) -> bool:
     if "\n\n" in text[-MAX_APART_CHARS:]:
         return False
     tail = text[-MAX_NAME_CHARS:]
-    last = all_words_of(tail.encode("utf-8", "replace"))
-    if not last or last[-1] in _CLOSING.words or not last[-1].isalpha():
+    if _may_close(tail):
         return False
     if any(mark in tail for mark in _ENDS) or (
         "\n" in tail and _NAME.match(tail, tail.rindex("\n") + 1)
@@ -255,6 +265,15 @@ def _may_open(text: str) -> bool:
     if words[0] in _OPENING.words:
         return True
     return words[0] not in _OPENING.never and not _MARKS.isdisjoint(text[:40])
+
+
+def _may_close(tail: str) -> bool:
+    """Returns whether a text may end with a framing sentence, by its last words; most do not."""
+    words = all_words_of(tail.encode("utf-8", "replace"))
+    is_one = tail.isascii() and _BROKEN(tail) is None
+    num_last = NUM_LAST_WORDS if is_one else 1
+    last = words[1:][-num_last:] or words  # the first one may be cut
+    return all(word in _CLOSING.words or not word.isalpha() for word in last)
 
 
 def _opening_parts(text: str) -> list[_Part]:
@@ -324,24 +343,42 @@ def _closing_parts(text: str, start: int) -> tuple[int, list[_Part]]:
     parts: list[_Part] = []
     first = max(start, end - MAX_CLOSING_CHARS)
     tail = text[max(start, end - MAX_NAME_CHARS) : end]
-    words = all_words_of(tail.encode("utf-8", "replace"))
     is_apart = "\n\n" in text[max(start, end - MAX_APART_CHARS) : end]
-    if not words or (words[-1] not in _CLOSING.words and words[-1].isalpha() and not is_apart):
+    if not is_apart and not _may_close(tail):
         return _without_farewell(text, first, end), parts  # as most texts
-    sentences = [match[0] for match in _CLOSING_SENTENCE.finditer(text, first, end) if match[0]]
-    at = end
-    for sentence in sentences[: -1 - MAX_SENTENCES : -1]:
-        begin = at - len(sentence)
-        apart = "\n\n" in text[max(0, begin - 4) : begin]
-        if len(sentence) > MAX_SENTENCE_CHARS or not _CLOSING.holds(sentence, apart=apart):
-            break
-        parts.append((begin, at))
-        at = begin
+    parts = _framing_before(text, first, end)
     return (end if parts else _without_farewell(text, first, end)), parts
+
+
+def _framing_before(text: str, first: int, end: int) -> list[_Part]:
+    """Finds the sentences that only frame a task, from the last of a stretch backwards."""
+    parts: list[_Part] = []
+    for start in (max(first, end - _LAST_CHARS), first):
+        begins = [match.start() for match in _CLOSING_SENTENCE.finditer(text, start, end)]
+        if begins[-1] == end:
+            begins.pop()
+        parts = _framing_sentences(text, begins, end)
+        # The first one may have begun before the start.
+        if len(parts) + 1 < len(begins) or start == first:
+            break
+    return parts
+
+
+def _framing_sentences(text: str, begins: list[int], end: int) -> list[_Part]:
+    parts: list[_Part] = []
+    for begin in begins[: -1 - MAX_SENTENCES : -1]:
+        apart = "\n\n" in text[max(0, begin - 4) : begin]
+        if end - begin > MAX_SENTENCE_CHARS or not _CLOSING.holds(text[begin:end], apart=apart):
+            break
+        parts.append((begin, end))
+        end = begin
+    return parts
 
 
 def _without_farewell(text: str, first: int, end: int) -> int:
     """Returns where a last sentence of one or two words begins, if it asks for nothing."""
+    if _ENDED(text, max(first, end - MAX_NAME_CHARS), end) is None:  # as most texts
+        return end
     at = max([text.rfind(mark, max(first, end - MAX_NAME_CHARS), end - 2) for mark in _ENDS])
     if at < 1 or text[at - 1].isdigit():  # "2. click" is of a list
         return end

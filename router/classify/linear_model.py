@@ -125,7 +125,7 @@ class LinearModel:
     def _of_windows(self, reading: Reading) -> tuple[Rows, Rows, Singles]:
         """Finds the rows, each one's window and share; behind them those of the request."""
         windows, request = reading.windows, reading.request
-        rows, owners = self._terms.rows_by_window(windows)
+        rows, owners = self._terms.rows_by_window(windows, reading.words)
         part = window_share(len(windows))
         if request is not None:
             part *= 1 - REQUEST_SHARE

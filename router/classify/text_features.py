@@ -1,7 +1,7 @@
 """Extracts the classifier's features of a text: words, pairs of words, and shape.
 
 Greetings, headers of tickets, templates of agents and thanks at both ends are dropped (`framing`).
-Of a long text the head, the tail and two windows at places that its length fixes are read, so the
+Of a long text the head, the tail and three windows at places that its length fixes are read, so the
 cost is bounded. If its first or last paragraph begins like a request (`OPENERS`), that paragraph
 weighs more than the rest, so that a trivial prompt before a long paste stays trivial. Training and
 serving call the same functions.
@@ -18,7 +18,7 @@ from router.classify.framing import without_framing
 from router.classify.words import OPENERS, words_of
 
 WINDOW_CHARS = 512
-HEAD_CHARS, TAIL_CHARS, NUM_MIDDLE = 640, 384, 2
+HEAD_CHARS, TAIL_CHARS, NUM_MIDDLE = 640, 384, 3
 MAX_READ_CHARS = HEAD_CHARS + TAIL_CHARS + NUM_MIDDLE * WINDOW_CHARS  # longer texts are sampled
 MIN_WINDOW_CHARS = 192  # a shorter rest joins the window before it
 WHOLE_CHARS = 1_024  # up to so long a text is one window, in which no paragraph weighs more

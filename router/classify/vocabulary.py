@@ -1,12 +1,12 @@
 """Looks up words and pairs of words in the table of weights.
 
 Finding the rows is most of what a classification costs. A short text is looked up in plain
-dictionaries; the terms of a longer one all at once by their hashes, since each dictionary entry
-of a rare word is a miss of the processor's cache.
+dictionaries; the pairs of a longer one all at once by their words' numbers, since each dictionary
+entry of a rare pair is a miss of the processor's cache.
 """
 
-from collections.abc import Iterable, Sequence
-from itertools import accumulate, filterfalse, pairwise
+from collections.abc import Sequence
+from itertools import accumulate, count, filterfalse, pairwise, repeat
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,28 +20,25 @@ _WINDOW_BITS = 24  # a key holds the window's number above so many bits of the r
 _ROW_MASK = (1 << _WINDOW_BITS) - 1
 _BUCKET_BITS = 17
 _BUCKET_SHIFT = 64 - _BUCKET_BITS
-_FIRST, _STEM = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xD6E8FEB86659FD93)  # any odd ones
+_ID_BITS = np.uint64(32)
+_ODD = np.uint64(0x9E3779B97F4A7C15)  # any odd number
 
 Rows = NDArray[np.intp]
 Hashes = NDArray[np.uint64]
 
 
-def _hashes(words: Iterable[bytes], num_words: int) -> Hashes:
-    """Returns the words' hashes, which each process draws anew, so that nobody finds equal ones."""
-    return np.fromiter(map(hash, words), np.int64, num_words).view(np.uint64)
-
-
-def _pairs(hashes: Hashes) -> Hashes:
-    """Returns the hashes of neighbours."""
-    return (hashes[:-1] * _FIRST) ^ hashes[1:]
+def _hashes_of_pairs(ids: Hashes) -> Hashes:
+    """Returns the hashes of neighbours: different ones for different pairs of words."""
+    return ((ids[:-1] << _ID_BITS) | ids[1:]) * _ODD
 
 
 class _HashTable:
     """Finds rows by hashes: in order, with the place where each bucket of them begins."""
 
-    def __init__(self, hashes: Hashes, no_row: int) -> None:
-        self._rows = np.append(hashes.argsort(), no_row)
-        self._hashes = np.append(hashes[self._rows[:-1]], np.uint64(0xFFFF_FFFF_FFFF_FFFF))
+    def __init__(self, hashes: Hashes, rows: Rows, no_row: int) -> None:
+        order = hashes.argsort()
+        self._rows = np.append(rows[order], no_row)
+        self._hashes = np.append(hashes[order], np.uint64(0xFFFF_FFFF_FFFF_FFFF))
         starts = np.arange(1 << _BUCKET_BITS, dtype=np.uint64) << np.uint64(_BUCKET_SHIFT)
         self._starts = self._hashes[:-1].searchsorted(starts)
         self._depth = int(np.diff(self._starts, append=len(hashes)).max(initial=0))
@@ -66,12 +63,13 @@ class Vocabulary:
         self._stem_row = {stem: row for row, stem in enumerate(stems, start=len(rows))}
         self._no_row = len(rows) + len(stems)
         self._spelling = Spelling([*self._word_row][:NUM_SPELLED])
-        of_terms = [
-            _hashes([term], 1) if isinstance(term, bytes) else _pairs(_hashes(term, 2))
-            for term in terms
-        ]
-        of_stems = _hashes(stems, len(stems)) * _STEM
-        self._table = _HashTable(np.concatenate([*of_terms, of_stems]), self._no_row)
+        # Words have the number of their row. Those known from pairs alone follow all rows.
+        of_pairs = [word for pair in self._pair_row for word in pair]
+        strange = dict.fromkeys(word for word in of_pairs if word not in self._word_row)
+        self._ids = self._word_row | dict(zip(strange, count(self._no_row + 1)))
+        ids = np.array([self._ids[word] for word in of_pairs], np.uint64)
+        rows_of_pairs = np.array([*self._pair_row.values()], np.intp)
+        self._pairs = _HashTable(_hashes_of_pairs(ids)[::2], rows_of_pairs, self._no_row)
 
     def rows(self, words: list[bytes]) -> list[int]:
         """Finds the distinct rows of a short text's terms, misspelt ones too."""
@@ -87,25 +85,25 @@ class Vocabulary:
         found.update(dict.fromkeys(map(self._pair_row.get, pairwise(words))))
         return [row for row in found if row is not None]
 
-    def rows_by_window(self, windows: Sequence[list[bytes]]) -> tuple[Rows, Rows]:
+    def rows_by_window(
+        self, windows: Sequence[list[bytes]], words: list[bytes]
+    ) -> tuple[Rows, Rows]:
         """Finds the distinct rows of each window's terms as written, and each row's window.
 
-        A slip hardly counts in so long a text. Both are ordered by window.
+        `words` are those of all windows. A slip hardly counts in so long a text. Both are ordered
+        by window.
         """
-        words = [word for window in windows for word in window]
         num_words, no_row = len(words), self._no_row
-        hashes = _hashes(words, num_words)
-        single = self._table.rows(hashes)
-        unknown = np.flatnonzero(single == no_row)
+        ids = np.fromiter(map(self._ids.get, words, repeat(no_row)), np.intp, num_words)
+        pairs = self._pairs.rows(_hashes_of_pairs(ids.view(np.uint64)))
+        unknown = np.flatnonzero(ids >= no_row)
         stems = [words[at][:STEM_BYTES] for at in unknown.tolist()]
-        more = np.concatenate([_hashes(stems, len(stems)) * _STEM, _pairs(hashes)])
-        others = self._table.rows(more)
-        single[unknown], pairs = others[: len(stems)], others[len(stems) :]
-        lengths = [len(window) for window in windows]
+        ids[unknown] = [*map(self._stem_row.get, stems, repeat(no_row))]
+        lengths = [*map(len, windows)]
         across = [end - 1 for end in accumulate(lengths) if 0 < end < num_words]
         pairs[across] = no_row  # of two windows' words
         owners = np.repeat(np.arange(len(windows)) << _WINDOW_BITS, lengths)
-        keys = np.concatenate([owners + single, owners[: len(pairs)] + pairs])
+        keys = np.concatenate([owners + ids, owners[: len(pairs)] + pairs])
         keys.sort()
         rows = keys & _ROW_MASK
         is_first = rows != no_row

@@ -97,10 +97,10 @@ def test_head_tail_and_windows_of_a_long_text_are_read() -> None:
     filler = "x " * 400_000
     tail = classify(features(task(f"{filler}\n\nprove the theorem")))
     assert '"prove"' in " ".join(tail.signals)
-    quarter = "We drew pictures of the sea. " * 10_000
+    half = "We drew pictures of the sea. " * 20_000
     leak = "An attacker can read other users' passwords through the SQL injection. " * 8
-    assert not classify(features(task(quarter * 4))).security_sensitive
-    assert classify(features(task(quarter + leak + quarter * 3))).security_sensitive
+    assert not classify(features(task(half * 2))).security_sensitive
+    assert classify(features(task(half + leak + half))).security_sensitive
 
 
 def test_features_hold_what_the_request_says_besides_the_ask() -> None:

@@ -83,3 +83,20 @@ def test_odd_texts_end(text: str) -> None:
 def test_it_looks_at_a_bounded_number_of_sentences() -> None:
     many = "Hello there. " * (MAX_SENTENCES + 1)
     assert without_framing(f"{many}Rename the variable") != "Rename the variable"
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        "fix: flake8 E501 line too long in settings.py line 88",
+    ],
+)
+def test_a_last_sentence_with_words_of_its_own_stays(ask: str) -> None:
+    assert without_framing(ask) == ask
+
+
+def test_a_last_sentence_longer_than_the_stretch_that_is_tried_first_is_framing_too() -> None:
+    last = (
+        "Let me know when you are done, and please tell me if you need anything else from me for it"
+    )
+    assert without_framing(f"Rename tmp to total. {last}, {last.lower()}.") == "Rename tmp to total"
