@@ -53,6 +53,7 @@ ROOMS = (
     _room("router.decide"),
     _room("router.learn", "numpy", "redis"),
     _room("router.record", "numpy"),
+    _room("router.planning", "numpy"),
     _room("router.training", "numpy"),
     _room("router.backtest"),
     _room("router.comparison", "numpy"),
@@ -75,6 +76,7 @@ ROOMS = (
     _room("gateway.rejoin", "redis"),
     _room("gateway.session"),
     _room("gateway.backtest"),
+    _room("gateway.planning", "distributed"),
     _room("gateway.http", "litestar", "redis"),
     _room("gateway.openapi", "litestar"),
     _room("gateway.console", "brotli", "litestar"),
@@ -84,6 +86,6 @@ ROOMS = (
     _room("gateway.setup"),
     _room("gateway.dialogue", "lanewise", "prompt_toolkit", "rich"),
     _room("gateway.top", "rich"),
-    _room("gateway.cli", "lanewise", "redis"),
+    _room("gateway.cli", "lanewise", "redis", "rich"),
     _room("gateway.cli.admin"),
 )

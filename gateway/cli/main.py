@@ -35,6 +35,7 @@ COMMANDS = {  # the same of `gateway.cli`
     "engine": "One simulated engine: served alone, or asked what it predicts.",
     "eval": "Measure the classifier on labelled records.",
     "backtest": "Say what policies would have come to, on a decision log.",
+    "plan": "Find the cheapest servers that meet objectives, for a trace.",
     "usage": "Export what tenants used.",
     **ADMIN_COMMANDS,
 }

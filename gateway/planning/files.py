@@ -1,0 +1,190 @@
+"""Reads a plan's files: the trace, the objectives, the prices and the policies. This is an edge."""
+
+import csv
+import gzip
+import io
+import random
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from backends.simulated.gpu import GpuBackendConfig, GpuOptions
+from backends.simulated.wafer import WaferBackendConfig, WaferOptions
+from gateway.backtest.fleets import Speeds, fleet_of
+from gateway.backtest.log_files import LogFileError, read_lines, records_of, with_rotated
+from gateway.config.command_error import CommandError
+from router.backtest.arrivals import AnswerLength, Arrival
+from router.backtest.fleet import EngineMachine
+from router.backtest.log_reader import read_records
+from router.planning.capacity import capacity_of
+from router.planning.terms import MAX_SERVERS, PLAN_TENANT, Material, ServerKind, Slo
+from router.policy.policy import DEFAULT_POLICY, Policy, PolicyError, parse_policy
+
+MAX_TASKS = 1_000_000
+TRACE_SEED = 20_261_123  # of the classes of a trace's tasks, which no CSV says
+# Of the rated power, at which a server stands idle. Assumed: an H100 idles at 70-100 of 700 W; a
+# wafer's cores, clocked and cooled, at half.
+IDLE_SHARES = {"gpu": 0.15, "wafer": 0.5}
+_ARRIVED = ("arrival_s", "TIMESTAMP", "timestamp")
+_PROMPT = ("input_tokens", "ContextTokens", "input_length")
+_OUTPUT = ("output_tokens", "GeneratedTokens", "output_length")
+
+
+class PlanError(CommandError):
+    """A plan that cannot be made; the message says why and what to do."""
+
+
+class _Server(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    name: str
+    kind: str
+    per_hour: float
+    least: int = 0
+    most: int = 4
+    idle_power_w: float | None = None
+    busy_share: float = 1.0
+    options: dict[str, Any] = {}
+
+
+class _Prices(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    servers: tuple[_Server, ...]
+    energy_per_kwh: float = 0.0
+
+
+def read_material(
+    trace: Path, slo: Path, prices: Path, policies: Sequence[Path], seed: int = 0
+) -> Material:
+    """Reads all that a plan is made of. Raises `PlanError`."""
+    arrivals, tiers = read_trace(trace, seed)
+    listed = _read_toml(prices, _Prices)
+    objectives = _read_toml(slo, Slo)
+    kinds = tuple(_kind(prices, server, arrivals) for server in listed.servers)
+    if not kinds:
+        raise PlanError(f"{prices}: no [[servers]]: at least one kind is needed")
+    if len({kind.name for kind in kinds}) < len(kinds):
+        raise PlanError(f"{prices}: two [[servers]] of one name")
+    return Material(
+        arrivals=arrivals,
+        kinds=kinds,
+        policies={path.name: _policy(path) for path in policies}
+        or {DEFAULT_POLICY.version: DEFAULT_POLICY},
+        slo=objectives,
+        energy_per_kwh=listed.energy_per_kwh,
+        tenant_tiers=tiers,
+    )
+
+
+def _read_toml(path: Path, kind: type[Any]) -> Any:
+    try:
+        return msgspec.convert(tomllib.loads(path.read_text(encoding="utf-8")), kind)
+    except OSError as error:
+        raise PlanError(f"{path}: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, msgspec.ValidationError) as error:
+        raise PlanError(f"{path}: {error}") from error
+
+
+def _policy(path: Path) -> Policy:
+    try:
+        return parse_policy(path.read_bytes(), str(path))
+    except OSError as error:
+        raise PlanError(f"{path}: {error.strerror}") from error
+    except PolicyError as error:
+        raise PlanError(str(error)) from error
+
+
+def _kind(path: Path, server: _Server, arrivals: Sequence[Arrival]) -> ServerKind:
+    where = f"{path}: server {server.name!r}"
+    if not 0 <= server.least <= server.most <= MAX_SERVERS:
+        raise PlanError(f"{where}: least and most: expected 0 to {MAX_SERVERS}, least first")
+    if not 0 <= server.per_hour < 1e9 or not 0 < server.busy_share <= 1:
+        raise PlanError(f"{where}: expected per_hour from 0, and busy_share above 0, at most 1")
+    machine = _machine(where, server)
+    idle_w = server.idle_power_w
+    if idle_w is None:
+        idle_w = IDLE_SHARES[server.kind] * machine.power_w
+    if not 0 <= idle_w <= machine.power_w:
+        raise PlanError(f"{where}: idle_power_w: expected 0 to the rated {machine.power_w:g} W")
+    return ServerKind(
+        name=server.name,
+        machine=machine,
+        per_hour=server.per_hour,
+        least=server.least,
+        most=server.most,
+        idle_power_w=idle_w,
+        busy_share=server.busy_share,
+        capacity=capacity_of(machine, arrivals),
+    )
+
+
+def _machine(where: str, server: _Server) -> EngineMachine:
+    try:
+        if server.kind == "gpu":
+            gpu = GpuBackendConfig(server.name, msgspec.convert(server.options, GpuOptions))
+            return fleet_of([gpu], Speeds()).machines[0]
+        if server.kind == "wafer":
+            wafer = WaferBackendConfig(server.name, msgspec.convert(server.options, WaferOptions))
+            return fleet_of([wafer], Speeds()).machines[0]
+    except (ValueError, msgspec.ValidationError) as error:
+        raise PlanError(f"{where}: {error}") from error
+    raise PlanError(f"{where}: kind {server.kind!r}: expected gpu or wafer")
+
+
+def read_trace(path: Path, seed: int = 0) -> tuple[list[Arrival], dict[str, str]]:
+    """Reads a decision log, or a CSV of requests; also its tenants' tiers. Raises `PlanError`.
+
+    A CSV says nothing of its tasks' classes: those are drawn, the same for the same seed.
+    """
+    if not path.exists():
+        raise PlanError(f"{path}: no such file")
+    try:
+        if path.name.removesuffix(".gz").endswith(".csv"):
+            return _of_csv(path, seed), {PLAN_TENANT: "standard"}
+        logged = read_records(records_of(read_lines(with_rotated(path))))
+    except (LogFileError, OSError, ValueError) as error:
+        raise PlanError(f"{path}: {error}") from error
+    if not logged.arrivals:
+        raise PlanError(f"{path}: no task with a size in this log")
+    return logged.arrivals, {one.tenant: one.tier for one in logged.arrivals}
+
+
+def _of_csv(path: Path, seed: int) -> list[Arrival]:
+    raw = path.read_bytes()
+    text = (gzip.decompress(raw) if path.suffix == ".gz" else raw).decode("utf-8-sig")
+    reader = csv.DictReader(io.StringIO(text))
+    chance = random.Random(TRACE_SEED + seed)
+    arrivals: list[Arrival] = []
+    for number, row in enumerate(reader, start=2):
+        if len(arrivals) >= MAX_TASKS:
+            raise ValueError(f"more than {MAX_TASKS:,} requests: give a part")
+        at_s, prompt, output = (_cell(row, names, number) for names in (_ARRIVED, _PROMPT, _OUTPUT))
+        length = AnswerLength(max(1, round(output)))
+        arrivals.append(
+            Arrival(
+                id=f"task-{number}",
+                at_us=round(at_s * 1e6),
+                tenant=PLAN_TENANT,
+                prompt_tokens=max(1, round(prompt)),
+                expected_output_tokens=length.output_tokens,
+                p_deep=chance.random(),
+                lengths=(("fast", length), ("deep", length)),
+            )
+        )
+    if not arrivals:
+        raise ValueError("no rows")
+    return sorted(arrivals, key=lambda one: (one.at_us, one.id))
+
+
+def _cell(row: Mapping[str, str | None], names: Sequence[str], number: int) -> float:
+    for name in names:
+        cell = row.get(name)
+        if cell:
+            try:
+                value = float(cell)
+            except ValueError:
+                value = -1.0
+            if not 0 <= value < 1e12:
+                raise ValueError(f"line {number}: {name} is {cell!r}: expected a number from 0")
+            return value
+    raise ValueError(f"line {number}: no {names[0]}: expected the columns of a request log")

@@ -1,0 +1,231 @@
+"""Searches the fleets that meet the objectives for the cheapest, by few simulations.
+
+Among fleets of the same kinds of servers more do no harm (a further kind may: a slow one): one that
+fails rules out every smaller one, and every one of clearly less capacity in each group; one that
+passes makes every dearer one pointless, of whatever kinds. What a fleet costs is
+known before a simulation from below: its price, the energy of standing idle, and most of the least
+that working took so far. The next fleet to simulate is the one that, whichever way it goes, rules
+most others out. Nothing passes by a guess: a fleet that is offered was simulated, and so was, or
+contains, every fleet that is left when a server of it fails.
+"""
+
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from router.planning.cells import CellResult
+from router.planning.terms import Cell, Counts, Material, all_counts
+
+Simulate = Callable[[Sequence[Cell]], Sequence[CellResult]]
+
+MONEY = "money"
+ENERGY = "energy"
+CLEARLY_LESS = 0.9  # of the capacity of a fleet that failed, in every group: fails, too; assumed
+LEAST_WORK = 0.9  # of the least energy of working seen: no fleet works with less; assumed
+_SURE = 1e-9  # relative: a bound that reaches the best so far cannot beat it
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """Holds what a search found."""
+
+    cheapest: CellResult | None  # in money; None: no fleet of these kinds meets the objectives
+    frugal: CellResult | None  # in energy
+    front: tuple[CellResult, ...]  # those that no other beats in both, by money
+    num_fleets: int  # that there are, over all policies
+    num_simulated: int
+    best_failing: CellResult | None = None  # where none meets: the one that comes nearest
+
+
+class Searcher:
+    """Keeps what was simulated, and what follows from it."""
+
+    def __init__(self, material: Material, scale: float, simulate: Simulate, seed: int = 0) -> None:
+        self._material = material
+        self._scale = scale
+        self._seed = seed
+        self._simulate = simulate
+        self._fleets = all_counts(material.kinds)
+        self._spare = material.slo.spare_failures
+        self.known: dict[Cell, CellResult] = {}
+        groups = sorted({kind.group for kind in material.kinds})
+        self._capacity = {
+            counts: tuple(
+                sum(
+                    number * kind.capacity
+                    for number, kind in zip(counts, material.kinds, strict=True)
+                    if kind.group == group
+                )
+                for group in groups
+            )
+            for counts in self._fleets
+        }
+
+    def plan(self) -> Plan:
+        """Searches under every policy for the cheapest in money, then in energy."""
+        best = {measure: self._cheapest(measure) for measure in (MONEY, ENERGY)}
+        passing = [one for one in self.known.values() if self._passes(one.cell) is True]
+        failing = [one for one in self.known.values() if not one.meets]
+        nearest = min(failing, key=lambda one: sum(one.broken.values()), default=None)
+        return Plan(
+            cheapest=best[MONEY],
+            frugal=best[ENERGY],
+            front=_front(passing),
+            num_fleets=len(self._fleets) * len(self._material.policies),
+            num_simulated=len(self.known),
+            best_failing=None if best[MONEY] else nearest,
+        )
+
+    def _cheapest(self, measure: str) -> CellResult | None:
+        for policy in self._material.policies:
+            self._search(policy, measure)
+        return self._best(measure)
+
+    def _best(self, measure: str) -> CellResult | None:
+        return min(
+            (one for one in self.known.values() if self._passes(one.cell) is True),
+            key=lambda one: (_value(one, measure), one.cell),
+            default=None,
+        )
+
+    def _search(self, policy: str, measure: str) -> None:
+        """Simulates one policy's fleets until none is left that may beat the best."""
+        while True:
+            best = self._best(measure)
+            bounds = {counts: self.lower_bound(counts, measure) for counts in self._fleets}
+            left = [
+                counts
+                for counts in self._fleets
+                if (best is None or bounds[counts] < _value(best, measure) * (1 - _SURE))
+                and self._passes(self._cell(policy, counts)) is not False
+                and not (
+                    self._cell(policy, counts) in self.known
+                    and self._passes(self._cell(policy, counts)) is True
+                )
+            ]
+            if not left:
+                return
+            self._try(policy, self._choose(policy, left, bounds))
+
+    def _choose(self, policy: str, left: Sequence[Counts], bounds: dict[Counts, float]) -> Counts:
+        """Returns the fleet whose outcome rules most others out."""
+
+        def worth(counts: Counts) -> tuple[float, float]:
+            if self._passes(self._cell(policy, counts)) is True:  # only what it costs is not known
+                above = sum(bounds[other] >= bounds[counts] for other in left)
+                return float(2 * above), -bounds[counts]
+            below = sum(self._is_less(other, counts) for other in left)
+            above = sum(bounds[other] >= bounds[counts] for other in left)
+            return min(below, above) + 0.25 * (below + above), -bounds[counts]
+
+        return max(left, key=worth)
+
+    def _try(self, policy: str, counts: Counts) -> None:
+        """Simulates a fleet without one server of each kind, and whole if it may pass."""
+        cell = self._cell(policy, counts)
+        for reduced in self._reduced(counts):
+            part = self._cell(policy, reduced)
+            if self._meets(part) is None:
+                self._run(part)
+            if not self._meets(part):
+                return
+        if cell not in self.known:
+            self._run(cell)
+
+    def _run(self, cell: Cell) -> None:
+        (self.known[cell],) = self._simulate([cell])
+
+    def _cell(self, policy: str, counts: Counts) -> Cell:
+        return Cell(policy, self._scale, counts, self._seed)
+
+    def _reduced(self, counts: Counts) -> list[Counts]:
+        """Returns the fleet without one server, of each kind; the fleet itself if none may fail."""
+        if not self._spare:
+            return [counts]
+        return [
+            (*counts[:at], number - 1, *counts[at + 1 :])
+            for at, number in enumerate(counts)
+            if number
+        ]
+
+    def _passes(self, cell: Cell) -> bool | None:
+        """Returns whether a fleet meets the objectives, and without a server too; None: unknown."""
+        verdicts = [
+            self._meets(msgspec.structs.replace(cell, counts=reduced))
+            for reduced in self._reduced(cell.counts)
+        ]
+        if self._meets(cell) is False or False in verdicts:
+            return False
+        return None if None in verdicts else True
+
+    def _meets(self, cell: Cell) -> bool | None:
+        """Returns what is known of a fleet, by its simulation or by those it contains or is in."""
+        if not any(cell.counts):
+            return False
+        if cell in self.known:
+            return self.known[cell].meets
+        for other, result in self.known.items():
+            if other.policy != cell.policy:
+                continue
+            if (
+                result.meets
+                and _same_kinds(other.counts, cell.counts)
+                and _within(other.counts, cell.counts)
+            ):
+                return True
+            if not result.meets and self._is_less(cell.counts, other.counts):
+                return False
+        return None
+
+    def _is_less(self, counts: Counts, other: Counts) -> bool:
+        """Returns whether a fleet fails if the other does."""
+        if not _same_kinds(counts, other):
+            return False
+        if _within(counts, other):
+            return True
+        ours, theirs = self._capacity.get(counts), self._capacity.get(other)
+        if ours is None or theirs is None:
+            return False
+        return all(one <= CLEARLY_LESS * most for one, most in zip(ours, theirs, strict=True))
+
+    def lower_bound(self, counts: Counts, measure: str) -> float:
+        """Returns the least that a fleet can cost."""
+        work_kwh = min(
+            (
+                one.energy_kwh - self._idle_kwh(one.cell.counts)
+                for one in self.known.values()
+                if one.meets
+            ),
+            default=0.0,
+        )
+        least_kwh = self._idle_kwh(counts) + LEAST_WORK * work_kwh
+        if measure == ENERGY:
+            return least_kwh
+        kinds = self._material.kinds
+        price = sum(number * kind.per_hour for kind, number in zip(kinds, counts, strict=True))
+        return price + least_kwh * self._material.energy_per_kwh
+
+    def _idle_kwh(self, counts: Counts) -> float:
+        kinds = self._material.kinds
+        watts = sum(number * kind.idle_power_w for kind, number in zip(kinds, counts, strict=True))
+        return watts / 1e3
+
+
+def _value(result: CellResult, measure: str) -> float:
+    return result.money if measure == MONEY else result.energy_kwh
+
+
+def _within(small: Counts, large: Counts) -> bool:
+    return all(one <= other for one, other in zip(small, large, strict=True))
+
+
+def _same_kinds(one: Counts, other: Counts) -> bool:
+    """Returns whether two fleets have servers of the same kinds: a slow kind may do harm."""
+    return [number > 0 for number in one] == [number > 0 for number in other]
+
+
+def _front(passing: Sequence[CellResult]) -> tuple[CellResult, ...]:
+    found: list[CellResult] = []
+    for one in sorted(passing, key=lambda one: (one.money, one.energy_kwh, one.cell)):
+        if not found or one.energy_kwh < found[-1].energy_kwh:
+            found.append(one)
+    return tuple(found)

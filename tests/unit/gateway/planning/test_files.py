@@ -1,0 +1,72 @@
+"""A plan's files, as the command line takes them, and errors that name the field."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from gateway.cli.main import main
+
+SLO = "ttft_p95_ms = 2000\nspare_failures = 0\n"
+PRICES = """
+energy_per_kwh = 0.2
+
+[[servers]]
+name = "h200"
+kind = "gpu"
+per_hour = 7.0
+most = 2
+options = { shape = "Llama-3.1-8B", gpu = "H200", tp = 1, overhead_us = 0 }
+"""
+TRACE = "arrival_s,input_tokens,output_tokens\n" + "".join(
+    f"{number / 4},{100 + number},{20 + number}\n" for number in range(30)
+)
+
+
+def plan(folder: Path, *more: str, slo: str = SLO, prices: str = PRICES, trace: str = TRACE) -> int:
+    for name, text in (("slo.toml", slo), ("prices.toml", prices), ("trace.csv", trace)):
+        (folder / name).write_text(text)
+    files = [("--trace", "trace.csv"), ("--slo", "slo.toml"), ("--prices", "prices.toml")]
+    given = [part for flag, name in files for part in (flag, str(folder / name))]
+    return main(["plan", *given, *more])
+
+
+def test_a_plan_is_made(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert plan(tmp_path) == 0
+    text = capsys.readouterr().out
+    assert "1 x h200" in text
+    assert "holds" in text
+    assert plan(tmp_path, "--json") == 0
+    assert json.loads(capsys.readouterr().out)["plan"]["cheapest"]["meets"]
+    assert plan(tmp_path, slo="ttft_p95_ms = 0.001\n") == 1
+    assert "no fleet" in capsys.readouterr().out
+
+
+def test_a_sweep_writes_the_same_again(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    assert plan(tmp_path, "--sweep", "--out", str(out), "--scale", "1", "3") == 0
+    first = [(out / name).read_bytes() for name in ("sweep.json", "sweep.csv")]
+    assert len(first[1].splitlines()) == 5
+    assert plan(tmp_path, "--sweep", "--out", str(out), "--scale", "1", "3") == 0
+    assert [(out / name).read_bytes() for name in ("sweep.json", "sweep.csv")] == first
+
+
+@pytest.mark.parametrize(
+    ("files", "reason"),
+    [
+        ({"slo": "ttft_p59_ms = 1"}, "ttft_p59_ms"),
+        ({"slo": "growth = 0"}, "growth is 0"),
+        ({"slo": "spare_failures = 3"}, "spare_failures is 3"),
+        ({"prices": PRICES.replace('"gpu"\nper', '"tpu"\nper')}, "kind 'tpu'"),
+        ({"prices": PRICES.replace("H200", "H900")}, "unknown GPU 'H900'"),
+        ({"prices": PRICES.replace("most = 2", "most = 999")}, "least and most"),
+        ({"prices": "servers = []"}, "at least one kind"),
+        ({"trace": "a,b\n1,2\n"}, "no arrival_s"),
+        ({"trace": TRACE.replace("0.25,101", "-1,101")}, "line 3: arrival_s is '-1'"),
+    ],
+)
+def test_a_wrong_file_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], files: dict[str, str], reason: str
+) -> None:
+    assert plan(tmp_path, **files) == 2
+    assert reason in capsys.readouterr().err

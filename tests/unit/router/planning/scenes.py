@@ -1,0 +1,86 @@
+"""Small traffic, servers and objectives for plans."""
+
+import random
+from typing import Any
+
+from backends.contract import BackendGroup, BackendInfo
+from router.backtest.arrivals import AnswerLength, Arrival
+from router.backtest.fleet import EngineMachine
+from router.planning.capacity import capacity_of
+from router.planning.terms import PLAN_TENANT, Material, ServerKind, Slo
+from router.policy.policy import DEFAULT_POLICY
+from tests.unit.wafer_engine.affine_cost import AffineCost
+
+
+def costs(slowness: float) -> dict[str, Any]:
+    """An engine so many times as slow, of few sequences."""
+    return {
+        "fixed_us": 8_000 * slowness,
+        "seq_us": 200 * slowness,
+        "prefill_us": 20 * slowness,
+        "max_num_seqs": 4,
+        "max_num_batched_tokens": 2_048,
+        "kv_capacity_tokens": 200_000,
+    }
+
+
+def traffic(seed: int, number: int = 60, per_s: float = 12.0) -> list[Arrival]:
+    """Tasks of both classes at a steady pace."""
+    chance, at_s = random.Random(seed), 0.0
+    found = []
+    for index in range(number):
+        at_s += chance.expovariate(per_s)
+        length = AnswerLength(chance.randint(20, 200))
+        found.append(
+            Arrival(
+                id=f"task-{index}",
+                at_us=round(at_s * 1e6),
+                tenant=PLAN_TENANT,
+                prompt_tokens=chance.randint(10, 800),
+                expected_output_tokens=length.output_tokens,
+                p_deep=chance.random(),
+                lengths=(("fast", length), ("deep", length)),
+            )
+        )
+    return found
+
+
+def server(
+    name: str, group: BackendGroup, slowness: float, per_hour: float, **more: Any
+) -> ServerKind:
+    """A kind of server whose capacity follows from its speed."""
+    info = BackendInfo(
+        name=name,
+        model=f"lanewise-{group}",
+        group=group,
+        window_tokens=32_768,
+        max_output_tokens=8_192,
+    )
+    machine = EngineMachine(info=info, cost=AffineCost(**costs(slowness)), power_w=1_000.0)
+    given: dict[str, Any] = {"idle_power_w": 150.0, "most": 5}
+    return ServerKind(
+        name=name,
+        machine=machine,
+        per_hour=per_hour,
+        capacity=capacity_of(machine, traffic(0)),
+        **given | more,
+    )
+
+
+def material(seed: int = 1, **more: Any) -> Material:
+    """Three kinds of servers, 215 fleets."""
+    chance = random.Random(seed)
+    kinds = (
+        server("wafer", "fast", chance.uniform(0.5, 1.5), chance.uniform(5, 12)),
+        server("big", "deep", chance.uniform(1.0, 2.0), chance.uniform(4, 8)),
+        server("small", "deep", chance.uniform(2.0, 4.0), chance.uniform(1.5, 4)),
+    )
+    given: dict[str, Any] = {
+        "arrivals": traffic(seed),
+        "kinds": kinds,
+        "policies": {"default": DEFAULT_POLICY},
+        "slo": Slo(latency_p95_ms=chance.uniform(1_500, 4_000), spare_failures=seed % 2),
+        "energy_per_kwh": 0.2,
+        "tenant_tiers": {PLAN_TENANT: "standard"},
+    }
+    return Material(**given | more)
