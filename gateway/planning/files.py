@@ -20,7 +20,7 @@ from router.backtest.arrivals import AnswerLength, Arrival
 from router.backtest.fleet import EngineMachine
 from router.backtest.log_reader import read_records
 from router.planning.capacity import capacity_of
-from router.planning.terms import MAX_SERVERS, PLAN_TENANT, Material, ServerKind, Slo
+from router.planning.terms import MAX_SERVERS, PLAN_TENANT, Material, PlanSlo, ServerKind
 from router.policy.policy import DEFAULT_POLICY, Policy, PolicyError, parse_policy
 
 MAX_TASKS = 1_000_000
@@ -59,7 +59,7 @@ def read_material(
     """Reads all that a plan is made of. Raises `PlanError`."""
     arrivals, tiers = read_trace(trace, seed)
     listed = _read_toml(prices, _Prices)
-    objectives = _read_toml(slo, Slo)
+    objectives = _read_toml(slo, PlanSlo)
     kinds = tuple(_kind(prices, server, arrivals) for server in listed.servers)
     if not kinds:
         raise PlanError(f"{prices}: no [[servers]]: at least one kind is needed")

@@ -4,7 +4,7 @@ Processes of this machine by default, a Dask cluster where its scheduler is name
 sent to each worker once: processes get it as they start, Dask's workers by `scatter`. Each finished
 cell is a line of a journal, so that a sweep that was stopped goes on where it was; the results are
 in the order of the cells, whatever finished first. A worker that dies loses nothing but the time:
-its cells run again. This is an edge.
+its cells run again. It imports by name what only clusters need. This is an edge.
 """
 
 import hashlib
@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -168,13 +169,13 @@ class Workers:
 @contextmanager
 def _dask(scheduler: str, material: Material) -> Iterator[tuple[Executor, Any, int]]:
     try:
-        from distributed import Client
+        connect = import_module("distributed").Client
     except ImportError as error:
         raise PlanError(
             "--scheduler needs Dask: pip install 'lanewise[cluster]', here and on the workers"
         ) from error
     try:
-        client = Client(scheduler, timeout=10)
+        client = connect(scheduler, timeout=10)
     except (OSError, TimeoutError, ValueError) as error:
         raise PlanError(f"--scheduler {scheduler}: {error}") from error
     with client:

@@ -5,13 +5,13 @@ from collections.abc import Sequence
 import msgspec
 
 from router.planning.cells import CellResult
-from router.planning.search import Plan, Simulate
+from router.planning.search import FleetPlan, Simulate
 from router.planning.terms import Cell, Counts, Material
 
 _STEPS = (1.1, 1.25, 1.5, 2.0, 3.0)  # times the planned traffic, until one breaks an objective
 
 
-class Failure(msgspec.Struct, frozen=True):
+class LostServer(msgspec.Struct, frozen=True):
     """Says what comes of a fleet with one server of a kind less."""
 
     kind: str
@@ -24,7 +24,7 @@ class Advice(msgspec.Struct, frozen=True, kw_only=True):
     fleet: CellResult
     holds: float  # times the planned traffic, at the most of those tried
     breaks: CellResult | None  # the next one tried; None: it held them all
-    failures: tuple[Failure, ...]
+    failures: tuple[LostServer, ...]
 
 
 def advise(material: Material, chosen: CellResult, simulate: Simulate) -> Advice:
@@ -43,11 +43,13 @@ def advise(material: Material, chosen: CellResult, simulate: Simulate) -> Advice
         if number and sum(cell.counts) > 1
     ]
     results = simulate([msgspec.structs.replace(cell, counts=counts) for _, counts in reduced])
-    failures = [Failure(kind, result) for (kind, _), result in zip(reduced, results, strict=True)]
+    failures = [
+        LostServer(kind, result) for (kind, _), result in zip(reduced, results, strict=True)
+    ]
     return Advice(fleet=chosen, holds=holds, breaks=breaks, failures=tuple(failures))
 
 
-def plan_text(material: Material, plan: Plan, advice: Sequence[Advice]) -> str:
+def plan_text(material: Material, plan: FleetPlan, advice: Sequence[Advice]) -> str:
     """Writes a plan for people."""
     lines = [
         f"{plan.num_fleets} fleets, {plan.num_simulated} simulated, "

@@ -25,7 +25,7 @@ LEAST_WORK = 0.9  # of the least energy of working seen: no fleet works with les
 _SURE = 1e-9  # relative: a bound that reaches the best so far cannot beat it
 
 
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
+class FleetPlan(msgspec.Struct, frozen=True, kw_only=True):
     """Holds what a search found."""
 
     cheapest: CellResult | None  # in money; None: no fleet of these kinds meets the objectives
@@ -60,13 +60,13 @@ class Searcher:
             for counts in self._fleets
         }
 
-    def plan(self) -> Plan:
+    def plan(self) -> FleetPlan:
         """Searches under every policy for the cheapest in money, then in energy."""
         best = {measure: self._cheapest(measure) for measure in (MONEY, ENERGY)}
         passing = [one for one in self.known.values() if self._passes(one.cell) is True]
         failing = [one for one in self.known.values() if not one.meets]
         nearest = min(failing, key=lambda one: sum(one.broken.values()), default=None)
-        return Plan(
+        return FleetPlan(
             cheapest=best[MONEY],
             frugal=best[ENERGY],
             front=_front(passing),

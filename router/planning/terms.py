@@ -46,7 +46,7 @@ class Objective(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         return {name: bound for name, bound in found.items() if bound is not None}
 
 
-class Slo(Objective, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class PlanSlo(Objective, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Holds the objectives of all tasks, and of those on one group's engines."""
 
     fast: Objective | None = None
@@ -99,7 +99,7 @@ class Material(msgspec.Struct, frozen=True, kw_only=True):
     arrivals: Sequence[Arrival]
     kinds: tuple[ServerKind, ...]
     policies: Mapping[str, Policy]
-    slo: Slo
+    slo: PlanSlo
     energy_per_kwh: float = 0.0
     tenant_tiers: Mapping[str, str] = {}  # tenants of the trace, whose pools are wide
 

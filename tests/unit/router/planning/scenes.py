@@ -7,7 +7,7 @@ from backends.contract import BackendGroup, BackendInfo
 from router.backtest.arrivals import AnswerLength, Arrival
 from router.backtest.fleet import EngineMachine
 from router.planning.capacity import capacity_of
-from router.planning.terms import PLAN_TENANT, Material, ServerKind, Slo
+from router.planning.terms import PLAN_TENANT, Material, PlanSlo, ServerKind
 from router.policy.policy import DEFAULT_POLICY
 from tests.unit.wafer_engine.affine_cost import AffineCost
 
@@ -79,7 +79,7 @@ def material(seed: int = 1, **more: Any) -> Material:
         "arrivals": traffic(seed),
         "kinds": kinds,
         "policies": {"default": DEFAULT_POLICY},
-        "slo": Slo(latency_p95_ms=chance.uniform(1_500, 4_000), spare_failures=seed % 2),
+        "slo": PlanSlo(latency_p95_ms=chance.uniform(1_500, 4_000), spare_failures=seed % 2),
         "energy_per_kwh": 0.2,
         "tenant_tiers": {PLAN_TENANT: "standard"},
     }

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from router.planning.advice import advise, plan_text
 from router.planning.cells import CellResult, run_cell
 from router.planning.search import Searcher
-from router.planning.terms import Cell, Counts, Material, Slo, all_counts
+from router.planning.terms import Cell, Counts, Material, PlanSlo, all_counts
 from tests.unit.router.planning.scenes import material, server, traffic
 
 SEEDS = (0, 1, 2)
@@ -65,7 +65,7 @@ def test_a_spare_is_a_server_more() -> None:
     kinds = (server("gpu", "deep", 1.0, 4.0, most=6),)
     found = []
     for spare in (0, 1):
-        terms = material(kinds=kinds, slo=Slo(latency_p95_ms=3_000, spare_failures=spare))
+        terms = material(kinds=kinds, slo=PlanSlo(latency_p95_ms=3_000, spare_failures=spare))
         plan = Searcher(terms, 1.0, Simulator(terms)).plan()
         assert plan.cheapest is not None
         found.append(plan.cheapest.cell.counts[0])
@@ -73,7 +73,7 @@ def test_a_spare_is_a_server_more() -> None:
 
 
 def test_what_nothing_meets_says_what_is_nearest() -> None:
-    terms = material(slo=Slo(latency_p95_ms=1.0))
+    terms = material(slo=PlanSlo(latency_p95_ms=1.0))
     simulate = Simulator(terms)
     plan = Searcher(terms, 1.0, simulate).plan()
     assert plan.cheapest is None
@@ -84,7 +84,7 @@ def test_what_nothing_meets_says_what_is_nearest() -> None:
 
 def test_advice_says_what_breaks_first_and_what_a_failure_does() -> None:
     kinds = (server("gpu", "deep", 1.0, 4.0, most=6),)
-    terms = material(kinds=kinds, slo=Slo(latency_p95_ms=3_000, spare_failures=0))
+    terms = material(kinds=kinds, slo=PlanSlo(latency_p95_ms=3_000, spare_failures=0))
     simulate = Simulator(terms)
     plan = Searcher(terms, 1.0, simulate).plan()
     assert plan.cheapest is not None
