@@ -27,11 +27,14 @@ class Route(enum.StrEnum):
     @property
     def groups(self) -> tuple[BackendGroup, ...]:
         """Returns the groups whose backends and pools the route uses."""
-        if self is Route.FAST:
-            return ("fast",)
-        if self is Route.DEEP:
-            return ("deep",)
-        return ("fast", "deep")
+        return _GROUPS[self]
+
+
+_GROUPS: dict[Route, tuple[BackendGroup, ...]] = {
+    Route.FAST: ("fast",),
+    Route.DEEP: ("deep",),
+    Route.PARALLEL: ("fast", "deep"),
+}
 
 
 class GroupLimits(msgspec.Struct, frozen=True, kw_only=True):
