@@ -1,11 +1,13 @@
 """One persistent WebSocket against one HTTP request per turn, on the same gateway, in one run.
 
-Both ways go over TLS 1.3 to the same process. The old way opens a connection for each turn and
+All ways go over TLS 1.3 to the same process. The old way opens a connection for each turn and
 sends the whole context; the new way has a socket, warms each conversation with its context
-(`generate: false`) before the user's message, and sends what a turn adds. Three kinds of work over
-contexts of 1,000 and 30,000 tokens, old and new interleaved:
+(`generate: false`) before the user's message, and sends what a turn adds. Between them are what
+SDKs do: "kept" is the old way over one connection, and "chained" sends what a turn adds over one
+connection, to a server that stores responses. Kinds of work over contexts of 1,000 and 30,000
+tokens, all ways interleaved:
 
-- a loop of 20 tool calls;
+- loops of 8, 20 and 40 tool calls;
 - one turn, in a context of its own;
 - one turn, in a context that eight prompts share: each forks from it, and it is warmed once.
 
@@ -73,7 +75,18 @@ TOOL_OUTPUT_TOKENS = 150  # what a call gives back: some ten lines of code
 PROMPT_TOKENS = 40
 NAMED = '{"type":"response.output_item.added"'
 NUM_SHARING = 8  # prompts that share a context
-KINDS = {"one turn": 1, "one turn, context shared": NUM_SHARING, "20 tool calls": 20}  # turns
+KINDS = {
+    "one turn": 1,
+    "one turn, context shared": NUM_SHARING,
+    "8 tool calls": 8,
+    "20 tool calls": 20,
+    "40 tool calls": 40,
+}  # turns
+BASELINES = {
+    "old": "a connection and the context per turn",
+    "kept": "the context per turn, connection kept",
+    "chained": "what a turn adds, connection kept",
+}
 CELLS = [(context, kind) for context in (1_000, 30_000) for kind in KINDS]
 Cell = tuple[int, str]
 WAFER = "lanewise-fast"
@@ -121,11 +134,18 @@ class Loop(NamedTuple):
 
 
 class OldWay:
-    """A connection and the whole context for each turn."""
+    """A request per turn: with a connection of its own or a kept one, with the context or without.
 
-    def __init__(self, gateway: GatewayProcess, host: str) -> None:
-        self._gateway = gateway
-        self._host = host
+    Without the context it names the response before, which the server stores.
+    """
+
+    def __init__(
+        self, gateway: GatewayProcess, host: str, *, keeps: bool = False, chains: bool = False
+    ) -> None:
+        assert gateway.trusting is not None
+        self._connection = http.client.HTTPSConnection(host, gateway.port, context=gateway.trusting)
+        self._keeps = keeps
+        self._chains = chains
         self.sent_bytes = 0
 
     @contextlib.contextmanager
@@ -139,24 +159,27 @@ class OldWay:
     def begin(self) -> None:
         """Go back to where the conversation began."""
         self._items = list(self._context)
+        self._last: str | None = None
 
     def turn(self, items: list[dict[str, Any]]) -> Turn:
         """Ask for one response."""
         self._items += items
-        payload = json.dumps({**self._body, "input": self._items, "stream": True}).encode()
+        body = {**self._body, "input": self._items, "stream": True}
+        if self._chains:
+            body |= {"store": True, "previous_response_id": self._last}
+        payload = json.dumps(body).encode()
         self.sent_bytes += len(payload)
         started_s = time.perf_counter()
-        assert self._gateway.trusting is not None
-        connection = http.client.HTTPSConnection(
-            self._host, self._gateway.port, context=self._gateway.trusting
-        )
-        connection.request("POST", "/v1/responses", payload, HEADERS)
-        with connection.getresponse() as answer:
+        self._connection.request("POST", "/v1/responses", payload, HEADERS)
+        with self._connection.getresponse() as answer:
             assert answer.status == 200, answer.read()
             lines = (line[6:] for line in answer if line.startswith(b"data: "))
             turn = read_turn(lines, started_s)
-        connection.close()
-        self._items += [strip(item) for item in turn.output]
+            answer.read()
+        if not self._keeps:
+            self._connection.close()
+        self._last = turn.response_id
+        self._items = [] if self._chains else [*self._items, *map(strip, turn.output)]
         return turn
 
 
@@ -257,7 +280,7 @@ def loops_of(
     each = 8 if cell[1] == "one turn" else 1  # short ones are cheap, and vary more
     for repetition in range(repetitions * each):
         for number, (name, way) in enumerate(ways.items()):
-            salt = 7 * (2 * repetition + number) + 100_000 * CELLS.index(cell)
+            salt = 7 * (len(ways) * repetition + number) + 100_000 * CELLS.index(cell)
             loops[name].append(run_loop(way, watch, model, cell, salt, network_us))
     return loops
 
@@ -270,34 +293,45 @@ def rows_of(
     if away_ms:
         name = f"{away_ms:g} ms away, {name}"
 
-    def row(what: str, unit: str, of: dict[str, Sequence[float]], goal: Goal, load: str) -> Row:
+    def row(
+        what: str,
+        unit: str,
+        of: dict[str, Sequence[float]],
+        goal: Goal | None,
+        load: str,
+        base: str = "old",
+    ) -> Row:
         def per_turn(way: str, field: str) -> list[float]:
-            loops = wafer[way] if what == "first token" else instant[way]
+            loops = wafer[way] if what.startswith("first token") else instant[way]
             return [getattr(loop, field) / len(loop.turns) for loop in loops]
 
         return Row(
             name=f"{name}: {what}",
             unit=unit,
             values=of["new"],
-            baseline="a connection and the context per turn",
-            baseline_values=of["old"],
+            baseline=BASELINES[base],
+            baseline_values=of[base],
             goal=goal,
             per="turn",
             cpu_us=per_turn("new", "gateway_us"),
             wall_us=per_turn("new", "wall_us"),
-            baseline_cpu_us=per_turn("old", "gateway_us"),
-            baseline_wall_us=per_turn("old", "wall_us"),
+            baseline_cpu_us=per_turn(base, "gateway_us"),
+            baseline_wall_us=per_turn(base, "wall_us"),
             load=load,
         )
 
     def of(loops: dict[str, list[Loop]], figure: Any) -> dict[str, Sequence[float]]:
         return {way: [figure(loop) for loop in them] for way, them in loops.items()}
 
+    overhead = of(instant, lambda o: o.overhead_us / 1e3)
+    ttft = of(wafer, lambda o: o.ttft_us / 1e3)
     first = [
-        row("overhead", "ms", of(instant, lambda o: o.overhead_us / 1e3), OVERHEAD,
-            load_of(name, instant)),
-        row("first token", "ms", of(wafer, lambda o: o.ttft_us / 1e3), FIRST, ""),
-    ]  # fmt: skip
+        row("overhead", "ms", overhead, OVERHEAD, load_of(name, instant)),
+        row("first token", "ms", ttft, FIRST, ""),
+    ]
+    for way in ("kept", "chained"):
+        first.append(row(f"overhead, against {way}", "ms", overhead, None, "", way))
+        first.append(row(f"first token, against {way}", "ms", ttft, None, "", way))
     if away_ms:
         return first
     cost = of(instant, lambda o: o.gateway_us / o.tokens)
@@ -331,8 +365,13 @@ def measure(
     assert gateway.trusting is not None
     url = gateway.socket_url.replace("127.0.0.1", host)
     with PlainSocket(url, gateway.trusting, HEADERS) as socket:
-        both: dict[str, OldWay | NewWay] = {"old": OldWay(gateway, host), "new": NewWay(socket)}
-        ways = {name: way for name, way in both.items() if asked.way in (name, "both")}
+        every: dict[str, OldWay | NewWay] = {
+            "old": OldWay(gateway, host),
+            "kept": OldWay(gateway, host, keeps=True),
+            "chained": OldWay(gateway, host, keeps=True, chains=True),
+            "new": NewWay(socket),
+        }
+        ways = {name: way for name, way in every.items() if asked.way in (name, "all")}
         for model in (MODEL, WAFER):  # what is done once, no turn pays for
             loops_of(ways, watch, model, CELLS[0], 1)
         for number, cell in enumerate(CELLS):
@@ -383,7 +422,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--repetitions", type=int, default=5, help="of each loop, each way")
     parser.add_argument("--cell", type=int, help="one row of work only, from 0")
-    parser.add_argument("--way", default="both", choices=("both", "old", "new"),
+    parser.add_argument("--way", default="all", choices=("all", *BASELINES, "new"),
                         help="one way only, to look at: prints the gateway id")  # fmt: skip
     parser.add_argument("--away-ms", type=float, default=0.0,
                         help="so long a round trip away, over `distance.py`")  # fmt: skip
@@ -400,10 +439,10 @@ def main() -> None:
         name = stack.enter_context(tempfile.TemporaryDirectory(prefix="lw-bench-"))
         url = stack.enter_context(redis_server(Path(name)))
         gateway, engine = stack.enter_context(serving(Path(name), url))
-        if asked.way != "both":
+        if asked.way != "all":
             print(f"gateway {gateway.process.pid}", flush=True)
         measured = list(measure(gateway, engine, asked))
-    if asked.way == "both":
+    if asked.way == "all":
         shape.publish([row for one in measured for row in rows_of(*one, asked.away_ms)], asked)
     else:
         for cell, instant, wafer in measured:
