@@ -5,8 +5,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.bench.counts import ROOT, kept
+import pytest
 
+from tests.bench.counts import ROOT, differing, kept, risen
+
+TABLE = ROOT / "tests/bench/counts.json"
 PATH = "JSON, upstream over Responses"
 GUARDED: tuple[str, ...] = (
     "tasks",
@@ -38,3 +41,24 @@ def test_a_task_is_counted_call_by_call_and_a_rise_is_told(tmp_path: Path) -> No
     assert token["JSON decoded"] == 1
     assert token["Redis commands"] == token["tasks"] == token["futures"] == 0
     assert 0 < token["Python calls"] < token["bytecodes"] < task["bytecodes"]
+
+
+def test_no_count_has_risen(tmp_path: Path) -> None:
+    """A task and a token cost no more than in `tests/bench/counts.json`, which says of what.
+
+    Where a rise is worth it, make the table anew: `counts.py --json tests/bench/counts.json`.
+    """
+    base = json.loads(TABLE.read_bytes())
+    if other := differing(kept({}), base):
+        pytest.skip(f"the table is of other versions: {', '.join(other)}")
+    found: list[set[str]] = []
+    for attempt in range(2):  # what runs now and then may fall into a task by chance, not into two
+        file = tmp_path / f"counts-{attempt}.json"
+        command = [sys.executable, "tests/bench/counts.py", "--json", str(file)]
+        told = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+        assert told.returncode == 0, told.stderr
+        rises = risen(json.loads(file.read_bytes())["counts"], base["counts"])
+        found.append({rise.rpartition(" -> ")[0] for rise in rises})
+        if not rises:
+            return
+    assert found[0] & found[1] == set(), "make a task cheaper again, or the table anew"
