@@ -14,12 +14,12 @@ import msgspec
 
 from backends.bounds import max_answer_bytes
 from backends.contract import Delta, Finish, FinishReason, FunctionTool, GenerateRequest
+from backends.net.sse import MAX_EVENT_BYTES
 from backends.prompt import digest_of, said_item
 from backends.upstream.options import UpstreamOptions
 from backends.upstream.reader import Reader
 from backends.upstream.reported_usage import max_input_tokens
 from backends.upstream.request_body import request_body
-from backends.upstream.sse import MAX_EVENT_BYTES
 
 FIRST_EVENT_BYTES = 256 << 10  # of an event that repeats nothing
 # Of all events of an answer: one for a token has 150 to 500 bytes, and servers may send two.

@@ -13,13 +13,13 @@ from backends.drive.driver import monotonic_us
 from backends.net.http_client import OK, BrokenError, HttpClient
 from backends.net.read_pause import ReadPause
 from backends.net.server_keys import REFUSED, ServerKeys
+from backends.net.sse import EventParser, EventTooLongError
 from backends.upstream.chain import PARENT_LOST, StoredChains, Turn
 from backends.upstream.chat_reader import decode_chunk
 from backends.upstream.errors import Failure, broken, http_failure, too_much
 from backends.upstream.options import UpstreamOptions, http_url
 from backends.upstream.reader import decoded
 from backends.upstream.responses_reader import decode_sse_event
-from backends.upstream.sse import EventParser, EventTooLongError
 
 # Receives events that came together, as the protocol has them; True once the last has come.
 Receive = Callable[[list[Any]], bool]

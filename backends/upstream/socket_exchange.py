@@ -222,11 +222,12 @@ class _Socket:
         self._loop = asyncio.get_running_loop()
         self._opened_s = self._used_s = self._loop.time()
         self._retired = False
-        self._closing: asyncio.Task[None] | None = None
+        self._closing: list[asyncio.Task[None]] = []
         num_streams = options.max_streams_per_socket
         # Names are reused: a server counts the distinct ones of a connection (OpenAI: 32).
         names = [f"s{number}" for number in range(num_streams)] if num_streams > 1 else [None]
         self._streams = {name: _Stream(self, name) for name in names}
+        self.first_stream = next(iter(self._streams.values()))
         self._only = self.first_stream if num_streams == 1 else None
         self._free = free
         self._num_free = 0
@@ -246,10 +247,6 @@ class _Socket:
     def idle_s(self) -> float:
         """Returns the time since it was opened or a response of it ended."""
         return self._loop.time() - self._used_s
-
-    @property
-    def first_stream(self) -> "_Stream":
-        return next(iter(self._streams.values()))
 
     def take(self, stream: "_Stream") -> None:
         """Gives a free stream to a turn; `release` follows unless the socket is abandoned."""
@@ -312,7 +309,7 @@ class _Socket:
     def retire(self) -> None:
         """Closes an unused connection with a closing handshake."""
         self._retire()
-        self._closing = asyncio.create_task(self._connection.close())
+        self._closing.append(asyncio.create_task(self._connection.close()))
 
     async def close(self) -> None:
         """Closes the connection and waits for its reader to end."""
@@ -320,8 +317,7 @@ class _Socket:
             self.retire()
         else:
             self.abandon()
-        last = [self._reader] if self._closing is None else [self._reader, self._closing]
-        await asyncio.gather(*last, return_exceptions=True)
+        await asyncio.gather(self._reader, *self._closing, return_exceptions=True)
 
     def _give_up(self, stream: "_Stream", serial: int) -> None:
         if stream.serial == serial and stream.abandoned:
@@ -427,8 +423,7 @@ class _Stream:
         self._done = asyncio.get_running_loop().create_future()
         try:
             if not self.socket.send(encoded):
-                message = "the upstream's socket is closing"
-                raise broken(self.socket.backend, message, stale=self.is_stale)
+                raise broken(self.socket.backend, "its socket is closing", stale=self.is_stale)
             await self._done
         finally:
             reading.disown()
@@ -465,16 +460,14 @@ class _Stream:
             is_enough = self._receive(events)
         except (Failure, _ParentLostError) as error:
             is_enough, failure = True, error
-        if not is_enough and not is_last:
-            return
         if is_last:
             self._receive = None
-        if self._done.done():
+        if self._done.done():  # it was cancelled meanwhile
             return
-        if failure is None:
-            self._done.set_result(None)
-        else:
+        if failure is not None:
             self._done.set_exception(failure)
+        elif is_enough or is_last:
+            self._done.set_result(None)
 
     def _pass_over(self, events: list[Event], is_last: bool) -> None:
         if is_last:

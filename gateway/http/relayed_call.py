@@ -9,10 +9,10 @@ from typing import Any
 import msgspec
 
 from backends.contract import BackendError, Usage
+from backends.net.sse import EventParser, EventTooLongError
 from backends.relay.relay import Relay
 from backends.upstream.errors import Failure
 from backends.upstream.reported_usage import SPARE_INPUT_TOKENS, Reported
-from backends.upstream.sse import EventParser, EventTooLongError
 from gateway.core.gateway import Gateway
 from gateway.core.job import Ended
 from gateway.run.settlement import start_settlement

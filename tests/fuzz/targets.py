@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 import msgspec
 
 from backends.contract import GenerateRequest
+from backends.net.sse import EventParser, EventTooLongError
 from backends.upstream.chat_reader import ChatReader, decode_chunk
 from backends.upstream.reader import Reader, decoded
 from backends.upstream.responses_reader import ResponsesReader, decode_sse_event
-from backends.upstream.sse import EventParser, EventTooLongError
 from gateway.session.session import Session
 from gateway.wire import events
 from router.classify.task import Tenant
