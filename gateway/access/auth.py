@@ -4,9 +4,8 @@ import hashlib
 import hmac
 from collections.abc import Iterable, Mapping
 
-import msgspec
-
 from gateway.access.tenant_view import TenantsView
+from gateway.config.budgets import for_key
 from gateway.config.keys import KeyRecord, Peppers, is_key_of, key_id_of
 from gateway.config.sections import TenantConfig
 from gateway.wire.errors import ProtocolError
@@ -151,7 +150,7 @@ class Keys:
     def _named(self, tenant_id: str, key_id: str) -> Tenant:
         tenant = self.tenant_view.tenant(tenant_id)
         assert tenant is not None  # checked by the callers
-        return msgspec.structs.replace(tenant, key_id=key_id)
+        return for_key(tenant, key_id)
 
     def _digest(self, key: str) -> bytes:
         return hmac.digest(self._salt, key.encode(), hashlib.sha256)

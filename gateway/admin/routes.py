@@ -9,6 +9,7 @@ from gateway.access.admin_keys import Admin
 from gateway.admin import audit as audit_admin
 from gateway.admin import backends as backend_admin
 from gateway.admin import backtest as backtest_admin
+from gateway.admin import budgets as budget_admin
 from gateway.admin import decisions as decision_admin
 from gateway.admin import events as event_admin
 from gateway.admin import keys as key_admin
@@ -109,6 +110,7 @@ HANDLERS: list[Any] = [
     *key_admin.HANDLERS,
     *tenant_admin.HANDLERS,
     *usage_admin.HANDLERS,
+    *budget_admin.HANDLERS,
     *learning_admin.HANDLERS,
     *policy_admin.HANDLERS,
     *backtest_admin.HANDLERS,

@@ -9,6 +9,7 @@ from msgspec import UNSET, UnsetType
 from backends.contract import BackendGroup
 from gateway.access.tenant_view import TenantsView
 from gateway.admin.guard import services_of, write_records
+from gateway.config.budgets import Budget, BudgetName, Budgets
 from gateway.config.tenants import (
     Limit,
     TenantRecord,
@@ -36,6 +37,7 @@ class NewTenant(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     access: tuple[BackendGroup, ...] | None = None  # only these groups
     weight: Weight | None = None
     store: StorePolicy = "asked"  # never: its responses are stored nowhere
+    budgets: Budgets = {}  # in money, each instead of the tier's
 
 
 class TenantChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -46,6 +48,7 @@ class TenantChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     access: tuple[BackendGroup, ...] | UnsetType | None = UNSET
     weight: Weight | UnsetType | None = UNSET
     store: StorePolicy | UnsetType = UNSET
+    budgets: dict[BudgetName, Budget | None] | UnsetType | None = UNSET  # null: the tier's
 
 
 class TenantView(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,6 +61,7 @@ class TenantView(msgspec.Struct, frozen=True, kw_only=True):
     own_limits: OwnLimits
     access: tuple[BackendGroup, ...] | None
     store: StorePolicy
+    budgets: Budgets  # in money, its own and its tier's together
     configured: bool  # by the configuration, so not to be changed here
     active_keys: int  # those made at run time
     created_at: int
@@ -129,6 +133,11 @@ async def change_tenant(request: AnyRequest, tenant_id: str, data: TenantChange)
         given["limits"] = _merged(record.limits, data.limits)
     elif data.limits is None:
         given["limits"] = {}
+    if isinstance(data.budgets, dict):
+        changed = {**record.budgets, **data.budgets}
+        given["budgets"] = {name: own for name, own in changed.items() if own is not None}
+    elif data.budgets is None:
+        given["budgets"] = {}
     changes = {name: value for name, value in given.items() if value is not UNSET}
     record = msgspec.structs.replace(record, **changes)
     await _keep(request, "tenants.set", record)
@@ -225,6 +234,11 @@ def _check_not_configured(request: AnyRequest, tenant_id: str) -> None:
         raise ProtocolError("conflict", message)
 
 
+def _budgets_of_tier(tenant_view: TenantsView, name: str) -> Budgets:
+    tier = tenant_view.tiers.get(name)
+    return {} if tier is None else tier.budgets
+
+
 def _merged(
     limits: OwnLimits, changes: dict[BackendGroup, dict[str, int | None] | None]
 ) -> OwnLimits:
@@ -258,6 +272,7 @@ def _view(request: AnyRequest, record: TenantRecord) -> TenantView:
         own_limits=record.limits,
         access=record.access,
         store=record.store,
+        budgets={**_budgets_of_tier(tenant_view, record.tier), **record.budgets},
         configured=record.id in tenant_view.configured,
         active_keys=sum(key.state(now_s) == "active" for key in tenant_view.keys_of(record.id)),
         created_at=record.created_s,

@@ -20,6 +20,7 @@ ADMIN_COMMANDS = {  # name, which is its module's in `gateway.cli.admin`, too ->
     "policy": "Check, compare, apply and roll back policies.",
     "top": "Watch a gateway in the terminal: what is wrong, throughput, engines, pools.",
     "backends": "List backends; take one out of use, and back.",
+    "budgets": "Say what was spent of budgets in money; raise a run's.",
     "pools": "Say what is left in a tenant's pools.",
     "decisions": "Find what was decided, and what came of it.",
     "learning": "Say what was learned from outcomes; forget it, or take it back.",

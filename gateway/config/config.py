@@ -22,6 +22,7 @@ from gateway.config.sections import (
     AdminKeyConfig,
     AuthConfig,
     BudgetMs,
+    BudgetsConfig,
     Ceiling,
     ConfigError,
     ConnectionsConfig,
@@ -74,6 +75,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     relays: tuple[RelayOptions, ...] = ()  # of embeddings and legacy completions
     cost_weights: dict[BackendGroup, CostWeights] = {}
     prices: Annotated[tuple[ModelPrice, ...], Meta(max_length=MAX_PRICES)] = ()
+    budgets: BudgetsConfig = BudgetsConfig()
     ceilings: dict[BackendGroup, Ceiling] = {}  # tasks at once, of all tenants on all gateways
     policy_path: str | None = None  # TOML; without it the default policy rules
     recording: RecordingConfig = RecordingConfig()

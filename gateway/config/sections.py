@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Meta
 
 from backends.contract import BackendGroup
+from gateway.config.budgets import Budgets
 from gateway.config.command_error import CommandError
 from gateway.config.development import DEVELOPMENT_KEY
 from gateway.config.tenants import DEFAULT_TIERS, TenantRecord, Tier, Weight, resolve
@@ -171,6 +172,12 @@ class LedgerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_entries: Annotated[int, Meta(ge=1000, le=10_000_000)] = 100_000
 
 
+class BudgetsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Who hears that a budget is spent (docs/money.md)."""
+
+    webhook_url: Annotated[str, Meta(pattern="^https?://")] | None = None  # gets a POST for each
+
+
 class AuthConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Keys made at run time. Peppers are `version:secret`, the current one first."""
 
@@ -192,6 +199,7 @@ class TenantConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     access: tuple[BackendGroup, ...] | None = None  # only these groups; None: all that have limits
     weight: Weight | None = None  # None: the tier's
     store: StorePolicy = "asked"  # never: its responses are stored nowhere, whatever it asks
+    budgets: Budgets = {}  # in money, each instead of the tier's
 
     def record(self) -> TenantRecord:
         """Returns the tenant as a record."""
@@ -202,6 +210,7 @@ class TenantConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
             access=self.access,
             weight=self.weight,
             store=self.store,
+            budgets=self.budgets,
         )
 
     def tenant(self, tiers: Mapping[str, Tier] = DEFAULT_TIERS) -> Tenant:

@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Meta
 
 from backends.contract import BackendGroup
+from gateway.config.budgets import Budgets, with_budgets
 from router.classify.task import TENANT_ID, GroupLimits, StorePolicy, Tenant
 
 MAX_LIMIT = 1_000_000_000_000  # per minute the pools count to 1e9, per day further
@@ -24,6 +25,7 @@ class Tier(msgspec.Struct, frozen=True, kw_only=True):
 
     limits: dict[BackendGroup, GroupLimits] = {}
     weight: Weight = 1.0  # share when tenants wait for the same engines
+    budgets: Budgets = {}  # in money
 
 
 class TierConfig(Tier, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -39,6 +41,7 @@ class TenantRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     access: tuple[BackendGroup, ...] | None = None  # only these groups; None: all of the limits'
     weight: Weight | None = None
     store: StorePolicy = "asked"
+    budgets: Budgets = {}  # each instead of the tier's
     created_s: int = 0
 
 
@@ -74,7 +77,11 @@ def resolve(record: TenantRecord, tiers: Mapping[str, Tier]) -> Tenant:
         if isinstance(merged, GroupLimits):
             limits[group] = merged
     weight = tier.weight if record.weight is None else record.weight
-    return Tenant(id=record.id, tier=record.tier, limits=limits, weight=weight, store=record.store)
+    tenant = Tenant(
+        id=record.id, tier=record.tier, limits=limits, weight=weight, store=record.store
+    )
+    budgets = {**tier.budgets, **record.budgets}
+    return with_budgets(tenant, budgets) if budgets else tenant
 
 
 def fault_of(record: TenantRecord, tiers: Mapping[str, Tier]) -> str | None:

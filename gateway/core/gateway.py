@@ -12,6 +12,7 @@ from gateway.access.key_sessions import KeySessions
 from gateway.config.keys import Peppers
 from gateway.core.adaptation import Adaptation
 from gateway.core.backends import stats_of
+from gateway.core.budget_posts import BudgetNotice
 from gateway.core.job import Job
 from gateway.core.waiting_room import WaitingRoom
 from gateway.logs.task_line import TaskLog
@@ -82,6 +83,7 @@ class Gateway:
     record_usage: Callable[[LedgerEntry], None] = lambda _: None  # into the usage ledger
     weights: Weights = field(default_factory=dict)  # of tokens, by group
     prices: PriceList = field(default_factory=PriceList)  # of tokens, by model
+    tell_budget: Callable[[BudgetNotice], None] = lambda _: None  # that a budget was met
     max_compactions: int = 2  # automatic ones, of one conversation
     # For compactions; without shared peppers the secret is this process's.
     seals: Seals = field(default_factory=lambda: make_seals(Peppers(), [secrets.token_hex(32)]))

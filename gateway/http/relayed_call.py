@@ -13,8 +13,10 @@ from backends.net.sse import EventParser, EventTooLongError
 from backends.relay.relay import Relay
 from backends.upstream.errors import Failure
 from backends.upstream.reported_usage import SPARE_INPUT_TOKENS, Reported
+from gateway.core.budget_answers import budget_headers
 from gateway.core.gateway import Gateway
 from gateway.core.job import Ended
+from gateway.core.spending import note_budgets
 from gateway.run.settlement import start_settlement
 from gateway.store.ledger_entry import LedgerEntry, line_of
 from gateway.transport.ids import new_id
@@ -118,7 +120,8 @@ class RelayedCall:
         if group not in tenant.limits:
             message = f"This key may not use the {group} engines, which this model counts among."
             raise ProtocolError("insufficient_permissions", message, param="model")
-        demand = Demand(group, self._cost(self._estimate))
+        most = self._nusd(self._estimate) if tenant.accounts else 0
+        demand = Demand(group, self._cost(self._estimate), most)
         try:
             grant = await gw.pools.reserve_first(tenant, f"relay_{new_id()}", ((demand,),))
         except PoolsUnavailable as error:
@@ -127,6 +130,8 @@ class RelayedCall:
                 "server_is_overloaded", message, retry_after_us=LEAST_WAIT_US
             ) from error
         self._grant = grant
+        if grant.accounts:
+            note_budgets(gw, tenant, grant)
         limited_by = grant.limited_by
         if grant.reservation is None:
             assert limited_by is not None, "a refused grant names its pool"
@@ -149,7 +154,8 @@ class RelayedCall:
         """Returns what is left in the pools."""
         assert self._grant is not None
         group = self._relay.options.group
-        return rate_limit_headers(self._grant.balances, (group,), self._grant.mode)
+        headers = rate_limit_headers(self._grant.balances, (group,), self._grant.mode)
+        return headers | budget_headers(self._grant.accounts)
 
     async def run(self) -> Ended | None:
         """Asks the server, and settles however that ends.
@@ -195,7 +201,8 @@ class RelayedCall:
 
     def _settle(self, reservation: Reservation, outcome: str) -> None:
         gw, tenant, options = self._gw, self._tenant, self._relay.options
-        start_settlement(gw, reservation, {options.group: self._cost(self._usage)})
+        cost, nusd = self._cost(self._usage), self._nusd(self._usage)
+        start_settlement(gw, reservation, {options.group: cost}, nusd)
         ended_s = gw.wall_s()
         line = line_of(
             self._relay.name,
@@ -218,6 +225,9 @@ class RelayedCall:
                 lines=(line,),
             )
         )
+
+    def _nusd(self, usage: Usage) -> int:
+        return self._gw.prices.most_nusd((self._relay.options.model,), usage, self._gw.wall_s())
 
     def _cost(self, usage: Usage) -> int:
         return cost_tokens(usage, self._gw.weights.get(self._relay.options.group, EVEN))

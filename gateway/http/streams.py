@@ -15,6 +15,7 @@ from litestar.response.base import ASGIResponse
 from litestar.types import Receive, Scope, Send
 
 from backends.contract import BackendGroup
+from gateway.core.budget_answers import budget_headers
 from gateway.core.gateway import Gateway
 from gateway.core.job import Ended, Job, Parent
 from gateway.task.context import give_back_opened, load_task
@@ -176,6 +177,8 @@ class Exchange:
             "x-lanewise-route": route.value,
             "x-lanewise-policy": _as_header(decision.policy_version),
         }
+        if decision.accounts:
+            headers |= budget_headers(decision.accounts)
         return headers if self._turn_state is None else headers | {TURN_STATE: self._turn_state}
 
     async def whole(self, receive: Receive) -> Ended:

@@ -11,6 +11,7 @@ from router.comparison.prediction import CHECKED
 from router.decide.decision import Reason
 from router.learn.drift import SIGNALS, Sign
 from router.learn.pending_outcomes import OutcomeSource
+from router.pools.budgets import WINDOWS, Scope
 from router.pools.pools import GROUPS, PoolCall, PoolsMode, Shed, Unit
 from router.strategies.table import STRATEGIES
 
@@ -59,6 +60,9 @@ CONFIG_RESULT = Label("result", get_args(ConfigReload))
 RECORDED = Label("result", get_args(Recorded))
 ROUTE_REASON = Label("reason", tuple(reason.value for reason in Reason))
 TIER = Label("tier")
+SCOPE = Label("scope", get_args(Scope))
+WINDOW = Label("window", WINDOWS)
+KIND = Label("kind", ("soft", "hard"))
 ADMISSION = Label("result", get_args(Admission))
 LIMIT = Label("limit", ("none", *LIMIT_NAMES.values()))
 POOL = Label("limit", tuple(LIMIT_NAMES.values()))

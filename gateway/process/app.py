@@ -37,6 +37,7 @@ from gateway.config.version import VERSION
 from gateway.console.routes import HANDLERS as CONSOLE
 from gateway.core.adaptation import Adaptation
 from gateway.core.backends import Backends
+from gateway.core.budget_posts import BudgetPosts
 from gateway.core.gateway import DetachedCalls, Gateway, GatewayState
 from gateway.core.relays import Relays
 from gateway.core.waiting_room import WaitingRoom
@@ -143,6 +144,7 @@ async def _services(
         record_usage=ledger.add,
         weights=config.cost_weights,
         prices=PriceList(config.prices),
+        tell_budget=BudgetPosts(config.budgets.webhook_url, detached.spawn).tell,
         max_compactions=config.context.max_compactions,
         seals=seals_of(access, config),
         max_unread_bytes=config.server.max_unread_bytes,

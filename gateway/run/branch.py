@@ -188,6 +188,14 @@ class Branches(dict[int, Branch]):
                 totals[branch.backend_index] += branch.usage_so_far()
         return totals
 
+    def own_by_backend(self) -> list[tuple[str, Usage]]:
+        """Returns the usage so far of the task's own reservation, by the backends that served."""
+        return [
+            (branch.backend, branch.usage_so_far())
+            for branch in self.all()
+            if not branch.own_reservation
+        ]
+
     def usage_by_backend(self) -> Mapping[str, Usage]:
         """Returns the usage by backend, those that failed over included."""
         if self._used is not None:

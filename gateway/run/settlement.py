@@ -14,11 +14,15 @@ from router.pools.pools import Reservation
 
 
 def start_settlement(
-    gw: Gateway, reservation: Reservation, used_tokens: Mapping[BackendGroup, int]
+    gw: Gateway,
+    reservation: Reservation,
+    used_tokens: Mapping[BackendGroup, int],
+    nusd: int = 0,
 ) -> "asyncio.Task[None]":
     """Sends a settlement, which no cancellation stops; returns the wait for its reply.
 
-    `used_tokens` are weighted; groups outside of the reservation are ignored.
+    `used_tokens` are weighted, and groups outside of the reservation are ignored; `nusd` is the
+    money that was spent.
     """
     live = gw.live.pop(reservation.id, None)
     held = reservation if live is None else live.reservation
@@ -26,7 +30,7 @@ def start_settlement(
     groups = {demand.group for demand in reservation.demands}
     charged = {group: tokens for group, tokens in used_tokens.items() if group in groups}
 
-    sent = gw.pools.settle(held, charged)
+    sent = gw.pools.settle(held, charged, nusd) if held.hold else gw.pools.settle(held, charged)
 
     async def answered() -> None:
         try:
@@ -46,11 +50,13 @@ class TaskReservation:
         job: Job,
         reservation: Reservation,
         used: Callable[[], Mapping[BackendGroup, int]],
+        spent_nusd: Callable[[], int],
     ) -> None:
         """Registers the reservation; `used` returns the weighted tokens used so far."""
         self._gw = gw
         self._reservation = reservation
         self._used = used
+        self._spent_nusd = spent_nusd
         self._settlement: asyncio.Task[None] | None = None
         gw.live[reservation.id] = Live(reservation, job, used)
 
@@ -68,5 +74,6 @@ class TaskReservation:
     def settle(self) -> "asyncio.Task[None]":
         """Releases what is left, and charges what was used; harmless when repeated."""
         if self._settlement is None:
-            self._settlement = start_settlement(self._gw, self._reservation, self._used())
+            nusd = self._spent_nusd() if self._reservation.hold else 0
+            self._settlement = start_settlement(self._gw, self._reservation, self._used(), nusd)
         return self._settlement

@@ -14,6 +14,7 @@ import msgspec
 from backends.contract import BackendGroup, Usage
 from gateway.core.gateway import Gateway, Live
 from gateway.core.job import Job
+from gateway.core.spending import most_nusd, note_budgets
 from gateway.core.waiting_room import Admission, Attempt
 from gateway.run.settlement import start_settlement
 from gateway.wire.errors import ProtocolError
@@ -79,7 +80,7 @@ class SideReservations:
         reservation refuses it at once. `used` returns the usage so far.
         """
         pending = PendingReservation()
-        demand = Demand(group, self._cost(group, expected))
+        demand = Demand(group, self._cost(group, expected), self._most_nusd(group, expected))
 
         async def taken() -> None:
             try:
@@ -113,7 +114,8 @@ class SideReservations:
     def _settle(self, reservation: Reservation, usage: Usage) -> None:
         (demand,) = reservation.demands
         used_tokens = {demand.group: self._cost(demand.group, usage)}
-        self._keep(start_settlement(self._gw, reservation, used_tokens))
+        nusd = most_nusd(self._gw, demand.group, usage) if reservation.hold else 0
+        self._keep(start_settlement(self._gw, reservation, used_tokens, nusd))
 
     async def settled(self) -> None:
         """Waits until nothing is pending; cancelling the wait cancels nothing else."""
@@ -138,6 +140,8 @@ class SideReservations:
                 raise
             if grant.reservation is None:
                 gw.limiter.release(name)
+            if grant.accounts:
+                note_budgets(gw, tenant, grant)
             return Attempt((), grant)
 
         part = part_of(self._task, name, gw.clock_us())
@@ -161,6 +165,13 @@ class SideReservations:
             limited_by=grant.limited_by[1],
         )
         return ProtocolError("rate_limit_exceeded", reached(grant.limited_by, grant.wait_us))
+
+    def _most_nusd(self, group: BackendGroup, expected: Usage) -> int:
+        if not self._task.tenant.accounts:
+            return 0
+        most_output = max(expected.num_output_tokens, self._task.request.max_output_tokens)
+        whole = msgspec.structs.replace(expected, num_output_tokens=most_output)
+        return most_nusd(self._gw, group, whole)
 
     def _cost(self, group: BackendGroup, usage: Usage) -> int:
         return cost_tokens(usage, self._gw.weights.get(group, EVEN))

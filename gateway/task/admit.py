@@ -5,12 +5,14 @@ This is an edge.
 
 import logging
 from collections.abc import Sequence
+from functools import partial
 
 import msgspec
 
 from backends.contract import BackendStats
 from gateway.core.gateway import Gateway
 from gateway.core.job import Job
+from gateway.core.spending import most_nusd, note_budgets
 from gateway.core.waiting_room import Admission, Attempt
 from gateway.task.stages import AdmittedTask, LoadedTask
 from gateway.wire.compaction import Plan, Skipped, expected_task, skipped_words
@@ -18,7 +20,7 @@ from gateway.wire.errors import ProtocolError
 from gateway.wire.ratelimit import MODE_HEADER, policy_name, rate_limit_headers
 from router.classify.classify import classify, features
 from router.classify.task import Task, TaskClass
-from router.decide.admission import decide, demands
+from router.decide.admission import MostNusd, decide, demands
 from router.decide.decision import RankedRoute, Refusal, RouteDecision, ShadowChoice
 from router.decide.ranking import classify_and_rank, rank
 from router.decide.weighing import weigh
@@ -54,7 +56,8 @@ async def _admit(gw: Gateway, job: Job, loaded: LoadedTask, task: Task) -> Admit
     policy = gw.state.policy.for_tenant(task.tenant.id)  # read once per task
     job.policy = policy
     task_class, ranked = rank_task(gw, task, policy, job)
-    asked = demands(task, task_class, ranked, gw.weights)
+    most = partial(most_nusd, gw) if task.tenant.accounts else None
+    asked = demands(task, task_class, ranked, gw.weights, most)
 
     async def attempt(has_waited: bool) -> Attempt:
         routes = ranked
@@ -62,10 +65,10 @@ async def _admit(gw: Gateway, job: Job, loaded: LoadedTask, task: Task) -> Admit
             routes = rank_routes(policy, task, task_class, gw.backend_stats())
         started_us = gw.clock_us()
         if gw.limiter.is_on:
-            made = await _reserve_within_capacity(gw, task, task_class, routes)
+            made = await _reserve_within_capacity(gw, task, task_class, routes, most)
         else:
             is_same = routes is ranked
-            wanted = asked if is_same else demands(task, task_class, routes, gw.weights)
+            wanted = asked if is_same else demands(task, task_class, routes, gw.weights, most)
             made = Attempt(routes, await _reserve(gw, task, wanted))
         gw.metrics.stage("admit", gw.clock_us() - started_us)
         return made
@@ -169,7 +172,7 @@ def refused(refusal: Refusal, headers: dict[str, str]) -> ProtocolError:
 async def _reserve(gw: Gateway, task: Task, ranked_demands: Sequence[tuple[Demand, ...]]) -> Grant:
     """Calls the pools once; if it is cancelled, they release what was granted."""
     try:
-        return await gw.pools.reserve_first(task.tenant, task.id, ranked_demands)
+        grant = await gw.pools.reserve_first(task.tenant, task.id, ranked_demands)
     except PoolsUnavailable as error:
         message = f"The rate-limit pools are away. {error}. Try again in 1s."
         raise ProtocolError(
@@ -178,10 +181,17 @@ async def _reserve(gw: Gateway, task: Task, ranked_demands: Sequence[tuple[Deman
             retry_after_us=1_000_000,
             headers={MODE_HEADER: "degraded"},
         ) from error
+    if grant.accounts:
+        note_budgets(gw, task.tenant, grant)
+    return grant
 
 
 async def _reserve_within_capacity(
-    gw: Gateway, task: Task, task_class: TaskClass, ranked: tuple[RankedRoute, ...]
+    gw: Gateway,
+    task: Task,
+    task_class: TaskClass,
+    ranked: tuple[RankedRoute, ...],
+    most: MostNusd | None,
 ) -> Attempt:
     """Reserves on routes with capacity; counts on all of them until the grant."""
     routes = gw.limiter.open_routes(ranked, task.tenant.id)
@@ -190,7 +200,7 @@ async def _reserve_within_capacity(
     groups = tuple({group for route in routes for group in route.route.groups})
     gw.limiter.acquire(task.id, task.tenant, groups)
     try:
-        grant = await _reserve(gw, task, demands(task, task_class, routes, gw.weights))
+        grant = await _reserve(gw, task, demands(task, task_class, routes, gw.weights, most))
     except BaseException:
         gw.limiter.release(task.id)
         raise

@@ -15,7 +15,7 @@ from gateway.wire.items import ItemReference
 from gateway.wire.requests import make_task
 from gateway.wire.sealing import MAX_OPENED_BYTES, SealError, folded_from, is_sealed_here
 from gateway.wire.stored_response import Lineage
-from router.classify.task import Task
+from router.classify.task import Task, for_run
 from router.decide.continuity import may_move
 
 
@@ -93,7 +93,7 @@ async def _task_of(gw: Gateway, job: Job, items: tuple[ContextItem, ...]) -> Tas
     return make_task(
         job.parsed,
         items,
-        job.tenant,
+        for_run(job.tenant, job.parsed.hints.metadata.get("run")),
         last_backend=job.last_backend,
         arrived_us=job.arrived_us,
         arrived_unix_s=gw.unix_s(),

@@ -98,7 +98,7 @@ def outcome_of(ending: Ending) -> OutcomeLabel:
 
 def refusal_outcome(error: ProtocolError) -> OutcomeLabel:
     """Returns the metrics' label of a refusal."""
-    if error.code == "rate_limit_exceeded":
+    if error.code in ("rate_limit_exceeded", "budget_exceeded"):
         return "rate_limited"
     if error.code == "response_cancelled":
         return "cancelled"

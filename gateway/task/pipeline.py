@@ -11,6 +11,7 @@ from backends.contract import NO_USAGE, BackendError, BackendGroup, Compaction, 
 from backends.prompt import measure
 from gateway.core.gateway import Gateway
 from gateway.core.job import Ended, Job
+from gateway.core.spending import spent_nusd
 from gateway.run.dispatch import Run, RunOutcome
 from gateway.run.settlement import TaskReservation
 from gateway.run.side_reservations import SideReservations
@@ -115,7 +116,12 @@ def _running_task(gw: Gateway, job: Job, admitted: AdmittedTask) -> RunningTask:
             usages = summary.added_to(usages, so_far=True)
         return costs(gw, run.branches.backends, usages)
 
-    reservation = TaskReservation(gw, job, admitted.reservation, used)
+    def spent() -> int:
+        own = run.branches.own_by_backend()
+        prepared = () if summary is None else summary.usage_by_backend().items()
+        return spent_nusd(gw, (*own, *prepared))
+
+    reservation = TaskReservation(gw, job, admitted.reservation, used, spent)
     run.on_group_done = lambda index: reservation.release(group_at(gw, chosen.backends, index))
     return RunningTask(admitted, task, summary, run, side_reservations, reservation)
 
@@ -307,7 +313,11 @@ def _warming_task(gw: Gateway, job: Job, admitted: AdmittedTask) -> WarmingTask:
     gw.limiter.release(admitted.loaded.task.id)  # its slots are for tasks that answer
     warming = Warming(gw, admitted.loaded.task, admitted.chosen, admitted.decision.balances)
     reservation = TaskReservation(
-        gw, job, admitted.reservation, lambda: costs(gw, admitted.chosen.backends, warming.usages)
+        gw,
+        job,
+        admitted.reservation,
+        lambda: costs(gw, admitted.chosen.backends, warming.usages),
+        lambda: spent_nusd(gw, warming.usage_by_backend().items()),
     )
     return WarmingTask(admitted, warming, reservation)
 

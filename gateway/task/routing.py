@@ -26,6 +26,7 @@ from gateway.wire.routing import (
 )
 from router.classify.task import Task
 from router.decide.decision import RouteDecision
+from router.pools.budget_use import budget_uses
 from router.pools.prices import NUSD, cost_nusd
 
 
@@ -63,6 +64,7 @@ def decided_routing(
         pools=pool_balances(decision.balances, chosen.route.groups),
         ratelimit_mode=decision.mode,
         context=context_use(task, 0, min([info.window_tokens for info in infos])),
+        budgets=budget_uses(decision.accounts) if decision.accounts else (),
         moved_from=task.last_backend if has_moved else None,
         failovers=failovers,
         continued=continued,

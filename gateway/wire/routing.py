@@ -13,6 +13,7 @@ from backends.contract import BackendGroup
 from gateway.wire.output_items import ResponseUsage
 from router.classify.task import Label, Route
 from router.decide.decision import Reason
+from router.pools.budget_use import BudgetUse
 from router.pools.pools import GROUPS, Balance, PoolsMode, Unit
 
 Band = Literal["sharp", "drift", "compaction_likely", "compaction_certain"]
@@ -167,6 +168,7 @@ class Routing(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     pools: tuple[PoolBalance, ...]  # what is left in the tenant's pools of this route
     ratelimit_mode: PoolsMode  # `degraded` while Redis is away and the gateway limits by itself
     context: ContextUse  # how full the context window is
+    budgets: tuple[BudgetUse, ...] = ()  # what is left of the task's budgets in money
     moved_from: str | None = None  # the backend that held the conversation, where this is another
     failovers: tuple[RoutedFailover, ...] = ()  # backends that others stood in for
     # answers that broke off, and that others went on with

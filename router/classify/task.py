@@ -46,10 +46,25 @@ class GroupLimits(msgspec.Struct, frozen=True, kw_only=True):
     tokens_per_day: int | None = None  # of the UTC day
 
 
+NO_LIMITS = (-1, -1, -1)
+
+
+class Account(msgspec.Struct, frozen=True):
+    """A budget of money that a task is charged to: its tenant's, its key's or its run's.
+
+    Limits are of the UTC day, of the month and of all time, in nano-dollars; -1: none.
+    """
+
+    name: str  # in Redis: `t`, `k.<key id>` or `r.<run>`
+    hard: tuple[int, int, int] = NO_LIMITS  # no task begins that could exceed it
+    soft: tuple[int, int, int] = NO_LIMITS  # is told, and limits nothing
+
+
 StorePolicy = Literal["asked", "never"]  # whether a tenant's responses may be stored anywhere
 
 # Part of Redis keys, so it has no separators.
 TENANT_ID = re.compile(r"[a-z0-9-]{1,64}")
+_PLAIN_RUN = re.compile(r"[A-Za-z0-9_.-]{1,64}", re.ASCII)
 
 
 class Tenant(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,6 +76,24 @@ class Tenant(msgspec.Struct, frozen=True, kw_only=True):
     weight: float = 1.0  # share when tenants wait for the same engines
     store: StorePolicy = "asked"
     key_id: str = ""  # of the request, for the usage ledger
+    accounts: tuple[Account, ...] = ()  # what a task is charged to in money, if it has budgets
+    key_account: Account | None = None  # what each of its keys gets, under its own name
+    run_account: Account | None = None  # what each of its runs gets, under its own name
+
+
+def for_run(tenant: Tenant, run: str | None) -> Tenant:
+    """Returns the tenant as a task of a run is charged; the same if runs have no budget."""
+    if tenant.run_account is None or not run:
+        return tenant
+    account = msgspec.structs.replace(tenant.run_account, name=f"r.{run_name(run)}")
+    return msgspec.structs.replace(tenant, accounts=(*tenant.accounts, account))
+
+
+def run_name(run: str) -> str:
+    """Returns a run's name as its account has it: as it is, or a hash of an odd one."""
+    if _PLAIN_RUN.fullmatch(run):
+        return run
+    return "h-" + hashlib.sha256(run.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
 OptionValue = int | bool | str  # of a strategy, as a client sets it

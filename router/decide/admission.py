@@ -1,6 +1,6 @@
 """Computes what ranked routes demand of the pools, and turns the grant into a decision."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 import msgspec
@@ -13,24 +13,51 @@ from router.policy.policy import Policy
 from router.pools.cost import EVEN, Weights, cost_tokens
 from router.pools.pools import Demand, Grant, Reservation, Unit, extended
 
+MostNusd = Callable[[BackendGroup, Usage], int]  # what a usage can cost on a group
+
 
 def demands(
     task: Task,
     task_class: TaskClass,
     ranked: tuple[RankedRoute, ...],
     weights: Weights = MappingProxyType({}),
+    most_nusd: MostNusd | None = None,
 ) -> tuple[tuple[Demand, ...], ...]:
     """Returns each ranked route's demands, in the same order.
 
     A task demands its prompt and its expected output (not `max_output_tokens`) of each group, as
     its strategy uses them; `extend` and `settle` charge the actual usage. All input counts as
     uncached, since the cached part is not known yet. A warm-up demands no tokens.
+
+    With `most_nusd` they hold the money that the task can cost at most, for tenants with budgets.
     """
     if not task.generate:
         return tuple(tuple(Demand(group, 0) for group in route.route.groups) for route in ranked)
     expected = min(task.request.max_output_tokens, task_class.expected_output_tokens)
     once = Usage(num_input_tokens=task.request.num_prompt_tokens, num_output_tokens=expected)
-    return tuple(_demands(task, route, once, weights) for route in ranked)
+    found = tuple(_demands(task, route, once, weights) for route in ranked)
+    if most_nusd is None:
+        return found
+    whole = msgspec.structs.replace(once, num_output_tokens=task.request.max_output_tokens)
+    return tuple(
+        _with_money(task, route, demanded, whole, most_nusd)
+        for route, demanded in zip(ranked, found, strict=True)
+    )
+
+
+def _with_money(
+    task: Task,
+    route: RankedRoute,
+    demanded: tuple[Demand, ...],
+    whole: Usage,
+    most_nusd: MostNusd,
+) -> tuple[Demand, ...]:
+    usage = route.record.usage(route.options, whole)
+    usage[route.route.groups[route.record.prepared_by]] += task.beforehand
+    return tuple(
+        msgspec.structs.replace(each, most_nusd=most_nusd(each.group, usage[each.group]))
+        for each in demanded
+    )
 
 
 def _demands(task: Task, route: RankedRoute, once: Usage, weights: Weights) -> tuple[Demand, ...]:
@@ -88,6 +115,7 @@ def decide(
         chosen=chosen,
         reservation=grant.reservation,
         balances=() if grant.shed else grant.balances,
+        accounts=grant.accounts,
         mode=grant.mode,
         refusal=_refusal(grant, demands(task, task_class, ranked, weights))
         if chosen is None

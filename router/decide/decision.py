@@ -8,6 +8,7 @@ import msgspec
 
 from backends.contract import BackendGroup
 from router.classify.task import Route, TaskClass
+from router.pools.budgets import AccountBalance
 from router.pools.pools import Balance, PoolsMode, Reservation, Unit
 from router.strategies.record import NO_OPTIONS, StrategyOptions, StrategyRecord
 from router.strategies.table import RECORDS
@@ -91,6 +92,7 @@ class RouteDecision(msgspec.Struct, frozen=True, kw_only=True):
     chosen: RankedRoute | None = None
     reservation: Reservation | None = None
     balances: tuple[Balance, ...] = ()  # of the pools asked, after the reservation or refusal
+    accounts: tuple[AccountBalance, ...] = ()  # the task's budgets, before it ran
     mode: PoolsMode = "redis"  # whose pools these are
     refusal: Refusal | None = None
     shadow: "ShadowChoice | None" = None

@@ -1,7 +1,7 @@
 """Keeps what Redis has not been told of: what runs here, what ended, and what is to be undone.
 
 It is told as soon as it answers. A settlement expires after a minute, since a pool of a minute's
-tokens would be full again by then. This is an edge.
+tokens would be full again by then; money is charged however late. This is an edge.
 """
 
 import asyncio
@@ -37,6 +37,7 @@ class Unsettled(msgspec.Struct):
     held: Held
     used_tokens: dict[BackendGroup, int]
     ended_us: int
+    nusd: int = 0  # spent
 
 
 class Backlog:
@@ -101,7 +102,7 @@ class Backlog:
         """Settles a reservation in Redis, which adopts it first if it cannot know it."""
         if not entry.held.in_redis:
             await self.adopt(entry.held)
-        await self._redis.settle(entry.held.reservation, entry.used_tokens)
+        await self._redis.settle(entry.held.reservation, entry.used_tokens, entry.nusd)
 
     async def bring_up_to_date(self, held: Iterable[Held]) -> None:
         """Adopts these, then charges pending settlements; after a failure the rest stays."""
@@ -138,7 +139,7 @@ class Backlog:
         while self.unsettled:
             due = [self.unsettled.popleft() for _ in range(min(MAX_AT_ONCE, len(self.unsettled)))]
             oldest_us = self._clock_us() - MAX_CHARGE_AGE_US
-            young = [entry for entry in due if entry.ended_us > oldest_us]
+            young = [entry for entry in due if entry.ended_us > oldest_us or entry.nusd]
             self.num_uncharged += len(due) - len(young)
             left = set(map(id, young))
 

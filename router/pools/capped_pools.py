@@ -10,7 +10,8 @@ from typing import Any, TypeAlias
 import msgspec
 
 from backends.contract import BackendGroup
-from router.classify.task import Tenant
+from router.classify.task import Account, Tenant
+from router.pools.budgets import AccountBalance
 from router.pools.ceiling_leases import CeilingLeases
 from router.pools.failover_pools import FailoverPools
 from router.pools.pools import Balance, Demand, Grant, PoolsMode, Reservation
@@ -67,13 +68,24 @@ class CappedPools:
         return held
 
     def settle(
-        self, reservation: Reservation, actual_tokens: Mapping[BackendGroup, int]
+        self,
+        reservation: Reservation,
+        actual_tokens: Mapping[BackendGroup, int],
+        nusd: int = 0,
     ) -> Coroutine[Any, Any, None]:
         self._ceiling_leases.release(self._slots.pop(reservation.id, ()))
-        return self._pools.settle(reservation, actual_tokens)
+        return self._pools.settle(reservation, actual_tokens, nusd)
 
     async def balances(self, tenant: Tenant) -> tuple[Balance, ...]:
         return await self._pools.balances(tenant)
+
+    async def accounts(
+        self, tenant_id: str, accounts: Sequence[Account]
+    ) -> tuple[AccountBalance, ...]:
+        return await self._pools.accounts(tenant_id, accounts)
+
+    async def raise_run(self, tenant_id: str, account: str, limit_nusd: int) -> None:
+        await self._pools.raise_run(tenant_id, account, limit_nusd)
 
     async def forget(self, tenant_id: str) -> None:
         await self._pools.forget(tenant_id)

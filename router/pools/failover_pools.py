@@ -24,8 +24,9 @@ from typing import Any, TypeVar
 import msgspec
 
 from backends.contract import BackendGroup
-from router.classify.task import Tenant
+from router.classify.task import Account, Tenant
 from router.pools.backlog import Backlog, Held, Unsettled
+from router.pools.budgets import AccountBalance, hold_of
 from router.pools.heartbeat import Pulse
 from router.pools.local_pools import LocalPools, OnBlind, WhenAway
 from router.pools.pools import (
@@ -37,6 +38,7 @@ from router.pools.pools import (
     PoolsReport,
     Reservation,
     lease_of,
+    most_nusd,
     reservation_id_of,
 )
 from router.pools.redis_breaker import PROBE_PAUSE_US, Breaker
@@ -139,12 +141,17 @@ class FailoverPools:
 
     def _answered(self, tenant: Tenant, grant: Grant) -> Grant:
         self._local.note(tenant.id, grant.balances, self._now_us())
+        if grant.accounts:
+            self._local.budgets.note(tenant.id, grant.accounts, self._now_us() // 1_000)
         if grant.reservation is not None:
             self._hold(tenant, grant.reservation, is_local=False)
         return grant
 
     def settle(
-        self, reservation: Reservation, actual_tokens: Mapping[BackendGroup, int]
+        self,
+        reservation: Reservation,
+        actual_tokens: Mapping[BackendGroup, int],
+        nusd: int = 0,
     ) -> Coroutine[Any, Any, None]:
         """Releases the slots and charges actual tokens; a group not named used none.
 
@@ -157,12 +164,12 @@ class FailoverPools:
         self._unadopted.pop(reservation.id, None)
         self._local.release(held.counted)
         if held.is_local:
-            self._local.settle(held.reservation, actual_tokens)
-        entry = Unsettled(held, dict(actual_tokens), self.clock_us())
+            self._local.settle(held.reservation, actual_tokens, nusd, self._now_us())
+        entry = Unsettled(held, dict(actual_tokens), self.clock_us(), nusd)
         sent: Coroutine[Any, Any, Any] | None = None
         if self._breaker.is_closed:
             if held.in_redis:
-                sent = self.redis.settle(held.reservation, entry.used_tokens)
+                sent = self.redis.settle(held.reservation, entry.used_tokens, nusd)
             else:
                 sent = self._backlog.charge(entry)
         return self._settled(entry, sent)
@@ -247,6 +254,16 @@ class FailoverPools:
         if not self._breaker.is_closed:
             raise PoolsUnavailable("Redis is away, and only it knows the shared pools")
         return await self.redis.balances(tenant)
+
+    async def accounts(
+        self, tenant_id: str, accounts: Sequence[Account]
+    ) -> tuple[AccountBalance, ...]:
+        """Reads budgets in Redis, or raises `PoolsUnavailable`."""
+        return await self.redis.accounts(tenant_id, accounts)
+
+    async def raise_run(self, tenant_id: str, account: str, limit_nusd: int) -> None:
+        """Gives a run a limit of its own in Redis, or raises `PoolsUnavailable`."""
+        await self.redis.raise_run(tenant_id, account, limit_nusd)
 
     async def forget(self, tenant_id: str) -> None:
         """Deletes a deleted tenant's shared pools; while Redis is away they remain."""
@@ -362,7 +379,10 @@ class FailoverPools:
         self, tenant: Tenant, reservation_id: str, ranked_demands: Sequence[tuple[Demand, ...]]
     ) -> None:
         """Has released whatever a call took whose reply nobody waits for."""
-        leases = tuple(lease_of(reservation_id, demands) for demands in ranked_demands)
+        leases = tuple(
+            lease_of(reservation_id, demands, hold_of(most_nusd(demands), tenant.accounts))
+            for demands in ranked_demands
+        )
         self._late(tenant.id, leases, is_known=False)
 
     def _late(self, tenant_id: str, leases: tuple[str, ...], is_known: bool) -> None:

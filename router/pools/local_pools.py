@@ -17,6 +17,8 @@ import msgspec
 from backends.contract import BackendGroup
 from router.classify.task import GroupLimits, Tenant
 from router.pools import bucket
+from router.pools.budgets import hold_of
+from router.pools.local_budgets import LocalBudgets
 from router.pools.pools import (
     LEASE_US,
     Balance,
@@ -26,6 +28,7 @@ from router.pools.pools import (
     all_balances,
     first_fitting,
     lease_of,
+    most_nusd,
 )
 
 # While Redis is away a group has local pools, takes no task, or is limited by its slots alone.
@@ -52,6 +55,7 @@ class LocalPools:
         self._held: dict[tuple[str, BackendGroup], int] = {}
         self._held_before: dict[tuple[str, BackendGroup], int] | None = None  # the outage began
         self._by_reply: dict[str, _ByReply] = {}
+        self.budgets = LocalBudgets()
 
     def note(self, tenant_id: str, balances: tuple[Balance, ...], now_us: int) -> None:
         """Remembers Redis's last balances, with which local pools begin."""
@@ -135,6 +139,12 @@ class LocalPools:
         ]
         if not possible:
             return None
+        if tenant.accounts:
+            possible, refusal = self.budgets.affordable(
+                tenant, possible, num_gateways, now_us // 1_000
+            )
+            if refusal is not None:
+                return refusal
         index, (wait_ms, limited_by) = first_fitting(possible, view.states, limits_of)
         if index is None:
             balances = all_balances(view.states, limits_of)
@@ -147,8 +157,7 @@ class LocalPools:
         view.num_unanswered += 1
         for demand in demands:
             bucket.reserve(view.states[demand.group], limits_of[demand.group], demand.tokens)
-        lease = lease_of(reservation_id, demands)
-        granted = Reservation(reservation_id, tenant.id, demands, lease, expires_us=0)
+        granted = self._reserved(tenant, reservation_id, demands, now_us)
         return Grant(index, granted, all_balances(view.states, limits_of), mode="degraded")
 
     def reserve_first(
@@ -175,15 +184,20 @@ class LocalPools:
             possible = [(index, demands) for index, demands in possible if len(demands) == 1]
         if not possible:
             return None
+        if tenant.accounts:
+            possible, refusal = self.budgets.affordable(
+                tenant, possible, num_gateways, now_us // 1_000
+            )
+            if refusal is not None:
+                return refusal
         index, (wait_ms, limited_by) = first_fitting(possible, states, limits)
         reservation = None
         if index is not None:
             demands = ranked_demands[index]
             for demand in demands:
                 bucket.reserve(states[demand.group], limits[demand.group], demand.tokens)
-            lease = lease_of(reservation_id, demands)
             # Redis knows nothing of it yet: it does not expire.
-            reservation = Reservation(reservation_id, tenant.id, demands, lease, expires_us=0)
+            reservation = self._reserved(tenant, reservation_id, demands, now_us)
         return Grant(
             index,
             reservation,
@@ -192,6 +206,15 @@ class LocalPools:
             limited_by,
             mode="degraded",
         )
+
+    def _reserved(
+        self, tenant: Tenant, reservation_id: str, demands: tuple[Demand, ...], now_us: int
+    ) -> Reservation:
+        hold = hold_of(most_nusd(demands), tenant.accounts)
+        lease = lease_of(reservation_id, demands, hold)
+        if hold:
+            self.budgets.hold(tenant.id, lease, now_us // 1_000)
+        return Reservation(reservation_id, tenant.id, demands, lease, expires_us=0, hold=hold)
 
     def extend(self, before: Reservation, after: Reservation) -> None:
         """Charges the tokens that an extension adds."""
@@ -203,8 +226,17 @@ class LocalPools:
                 state.tokens_level -= more * bucket.LEVEL_PER_UNIT
                 state.held_tokens += more
 
-    def settle(self, reservation: Reservation, actual_tokens: Mapping[BackendGroup, int]) -> None:
-        """Charges what a task used instead of what it had reserved here."""
+    def settle(
+        self,
+        reservation: Reservation,
+        actual_tokens: Mapping[BackendGroup, int],
+        nusd: int = 0,
+        now_us: int = 0,
+    ) -> None:
+        """Charges what a task used and spent instead of what it had reserved here."""
+        if reservation.hold:
+            tenant_id, lease = reservation.tenant_id, reservation.lease
+            self.budgets.settle(tenant_id, lease, nusd, now_us // 1_000)
         states, _ = self._buckets.get(reservation.tenant_id, ({}, 0))
         for demand in reservation.demands:
             state = states.get(demand.group)

@@ -14,17 +14,29 @@
 --                       d, dt   the day that is counted, and the tokens charged on it
 --                       h       tokens reserved by tasks in flight, whose day is when they end
 --                       rpm, tpm, max, tpd   the limits, as the latest call gave them
+--       4 spend   hash: money of accounts, in nano-dollars, by "<account>:<field>"; an account is
+--                 "t" (the tenant), "k.<key>" or "r.<run>"
+--                       on, h   the day that is counted; reserved by tasks in flight
+--                       d, m, a spent on the day, in its month, in all
+--                       l       a run's own limit, from an admin
+--                       s, x    soft and hard limits that were told: period,limit of each window
+--       5 runs    sorted set: runs' accounts by their last reservation, in ms
 -- These keys carry no TTL: an eviction policy that spares keys without one never drops them.
 --
 -- ARGV  1 operation, 2 now in ms (0: the server's clock, the only one used in production), then
 --   reserve  lease_ms, LIMITS, id, then for each ranked demand: fast tokens, deep tokens
+--            and with budgets: "$", for each demand what it can cost at most, then for each account
+--            its name, hard limits of day, month and all, soft limits of the same; -1: none
 --   adopt    as reserve, but the first demand is taken whether it fits or not
 --   extend   lease_ms, lease, former, tokens used of fast, of deep: `former` becomes `lease`, which
 --            holds more, or a group less: that one is given back, and charged what was used
---   settle   tokens used of fast, of deep; lease, and former where an extension is in doubt
+--   settle   tokens used of fast, of deep; lease, and former where an extension is in doubt;
+--            then "$" and the money spent, if the lease holds any
 --   renew    lease_ms, lease...
 --   reap     how many at most
 --   read     LIMITS
+--   raise    account, its limit: of a run, in nano-dollars; -1: as configured
+--   spent    accounts
 --   LIMITS   rpm, tpm, max, tpd of fast, then of deep; rpm -1: the tenant has no such group;
 --            tpd -1: no daily budget. They come into force.
 --
@@ -32,13 +44,17 @@
 --   reserve  status, index, wait_ms, limited_by, expires_ms, reaped, then the state
 --            status 1 granted, 2 held already (a repeated call), 0 refused; index counts from 0;
 --            limited_by = 10 * group + unit, both from 1 (fast, deep; requests, tokens, slots,
---            the day's tokens)
+--            the day's tokens); or 100 + 10 * account + window, both from 1 (day, month, all)
+--            behind the state: h, d, m, a, l of each account, ms left of the day and of the month,
+--            and what is to be told: 1, 2, 4 soft limits, 8, 16, 32 hard ones that were met first
 --   extend   1 extended, 2 extended before, 0 settled, reaped or forgotten before
 --   settle   1, or 0 if settled or reaped before
 --   renew    how many were held, how many were not and are taken anew; one whose pools are
 --            forgotten too is neither
 --   reap     how many expired leases were given back, and when the next one expires, 0: none
 --   read     the state
+--   raise    1
+--   spent    of each account as behind the state, with nothing to tell
 --   state    for fast and deep: r, t, n, rpm, tpm, max, tpd, dt, h, ms left of the day; ten times
 --            -1 where there is no pool
 --
@@ -52,6 +68,10 @@ local SLOT_WAIT_MS = 1000
 local BLOCKED_WAIT_MS = 3600000
 local DAY_MS = 86400000
 local MAX_REAPED = 8
+local MAX_NUSD = 4000000 * 1000000000
+local MAX_RUNS = 10000
+local RUN_KEPT_MS = 30 * DAY_MS
+local ACCOUNT_FIELDS = {':on', ':h', ':d', ':m', ':a', ':l', ':s', ':x'}
 
 local operation = ARGV[1]
 local now_ms = tonumber(ARGV[2])
@@ -100,6 +120,171 @@ local function day_wait_ms(pool, tokens)
   if limit == 0 then return BLOCKED_WAIT_MS end
   if pool.dt + pool.h + math.min(tokens, limit) <= limit then return 0 end
   return day_left_ms(pool)
+end
+
+local function month_of(day)
+  local shifted = day + 719468  -- days since the first of March of the year 0
+  local era = math.floor(shifted / 146097)
+  local of_era = shifted - era * 146097
+  local year = math.floor((of_era - math.floor(of_era / 1460) + math.floor(of_era / 36524)
+                           - math.floor(of_era / 146096)) / 365)
+  local of_year = of_era - (365 * year + math.floor(year / 4) - math.floor(year / 100))
+  local month = math.floor((5 * of_year + 2) / 153) + 2  -- counted from 0
+  return (year + era * 400) * 12 + month
+end
+
+local function month_left_ms(day)
+  local last = day
+  while month_of(last + 1) == month_of(day) do last = last + 1 end
+  return (last + 1) * DAY_MS - now_ms
+end
+
+local accounts = {}
+
+local function nusd_bounded(nusd)
+  return math.max(0, math.min(MAX_NUSD, nusd))
+end
+
+-- Reads an account and brings it to today.
+local function account_of(name)
+  local account = accounts[name]
+  if account then return account end
+  local fields = {}
+  for index, field in ipairs(ACCOUNT_FIELDS) do fields[index] = name .. field end
+  local stored = redis.call('HMGET', KEYS[4], unpack(fields))
+  account = {on = tonumber(stored[1] or today), h = tonumber(stored[2] or 0),
+             d = tonumber(stored[3] or 0), m = tonumber(stored[4] or 0),
+             a = tonumber(stored[5] or 0), l = tonumber(stored[6] or -1),
+             s = stored[7] or '', x = stored[8] or '', changed = not stored[1]}
+  if today > account.on then
+    account.d = 0
+    if month_of(today) ~= month_of(account.on) then account.m = 0 end
+    account.on, account.changed = today, true
+  elseif today < account.on - 1 then
+    account.on, account.changed = today, true
+  end
+  accounts[name] = account
+  return account
+end
+
+-- What a lease holds of which accounts: nothing, if it holds no money.
+local function hold_of(lease)
+  local nusd, names = string.match(lease, '%$(%d+);([%w_.,-]+)|%-?%d+|%-?%d+$')
+  return tonumber(nusd or 0), string.gmatch(names or '', '[^,]+')
+end
+
+local function hold(lease)
+  local most, names = hold_of(lease)
+  for name in names do
+    local account = account_of(name)
+    account.h = nusd_bounded(account.h + most)
+    account.changed = true
+  end
+end
+
+local function spend(lease, nusd)
+  local most, names = hold_of(lease)
+  for name in names do
+    local account = account_of(name)
+    account.h = nusd_bounded(account.h - most)
+    account.d = nusd_bounded(account.d + nusd)
+    account.m = nusd_bounded(account.m + nusd)
+    account.a = nusd_bounded(account.a + nusd)
+    account.changed = true
+  end
+end
+
+-- The longest wait of the accounts from `argument` on for so much money, and which sets it.
+local function money_wait(argument, most)
+  local longest_ms, limited_by = 0, 0
+  if most == 0 then return longest_ms, limited_by end
+  for at = argument, #ARGV, 7 do
+    local account = account_of(ARGV[at])
+    local spent = {account.d, account.m, account.a}
+    for window = 1, 3 do
+      local limit = tonumber(ARGV[at + window])
+      if window == 3 and account.l >= 0 then limit = account.l end
+      if limit >= 0 and spent[window] + account.h + most > limit then
+        local wait = BLOCKED_WAIT_MS
+        if spent[window] + most <= limit then
+          wait = SLOT_WAIT_MS
+        elseif window == 1 then
+          wait = (account.on + 1) * DAY_MS - now_ms
+        elseif window == 2 then
+          wait = month_left_ms(account.on)
+        end
+        if wait > longest_ms then
+          longest_ms, limited_by = wait, 100 + 10 * ((at - argument) / 7 + 1) + window
+        end
+      end
+    end
+  end
+  return longest_ms, limited_by
+end
+
+-- Whether a limit was not told in its period yet; then it is.
+local function tells(account, kind, window, period, limit)
+  local told, found = {-1, -1, -1, -1, -1, -1}, 0
+  for number in string.gmatch(account[kind], '-?%d+') do
+    found = found + 1
+    told[found] = tonumber(number)
+  end
+  local at = 2 * window - 1
+  if told[at] == period and told[at + 1] >= limit then return false end
+  told[at], told[at + 1] = period, limit
+  for index = 1, 6 do told[index] = string.format('%.0f', told[index]) end
+  account[kind] = table.concat(told, ',')
+  account.changed = true
+  return true
+end
+
+-- Appends what is behind the state; `refused_by` is what refused for money that is spent.
+local function add_accounts(reply, argument, refused_by)
+  for at = argument, #ARGV, 7 do
+    local account, tell = account_of(ARGV[at]), 0
+    local spent = {account.d, account.m, account.a}
+    local periods = {account.on, month_of(account.on), 0}
+    for window = 1, 3 do
+      local soft = tonumber(ARGV[at + 3 + window])
+      if soft >= 0 and spent[window] >= soft
+         and tells(account, 's', window, periods[window], soft) then
+        tell = tell + 2 ^ (window - 1)
+      end
+      if refused_by == 100 + 10 * ((at - argument) / 7 + 1) + window then
+        local hard = tonumber(ARGV[at + window])
+        if window == 3 and account.l >= 0 then hard = account.l end
+        if tells(account, 'x', window, periods[window], hard) then
+          tell = tell + 2 ^ (window + 2)
+        end
+      end
+    end
+    local values = {account.h, account.d, account.m, account.a, account.l,
+                    (account.on + 1) * DAY_MS - now_ms, month_left_ms(account.on), tell}
+    for _, value in ipairs(values) do reply[#reply + 1] = value end
+  end
+end
+
+local function forget_runs(names)
+  for _, name in ipairs(names) do
+    local fields = {}
+    for index, field in ipairs(ACCOUNT_FIELDS) do fields[index] = name .. field end
+    redis.call('HDEL', KEYS[4], unpack(fields))
+    redis.call('ZREM', KEYS[5], name)
+  end
+end
+
+-- Notes that a run lives, and forgets a few that have long been silent, or are too many.
+local function note_runs(argument)
+  for at = argument, #ARGV, 7 do
+    if string.sub(ARGV[at], 1, 2) == 'r.' then
+      redis.call('ZADD', KEYS[5], now_ms, ARGV[at])
+      forget_runs(redis.call('ZRANGEBYSCORE', KEYS[5], '-inf', now_ms - RUN_KEPT_MS,
+                             'LIMIT', 0, MAX_REAPED))
+      if redis.call('ZCARD', KEYS[5]) > MAX_RUNS then
+        forget_runs(redis.call('ZRANGE', KEYS[5], 0, MAX_REAPED - 1))
+      end
+    end
+  end
 end
 
 local function refill(pool, elapsed_ms)
@@ -159,6 +344,13 @@ local function save()
                  'd', pool.d, 'dt', pool.dt, 'h', pool.h)
     end
   end
+  for name, account in pairs(accounts) do
+    if account.changed then
+      redis.call('HSET', KEYS[4], name .. ':on', account.on, name .. ':h', account.h,
+                 name .. ':d', account.d, name .. ':m', account.m, name .. ':a', account.a,
+                 name .. ':l', account.l, name .. ':s', account.s, name .. ':x', account.x)
+    end
+  end
 end
 
 local function extend(group, tokens)
@@ -201,7 +393,8 @@ local function held_by(lease)
   return tonumber(fast), tonumber(deep), string.sub(lease, 1, 2) == '2:'
 end
 
-local function give_back(lease, used_fast, used_deep)
+local function give_back(lease, used_fast, used_deep, nusd)
+  spend(lease, nusd)
   local fast, deep, counted = held_by(lease)
   if fast then
     settle(1, fast, used_fast, counted)
@@ -215,6 +408,7 @@ local function take_anew(lease, expires_ms)
   if (fast >= 0 and not pools[1]) or (deep >= 0 and not pools[2]) then return 0 end
   if fast >= 0 then adopt(1, fast) end
   if deep >= 0 then adopt(2, deep) end
+  hold(lease)
   return redis.call('ZADD', KEYS[1], expires_ms, lease)
 end
 
@@ -222,13 +416,12 @@ local function reap(most)
   local expired = redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', now_ms, 'LIMIT', 0, most)
   for _, lease in ipairs(expired) do
     redis.call('ZREM', KEYS[1], lease)
-    give_back(lease, 0, 0)
+    give_back(lease, 0, 0, 0)
   end
   return #expired
 end
 
-local function answer(reply)
-  save()
+local function answer(reply, accounts_at, refused_by)
   for group = 1, 2 do
     local pool = pools[group]
     if pool then
@@ -240,6 +433,8 @@ local function answer(reply)
       for _ = 1, 10 do reply[#reply + 1] = -1 end
     end
   end
+  if accounts_at then add_accounts(reply, accounts_at, refused_by) end
+  save()
   return reply
 end
 
@@ -266,12 +461,27 @@ local function tightest(argument)
   return longest_ms, limited_by
 end
 
-local function lease_at(argument)
-  return '2:' .. ARGV[12] .. '|' .. ARGV[argument] .. '|' .. ARGV[argument + 1]
+-- Where the demands of a reservation end, and where its money begins, if it has budgets.
+local function places()
+  for argument = 13, #ARGV do
+    if ARGV[argument] == '$' then return argument - 1, argument + 1 end
+  end
+  return #ARGV, nil
 end
 
-local function take(argument, expires_ms)
-  redis.call('ZADD', KEYS[1], expires_ms, lease_at(argument))
+local function lease_at(argument, money, accounts_at)
+  local held = ''
+  if money then
+    local names = {}
+    for at = accounts_at, #ARGV, 7 do names[#names + 1] = ARGV[at] end
+    held = '$' .. ARGV[money + (argument - 13) / 2] .. ';' .. table.concat(names, ',')
+  end
+  return '2:' .. ARGV[12] .. held .. '|' .. ARGV[argument] .. '|' .. ARGV[argument + 1]
+end
+
+local function take(argument, expires_ms, lease)
+  redis.call('ZADD', KEYS[1], expires_ms, lease)
+  hold(lease)
   for group = 1, 2 do
     local tokens = tonumber(ARGV[argument + group - 1])
     if tokens >= 0 then
@@ -285,23 +495,34 @@ local function reserve()
   load(1, 4)
   load(2, 8)
   local reaped = reap(MAX_REAPED)
-  for argument = 13, #ARGV, 2 do
-    local held = redis.call('ZSCORE', KEYS[1], lease_at(argument))
-    if held then return answer({2, (argument - 13) / 2, 0, 0, tonumber(held), reaped}) end
+  local last, money = places()
+  local accounts_at = money and money + (last - 12) / 2
+  for argument = 13, last, 2 do
+    local held = redis.call('ZSCORE', KEYS[1], lease_at(argument, money, accounts_at))
+    if held then
+      return answer({2, (argument - 13) / 2, 0, 0, tonumber(held), reaped}, accounts_at)
+    end
   end
+  if money then note_runs(accounts_at) end
   local expires_ms = now_ms + tonumber(ARGV[3])
   local soonest_ms, limited_by
-  for argument = 13, #ARGV, 2 do
+  for argument = 13, last, 2 do
     local wait, pool = tightest(argument)
+    if money then
+      local longer, account = money_wait(accounts_at,
+                                         tonumber(ARGV[money + (argument - 13) / 2]))
+      if longer > wait then wait, pool = longer, account end
+    end
     if wait == 0 or operation == 'adopt' then
-      take(argument, expires_ms)
-      return answer({1, (argument - 13) / 2, 0, 0, expires_ms, reaped})
+      take(argument, expires_ms, lease_at(argument, money, accounts_at))
+      return answer({1, (argument - 13) / 2, 0, 0, expires_ms, reaped}, accounts_at)
     end
     if not soonest_ms or wait < soonest_ms then
       soonest_ms, limited_by = wait, pool
     end
   end
-  return answer({0, 0, soonest_ms, limited_by, 0, reaped})
+  local refused_by = soonest_ms > SLOT_WAIT_MS and limited_by or 0
+  return answer({0, 0, soonest_ms, limited_by, 0, reaped}, accounts_at, refused_by)
 end
 
 if operation == 'reserve' or operation == 'adopt' then
@@ -315,13 +536,36 @@ if operation == 'read' then
   return answer({})
 end
 
+if operation == 'raise' then
+  local account = account_of(ARGV[3])
+  account.l, account.changed = tonumber(ARGV[4]), true
+  redis.call('ZADD', KEYS[5], now_ms, ARGV[3])
+  save()
+  return 1
+end
+
+if operation == 'spent' then
+  local reply = {}
+  for argument = 3, #ARGV do
+    local account = account_of(ARGV[argument])
+    local values = {account.h, account.d, account.m, account.a, account.l,
+                    (account.on + 1) * DAY_MS - now_ms, month_left_ms(account.on), 0}
+    for _, value in ipairs(values) do reply[#reply + 1] = value end
+  end
+  return reply
+end
+
 load(1)
 load(2)
 
 if operation == 'settle' then
-  for argument = 5, #ARGV do
+  local last, nusd = #ARGV, 0
+  if ARGV[last - 1] == '$' then
+    last, nusd = last - 2, tonumber(ARGV[last])
+  end
+  for argument = 5, last do
     if redis.call('ZREM', KEYS[1], ARGV[argument]) == 1 then
-      give_back(ARGV[argument], tonumber(ARGV[3]), tonumber(ARGV[4]))
+      give_back(ARGV[argument], tonumber(ARGV[3]), tonumber(ARGV[4]), nusd)
       save()
       return 1
     end

@@ -23,6 +23,7 @@ import msgspec
 from backends.contract import BackendGroup
 from router.classify.task import GroupLimits, Tenant
 from router.pools import bucket
+from router.pools.budgets import AccountBalance, Purse, hold_of
 
 Unit = Literal["requests", "tokens", "concurrent", "tokens_day"]
 Shed = Literal["capacity", "share"]  # the group is full, or the tenant's share of it
@@ -43,6 +44,7 @@ class Demand(msgspec.Struct, frozen=True):
 
     group: BackendGroup
     tokens: int  # weighted: prompt plus expected output; 0 for a warm-up
+    most_nusd: int = 0  # what it can cost at most; only counted where the tenant has budgets
 
 
 class Reservation(msgspec.Struct, frozen=True):
@@ -56,6 +58,7 @@ class Reservation(msgspec.Struct, frozen=True):
     former: str | None = None  # the lease it still has if its extension did not get through
     # What groups are charged that `former` holds and `lease` does not.
     released: tuple[tuple[BackendGroup, int], ...] = ()
+    hold: str = ""  # the money in the lease, and the accounts that it is taken from
 
 
 class Balance(msgspec.Struct, frozen=True):
@@ -79,6 +82,8 @@ class Grant(msgspec.Struct, frozen=True):
     num_reaped: int = 0  # expired leases this call released: their gateways crashed
     mode: PoolsMode = "redis"  # whose pools these were
     shed: Shed | None = None  # refused by the group's concurrency limit and not by a pool
+    accounts: tuple[AccountBalance, ...] = ()  # of the task's budgets, after the call
+    over_budget: tuple[int, int] | None = None  # refused by: index into `accounts`, into `WINDOWS`
 
 
 class Renewal(msgspec.Struct, frozen=True):
@@ -98,10 +103,11 @@ class PoolsReport(msgspec.Struct, frozen=True, kw_only=True):
     num_recoveries: int  # returns to Redis since start
 
 
-def lease_of(reservation_id: str, demands: Sequence[Demand]) -> str:
+def lease_of(reservation_id: str, demands: Sequence[Demand], hold: str = "") -> str:
     """Encodes what a reservation holds, so that any gateway can release it.
 
-    The format is `2:id|fast tokens|deep tokens`, -1 for an absent group, in `pools.lua` as well; a
+    The format is `2:id|fast tokens|deep tokens`, -1 for an absent group, in `pools.lua` as well;
+    money that is held (`hold_of`) stands after the id. A
     repeated call makes the same lease and is charged once. Later versions may change what precedes
     the first `|`; the two numbers stay last, so that older gateways can release the lease.
     """
@@ -111,12 +117,17 @@ def lease_of(reservation_id: str, demands: Sequence[Demand]) -> str:
             fast = demand.tokens
         else:
             deep = demand.tokens
-    return f"2:{reservation_id}|{fast}|{deep}"
+    return f"2:{reservation_id}{hold}|{fast}|{deep}"
+
+
+def most_nusd(demands: Sequence[Demand]) -> int:
+    """Returns what these demands can cost at most."""
+    return sum(demand.most_nusd for demand in demands)
 
 
 def reservation_id_of(lease: str) -> str:
     """Returns the id of the reservation that a lease of this version belongs to."""
-    return lease.removeprefix("2:").rsplit("|", 2)[0]
+    return lease.removeprefix("2:").rsplit("|", 2)[0].partition("$")[0]
 
 
 def parse_lease(lease: str) -> dict[BackendGroup, int] | None:
@@ -142,7 +153,7 @@ def extended(reservation: Reservation, tokens: Mapping[BackendGroup, int]) -> Re
     return msgspec.structs.replace(
         reservation,
         demands=demands,
-        lease=lease_of(reservation.id, demands),
+        lease=lease_of(reservation.id, demands, reservation.hold),
         former=reservation.lease,
     )
 
@@ -155,7 +166,7 @@ def shrunk(reservation: Reservation, used_tokens: Mapping[BackendGroup, int]) ->
     return msgspec.structs.replace(
         reservation,
         demands=demands,
-        lease=lease_of(reservation.id, demands),
+        lease=lease_of(reservation.id, demands, reservation.hold),
         former=reservation.lease,
         released=tuple(used_tokens.items()),
     )
@@ -268,22 +279,29 @@ class MemoryPools:
         """Reserves all of the first ranked demands that fit, or nothing."""
         pools = self._at(tenant.id, now_us, tenant.limits)
         num_reaped = pools.reap(now_us // 1_000, MAX_REAPED)
-        index, (wait_ms, limited_by) = pools.find(reservation_id, ranked_demands)
+        index, (wait_ms, limited_by), over = pools.find(tenant, reservation_id, ranked_demands)
         if index is None:
-            return Grant(None, None, pools.balances(), wait_ms * 1_000, limited_by, num_reaped)
+            told = over if wait_ms > bucket.SLOT_WAIT_MS else None
+            return Grant(
+                *(None, None, pools.balances(), wait_ms * 1_000, limited_by, num_reaped),
+                accounts=pools.purse.balances(tenant.accounts, now_us // 1_000, told),
+                over_budget=over,
+            )
         demands = ranked_demands[index]
-        lease = lease_of(reservation_id, demands)
-        reservation = Reservation(reservation_id, tenant.id, demands, lease, 0)
-        return self._granted(pools, index, reservation, now_us, num_reaped)
+        hold = hold_of(most_nusd(demands), tenant.accounts)
+        lease = lease_of(reservation_id, demands, hold)
+        reservation = Reservation(reservation_id, tenant.id, demands, lease, 0, hold=hold)
+        return self._granted(tenant, pools, index, reservation, now_us, num_reaped)
 
     def adopt(self, tenant: Tenant, reservation: Reservation, now_us: int) -> Grant:
         """Reserves what a reservation granted elsewhere holds, whether it fits or not."""
         pools = self._at(tenant.id, now_us, tenant.limits)
         num_reaped = pools.reap(now_us // 1_000, MAX_REAPED)
-        return self._granted(pools, 0, reservation, now_us, num_reaped)
+        return self._granted(tenant, pools, 0, reservation, now_us, num_reaped)
 
     def _granted(
         self,
+        tenant: Tenant,
         pools: "_TenantPools",
         index: int,
         reservation: Reservation,
@@ -292,10 +310,13 @@ class MemoryPools:
     ) -> Grant:
         if reservation.lease not in pools.expiry_ms:
             pools.take(bucket.reserve, reservation.demands)
+            pools.purse.hold(reservation.lease, pools.now_ms)
             self._hold(pools, reservation.lease, now_us)
         expires_us = pools.expiry_ms[reservation.lease] * 1_000
         granted = msgspec.structs.replace(reservation, expires_us=expires_us)
-        return Grant(index, granted, pools.balances(), num_reaped=num_reaped)
+        balances = pools.balances()
+        accounts = pools.purse.balances(tenant.accounts, pools.now_ms)
+        return Grant(index, granted, balances, num_reaped=num_reaped, accounts=accounts)
 
     def extend(self, reservation: Reservation, now_us: int) -> bool:
         """Reserves what `extended` added, or charges and releases what `shrunk` removed."""
@@ -314,13 +335,17 @@ class MemoryPools:
         return True
 
     def settle(
-        self, reservation: Reservation, actual_tokens: Mapping[BackendGroup, int], now_us: int
+        self,
+        reservation: Reservation,
+        actual_tokens: Mapping[BackendGroup, int],
+        now_us: int,
+        nusd: int = 0,
     ) -> bool:
-        """Releases the slots and charges actual tokens; a group not named used none."""
+        """Releases the slots and charges actual tokens and money; a group not named used none."""
         pools = self._at(reservation.tenant_id, now_us)
         for lease in (reservation.lease, reservation.former):
             if lease is not None and pools.expiry_ms.pop(lease, None) is not None:
-                pools.release(lease, actual_tokens)
+                pools.release(lease, actual_tokens, nusd)
                 return True
         return False
 
@@ -334,6 +359,7 @@ class MemoryPools:
             elif pools.has(reservation.demands):
                 num_anew += 1
                 pools.take(bucket.adopt, reservation.demands)
+                pools.purse.hold(reservation.lease, pools.now_ms)
             else:
                 continue
             self._hold(pools, reservation.lease, now_us)
@@ -344,6 +370,10 @@ class MemoryPools:
         pools = self._at(tenant.id, now_us, tenant.limits)
         pools.reap(now_us // 1_000, MAX_REAPED)
         return pools.balances()
+
+    def raise_run(self, tenant_id: str, account: str, limit_nusd: int, now_us: int) -> None:
+        """Gives a run a limit of its own; -1: as configured again."""
+        self._tenants[tenant_id].purse.at(account, now_us // 1_000).raised = limit_nusd
 
     def reap(self, tenant_id: str, most: int, now_us: int) -> int:
         """Releases at most `most` expired leases of a tenant; returns how many."""
@@ -365,9 +395,11 @@ class _TenantPools:
     and when the clock stepped back; a refill alone is exact and can be repeated.
     """
 
-    __slots__ = ("_by_expiry", "_kept", "_limits", "_states", "expiry_ms")
+    __slots__ = ("_by_expiry", "_kept", "_limits", "_states", "expiry_ms", "now_ms", "purse")
 
     def __init__(self) -> None:
+        self.purse = Purse()
+        self.now_ms = 0  # of the latest `load`
         self._kept: dict[BackendGroup, bucket.BucketState] = {}
         self._states: dict[BackendGroup, bucket.BucketState] = {}
         self._limits: dict[BackendGroup, GroupLimits] = {}
@@ -376,6 +408,7 @@ class _TenantPools:
 
     def load(self, limits: Limits, now_ms: int) -> None:
         """Refills the buckets until now, then applies new limits, which may lower levels."""
+        self.now_ms = now_ms
         for group, kept in self._kept.items():
             state = self._states[group] = copy(kept)
             bucket.refill(state, self._limits[group], now_ms)
@@ -415,18 +448,38 @@ class _TenantPools:
         return num_reaped
 
     def find(
-        self, reservation_id: str, ranked_demands: Sequence[tuple[Demand, ...]]
-    ) -> tuple[int | None, Waits]:
-        """Finds the demands held already or the first that fit, or else the shortest wait."""
+        self, tenant: Tenant, reservation_id: str, ranked_demands: Sequence[tuple[Demand, ...]]
+    ) -> tuple[int | None, Waits, tuple[int, int] | None]:
+        """Finds the demands held already or the first that fit, or else the shortest wait.
+
+        The last is the account and window that sets the wait, if a budget does.
+        """
         for index, demands in enumerate(ranked_demands):
-            if lease_of(reservation_id, demands) in self.expiry_ms:
-                return index, (0, None)
-        return first_fitting(enumerate(ranked_demands), self._states, self._limits)
+            hold = hold_of(most_nusd(demands), tenant.accounts)
+            if lease_of(reservation_id, demands, hold) in self.expiry_ms:
+                return index, (0, None), None
+        if not tenant.accounts:
+            found = first_fitting(enumerate(ranked_demands), self._states, self._limits)
+            return *found, None
+        soonest: tuple[Waits, tuple[int, int] | None] | None = None
+        for index, demands in enumerate(ranked_demands):
+            _, waits = first_fitting([(index, demands)], self._states, self._limits)
+            broke = self.purse.wait(tenant.accounts, most_nusd(demands), self.now_ms)
+            over = None
+            if broke is not None and broke[0] > waits[0]:
+                waits, over = (broke[0], None), broke[1:]
+            if waits[0] == 0:
+                return index, waits, None
+            if soonest is None or waits[0] < soonest[0][0]:
+                soonest = waits, over
+        assert soonest is not None, "one route at least is ranked"
+        return None, *soonest
 
     def has(self, demands: tuple[Demand, ...]) -> bool:
         return all(demand.group in self._states for demand in demands)
 
-    def release(self, lease: str, actual_tokens: Mapping[BackendGroup, int]) -> None:
+    def release(self, lease: str, actual_tokens: Mapping[BackendGroup, int], nusd: int = 0) -> None:
+        self.purse.settle(lease, nusd, self.now_ms)
         held = parse_lease(lease)
         assert held is not None, "only leases of ours are held"
         self.settle(held, actual_tokens)

@@ -59,6 +59,11 @@ class PriceList:
                 return price
         return None
 
+    def most_nusd(self, models: Iterable[str], usage: Usage, unix_s: float) -> int:
+        """Returns what a usage costs at most on these models; one without a price costs nothing."""
+        prices = (self.of(model, unix_s) for model in models)
+        return max((cost_nusd(usage, price) for price in prices if price is not None), default=0)
+
 
 _EPOCH = datetime.date(1970, 1, 1)
 

@@ -11,7 +11,8 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias, TypeVar
 
 from backends.contract import BackendGroup
-from router.classify.task import Tenant
+from router.classify.task import Account, Tenant
+from router.pools.budgets import AccountBalance
 from router.pools.pools import BUDGET_US, LEASE_US, Balance, Demand, Grant, Renewal, Reservation
 from router.pools.reaper import Reaper
 from router.pools.script_calls import (
@@ -19,15 +20,19 @@ from router.pools.script_calls import (
     NUM_KEYS,
     SCRIPT,
     Arguments,
+    account_balances,
     adopt_call,
+    adopted_of,
     balances_of,
     extend_call,
     grant_of,
     late_leases,
+    raise_call,
     read_call,
     renew_call,
     reserve_call,
     settle_call,
+    spent_call,
     tenant_keys,
 )
 from router.redis.connection import RedisError
@@ -69,7 +74,7 @@ class RedisPools:
         """Reserves what was granted elsewhere, fitting or not; repeating it changes nothing."""
         self._reaper.note(tenant.id)
         reply = await self._call(adopt_call(tenant, reservation, self._lease_ms))
-        return grant_of(reply, tenant, reservation.id, [reservation.demands])
+        return adopted_of(reply, tenant, reservation)
 
     async def extend(self, reservation: Reservation) -> bool:
         """Reserves what `extended` added, if need be as debt, or charges what `shrunk` removed.
@@ -80,14 +85,17 @@ class RedisPools:
         return bool(await self._call(extend_call(reservation, self._lease_ms)))
 
     def settle(
-        self, reservation: Reservation, actual_tokens: Mapping[BackendGroup, int]
+        self,
+        reservation: Reservation,
+        actual_tokens: Mapping[BackendGroup, int],
+        nusd: int = 0,
     ) -> Coroutine[Any, Any, int]:
         """Releases the slots and charges actual tokens; a group not named used none.
 
         The call is sent at once, so it precedes later calls whenever it is awaited. It returns 0
         for a reservation that was settled or has expired, so settling twice is harmless.
         """
-        return self._call(settle_call(reservation, actual_tokens))
+        return self._call(settle_call(reservation, actual_tokens, nusd=nusd))
 
     async def renew(self, reservations: Iterable[Reservation]) -> Renewal:
         """Renews leases from now, and reserves again what expired too early.
@@ -120,6 +128,16 @@ class RedisPools:
     async def balances(self, tenant: Tenant) -> tuple[Balance, ...]:
         """Reads the tenant's balances."""
         return balances_of(await self._call(read_call(tenant)))
+
+    async def accounts(
+        self, tenant_id: str, accounts: Sequence[Account]
+    ) -> tuple[AccountBalance, ...]:
+        """Reads what was spent of a tenant's budgets."""
+        return account_balances(await self._call(spent_call(tenant_id, accounts)), accounts)
+
+    async def raise_run(self, tenant_id: str, account: str, limit_nusd: int) -> None:
+        """Gives a run a limit of its own; -1: as configured again."""
+        await self._call(raise_call(tenant_id, account, limit_nusd))
 
     async def forget(self, tenant_id: str) -> None:
         """Deletes a deleted tenant's pools; its running tasks then settle nothing."""

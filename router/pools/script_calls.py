@@ -5,8 +5,11 @@ from functools import lru_cache
 from importlib import resources
 from typing import Literal
 
+import msgspec
+
 from backends.contract import BackendGroup
-from router.classify.task import TENANT_ID, GroupLimits, Tenant
+from router.classify.task import TENANT_ID, Account, GroupLimits, Tenant
+from router.pools.budgets import AccountBalance, hold_of, parse_hold
 from router.pools.pools import (
     GROUPS,
     UNITS,
@@ -17,6 +20,7 @@ from router.pools.pools import (
     Unit,
     balances_from,
     lease_of,
+    most_nusd,
 )
 
 MAX_RANKED = 8  # ranked demands in one call
@@ -24,23 +28,25 @@ MAX_RENEWED = 200  # leases in one call
 MAX_CACHED = 10_000  # tenants whose keys are cached
 
 SCRIPT = resources.files(__package__).joinpath("pools.lua").read_text()
-NUM_KEYS = 3
+NUM_KEYS = 5
 
-Arguments = tuple[str | int, ...]  # three keys, then the script's ARGV
+Arguments = tuple[str | int, ...]  # the keys, then the script's ARGV
 
 _STATE_FIELDS = 10
+_MONEY = "$"  # between tokens and money
+_BUDGET = 100  # a reply's `limited_by` is higher where a budget refused
 _OPERATION = NUM_KEYS  # where a call has it
 _TOKENS = NUM_KEYS + 12  # where a reservation has the tokens of its ranked demands, after its id
 
 
 @lru_cache(MAX_CACHED)
-def tenant_keys(tenant_id: str) -> tuple[str, str, str]:
+def tenant_keys(tenant_id: str) -> tuple[str, str, str, str, str]:
     """Returns the script's keys, whose hash tag keeps them in one slot of a Cluster."""
     if not TENANT_ID.fullmatch(tenant_id):
         # Anything else could name another tenant's keys, or leave the hash tag.
         raise ValueError(f"a tenant id matches {TENANT_ID.pattern}; got {tenant_id[:80]!r}")
     tag = f"lw1:{{{tenant_id}}}:"
-    return f"{tag}lease", f"{tag}p:fast", f"{tag}p:deep"
+    return f"{tag}lease", f"{tag}p:fast", f"{tag}p:deep", f"{tag}spend", f"{tag}runs"
 
 
 def reserve_call(
@@ -51,8 +57,12 @@ def reserve_call(
     now_ms: int = 0,
     *,
     operation: Literal["reserve", "adopt"] = "reserve",
+    held_nusd: int | None = None,
 ) -> Arguments:
-    """Encodes a reservation; `now_ms` 0 means the server's clock, here and below."""
+    """Encodes a reservation; `now_ms` 0 means the server's clock, here and below.
+
+    `held_nusd` is the money of an adoption, whose demands may have changed since.
+    """
     assert 1 <= len(ranked_demands) <= MAX_RANKED, f"1 to {MAX_RANKED} ranked demands"
     tokens: list[int] = []
     for demands in ranked_demands:
@@ -64,16 +74,30 @@ def reserve_call(
                 deep = demand.tokens
         tokens += (fast, deep)
     head = (*tenant_keys(tenant.id), operation, now_ms, lease_ms)
-    return (*head, *_limits(tenant), reservation_id, *tokens)
+    if not tenant.accounts:
+        return (*head, *_limits(tenant), reservation_id, *tokens)
+    bounds = map(most_nusd, ranked_demands) if held_nusd is None else (held_nusd,)
+    money: list[str | int] = [_MONEY, *bounds]
+    for account in tenant.accounts:
+        money += (account.name, *account.hard, *account.soft)
+    return (*head, *_limits(tenant), reservation_id, *tokens, *money)
 
 
 def adopt_call(
     tenant: Tenant, reservation: Reservation, lease_ms: int, now_ms: int = 0
 ) -> Arguments:
     """Encodes the adoption of what was granted elsewhere."""
-    assert reservation.lease == lease_of(reservation.id, reservation.demands), "one lease format"
     ranked = [reservation.demands]
-    return reserve_call(tenant, reservation.id, ranked, lease_ms, now_ms, operation="adopt")
+    held_nusd, _ = parse_hold(reservation.lease)
+    return reserve_call(
+        tenant,
+        reservation.id,
+        ranked,
+        lease_ms,
+        now_ms,
+        operation="adopt",
+        held_nusd=held_nusd,
+    )
 
 
 def extend_call(reservation: Reservation, lease_ms: int, now_ms: int = 0) -> Arguments:
@@ -94,10 +118,16 @@ def late_leases(call: Arguments, reply: object) -> tuple[str, ...]:
         return tuple(map(str, call[_OPERATION + 3 :]))
     if call[_OPERATION] not in ("reserve", "adopt"):
         return ()
-    tokens = call[_TOKENS:]
+    tokens, holds = call[_TOKENS:], [""] * MAX_RANKED
+    if _MONEY in tokens:
+        end = tokens.index(_MONEY)
+        start = end + 1 + end // 2
+        names = ",".join(map(str, tokens[start::7]))
+        holds = [f"${nusd};{names}" for nusd in tokens[end + 1 : start]]
+        tokens = tokens[:end]
     leases = tuple(
-        f"2:{call[_TOKENS - 1]}|{fast}|{deep}"
-        for fast, deep in zip(tokens[::2], tokens[1::2], strict=True)
+        f"2:{call[_TOKENS - 1]}{hold}|{fast}|{deep}"
+        for fast, deep, hold in zip(tokens[::2], tokens[1::2], holds, strict=False)
     )
     if not isinstance(reply, list):
         return leases
@@ -106,12 +136,19 @@ def late_leases(call: Arguments, reply: object) -> tuple[str, ...]:
 
 
 def settle_call(
-    reservation: Reservation, actual_tokens: Mapping[BackendGroup, int], now_ms: int = 0
+    reservation: Reservation,
+    actual_tokens: Mapping[BackendGroup, int],
+    now_ms: int = 0,
+    *,
+    nusd: int = 0,
 ) -> Arguments:
     """Encodes a settlement; a group not named used none."""
     fast, deep = actual_tokens.get("fast", 0), actual_tokens.get("deep", 0)
-    head = (*tenant_keys(reservation.tenant_id), "settle", now_ms, fast, deep, reservation.lease)
-    return head if reservation.former is None else (*head, reservation.former)
+    keys = tenant_keys(reservation.tenant_id)
+    head: Arguments = (*keys, "settle", now_ms, fast, deep, reservation.lease)
+    if reservation.former is not None:
+        head = (*head, reservation.former)
+    return (*head, _MONEY, nusd) if nusd else head
 
 
 def renew_call(tenant_id: str, leases: Sequence[str], lease_ms: int, now_ms: int = 0) -> Arguments:
@@ -138,14 +175,61 @@ def grant_of(
     """Decodes the reply to a reservation."""
     status, index, wait_ms, limited_by, expires_ms, num_reaped = reply[:6]
     balances = balances_of(reply[6:])
+    accounts = account_balances(reply[6 + 2 * _STATE_FIELDS :], tenant.accounts)
+    if limited_by > _BUDGET:
+        over = limited_by % _BUDGET // 10 - 1, limited_by % 10 - 1
+        wait_us = wait_ms * 1_000
+        return Grant(
+            *(None, None, balances, wait_us),
+            num_reaped=num_reaped,
+            accounts=accounts,
+            over_budget=over,
+        )
     if status == 0:
         group, unit = divmod(limited_by, 10)
         pool: tuple[BackendGroup, Unit] = (GROUPS[group - 1], UNITS[unit - 1])
-        return Grant(None, None, balances, wait_ms * 1_000, pool, num_reaped)
+        return Grant(*(None, None, balances, wait_ms * 1_000, pool, num_reaped), accounts=accounts)
     demands = ranked_demands[index]
-    lease = lease_of(reservation_id, demands)
-    reservation = Reservation(reservation_id, tenant.id, demands, lease, expires_ms * 1_000)
-    return Grant(index, reservation, balances, num_reaped=num_reaped)
+    hold = hold_of(most_nusd(demands), tenant.accounts)
+    lease = lease_of(reservation_id, demands, hold)
+    expires_us = expires_ms * 1_000
+    reservation = Reservation(reservation_id, tenant.id, demands, lease, expires_us, hold=hold)
+    return Grant(index, reservation, balances, num_reaped=num_reaped, accounts=accounts)
+
+
+def adopted_of(reply: Sequence[int], tenant: Tenant, reservation: Reservation) -> Grant:
+    """Decodes the reply to an adoption, whose lease may hold money of groups that are released."""
+    grant = grant_of(reply, tenant, reservation.id, [reservation.demands])
+    assert grant.reservation is not None, "an adoption is always granted"
+    held = msgspec.structs.replace(reservation, expires_us=grant.reservation.expires_us)
+    return msgspec.structs.replace(grant, reservation=held)
+
+
+def raise_call(tenant_id: str, account: str, limit_nusd: int, now_ms: int = 0) -> Arguments:
+    """Encodes that a run gets a limit of its own; -1: as configured again."""
+    return (*tenant_keys(tenant_id), "raise", now_ms, account, limit_nusd)
+
+
+def spent_call(tenant_id: str, accounts: Sequence[Account], now_ms: int = 0) -> Arguments:
+    """Encodes a look at accounts; `account_balances` decodes the reply."""
+    return (*tenant_keys(tenant_id), "spent", now_ms, *(account.name for account in accounts))
+
+
+def account_balances(
+    state: Sequence[int], accounts: Sequence[Account]
+) -> tuple[AccountBalance, ...]:
+    """Decodes the script's state of a task's accounts."""
+    found: list[AccountBalance] = []
+    for index, account in enumerate(accounts):
+        held, day, month, whole, raised, day_ms, month_ms, tell = state[8 * index : 8 * index + 8]
+        found.append(
+            AccountBalance(
+                *(account, held, (day, month, whole), raised, (day_ms, month_ms)),
+                (bool(tell & 1), bool(tell & 2), bool(tell & 4)),
+                (bool(tell & 8), bool(tell & 16), bool(tell & 32)),
+            )
+        )
+    return tuple(found)
 
 
 def balances_of(state: Sequence[int]) -> tuple[Balance, ...]:

@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import hiredis
+import msgspec
 import pytest
 from redis import Redis
 
 from backends.contract import BackendGroup
 from gateway.process.embedded_redis import server_binaries
-from router.classify.task import GroupLimits, Tenant
+from router.classify.task import Account, GroupLimits, Tenant
+from router.pools.budgets import hold_of
 from router.pools.pools import (
     GROUPS,
     Demand,
@@ -22,6 +24,7 @@ from router.pools.pools import (
     Reservation,
     extended,
     lease_of,
+    most_nusd,
     shrunk,
 )
 from router.pools.script_calls import (
@@ -29,9 +32,11 @@ from router.pools.script_calls import (
     SCRIPT,
     Arguments,
     adopt_call,
+    adopted_of,
     balances_of,
     extend_call,
     grant_of,
+    raise_call,
     read_call,
     reap_call,
     renew_call,
@@ -57,7 +62,7 @@ class RawRedis:
         self._reader = hiredis.Reader()
 
     def send(self, calls: Sequence[Arguments]) -> None:
-        packed = [hiredis.pack_command(("EVALSHA", SHA, 3, *call)) for call in calls]
+        packed = [hiredis.pack_command(("EVALSHA", SHA, NUM_KEYS, *call)) for call in calls]
         self._socket.sendall(b"".join(packed))
 
     def replies(self, count: int) -> Iterator[Any]:
@@ -107,10 +112,12 @@ class BothPools:
         self._queue(call, lambda reply: _same(grant_of(reply, tenant, name, ranked), grant))
         return grant
 
-    def settle(self, reservation: Reservation, fast: int, deep: int, now_us: int) -> None:
+    def settle(
+        self, reservation: Reservation, fast: int, deep: int, now_us: int, nusd: int = 0
+    ) -> None:
         used: dict[BackendGroup, int] = {"fast": fast, "deep": deep}
-        known = self._memory.settle(reservation, used, now_us)
-        call = settle_call(reservation, used, now_us // 1_000)
+        known = self._memory.settle(reservation, used, now_us, nusd)
+        call = settle_call(reservation, used, now_us // 1_000, nusd=nusd)
         self._queue(call, lambda reply: _same(reply, int(known)))
 
     def extend(self, reservation: Reservation, now_us: int) -> None:
@@ -122,10 +129,7 @@ class BothPools:
         """What another process granted: whether it fits or not."""
         grant = self._memory.adopt(tenant, reservation, now_us)
         call = adopt_call(tenant, reservation, LEASE_US // 1_000, now_us // 1_000)
-        ranked = [reservation.demands]
-        self._queue(
-            call, lambda reply: _same(grant_of(reply, tenant, reservation.id, ranked), grant)
-        )
+        self._queue(call, lambda reply: _same(adopted_of(reply, tenant, reservation), grant))
 
     def renew(self, reservation: Reservation, now_us: int) -> None:
         found = self._memory.renew([reservation], now_us)
@@ -144,6 +148,11 @@ class BothPools:
         call = read_call(tenant, now_us // 1_000)
         self._queue(call, lambda reply: _same(balances_of(reply), balances))
 
+    def raise_run(self, tenant: Tenant, limit_nusd: int, now_us: int) -> None:
+        self._memory.raise_run(tenant.id, "r.run", limit_nusd, now_us)
+        call = raise_call(tenant.id, "r.run", limit_nusd, now_us // 1_000)
+        self._queue(call, lambda reply: _same(reply, 1))
+
     def turn(self) -> None:
         """Compare what was sent a turn ago, and send what has gathered since."""
         replies = list(self._raw.replies(len(self._sent)))
@@ -158,6 +167,9 @@ class BothPools:
 
 
 def _same(from_redis: object, from_memory: object) -> None:
+    if isinstance(from_redis, Grant) and isinstance(from_memory, Grant):
+        for name in Grant.__struct_fields__:  # to say which field differs
+            assert getattr(from_redis, name) == getattr(from_memory, name), name
     assert from_redis == from_memory
 
 
@@ -172,13 +184,28 @@ def random_tenant(chance: random.Random, tenant_id: str) -> Tenant:
 
     choices: list[tuple[BackendGroup, ...]] = [("fast",), ("deep",), GROUPS, GROUPS]
     groups = chance.choice(choices)
-    return Tenant(id=tenant_id, tier="any", limits={group: limits() for group in groups})
+    accounts: tuple[Account, ...] = ()
+    if int(tenant_id.partition("-")[2]) % 2:
+        accounts = tuple(random_account(chance, name) for name in ("t", "k.key_1", "r.run"))
+    by_group = {group: limits() for group in groups}
+    return Tenant(id=tenant_id, tier="any", limits=by_group, accounts=accounts)
+
+
+def random_account(chance: random.Random, name: str) -> Account:
+    def limits() -> tuple[int, int, int]:
+        day, month, whole = (
+            chance.choice([-1, -1, 0, 10**6, 30 * 10**6, 10**9, 10**15]) for _ in range(3)
+        )
+        return day, month, whole
+
+    return Account(name, limits(), limits())
 
 
 def random_ranked(chance: random.Random, tenant: Tenant) -> list[tuple[Demand, ...]]:
     def demand(group: Any) -> Demand:
         ceiling = tenant.limits[group].tokens_per_min
-        return Demand(group=group, tokens=chance.choice([0, 1, chance.randrange(2 * ceiling + 2)]))
+        tokens = chance.choice([0, 1, chance.randrange(2 * ceiling + 2)])
+        return Demand(group, tokens, chance.choice([0, 1, 10**5, chance.randrange(2 * 10**6)]))
 
     groups = list(tenant.limits)
     sets = [tuple(demand(group) for group in groups)]
@@ -223,6 +250,9 @@ class RandomTasks:
             self._adopt(number)
         elif action < 0.96:
             self._pools.renew(chance.choice(self._live), self._now_us)
+        elif action < 0.965:
+            limit_nusd = chance.choice([-1, 0, 10**8, 10**12])
+            self._pools.raise_run(chance.choice(self._tenants), limit_nusd, self._now_us)
         elif action < 0.98:
             self._pools.reap(chance.choice(self._tenants), chance.randrange(1, 12), self._now_us)
         else:
@@ -244,14 +274,16 @@ class RandomTasks:
             self._live.remove(reservation)
         largest = 2 * max(demand.tokens for demand in reservation.demands) + 2
         fast, deep = (self._chance.randrange(largest) for _ in range(2))
-        self._pools.settle(reservation, fast, deep, self._now_us)
+        spent = self._chance.randrange(3 * 10**6) if reservation.hold else 0
+        self._pools.settle(reservation, fast, deep, self._now_us, spent)
 
     def _adopt(self, number: int) -> None:
         """One that this server never saw, or has forgotten, or holds."""
         tenant = self._chance.choice(self._tenants)
         demands = random_ranked(self._chance, tenant)[0]
-        lease = lease_of(f"a{number}", demands)
-        strange = Reservation(f"a{number}", tenant.id, demands, lease, 0)
+        hold = hold_of(most_nusd(demands), tenant.accounts)
+        lease = lease_of(f"a{number}", demands, hold)
+        strange = Reservation(f"a{number}", tenant.id, demands, lease, 0, hold=hold)
         ours = [held for held in self._live if held.tenant_id == tenant.id]
         reservation = self._chance.choice([strange, *ours])
         if all(demand.group in tenant.limits for demand in reservation.demands):
@@ -276,9 +308,7 @@ class RandomTasks:
         if outcome < 0.1:
             self._pools.extend(reservation, self._now_us)
         if outcome < 0.8:  # else nobody hears the answer
-            self._live[place] = Reservation(
-                held.id, held.tenant_id, reservation.demands, reservation.lease, held.expires_us
-            )
+            self._live[place] = msgspec.structs.replace(reservation, former=None, released=())
         else:
             largest = self._chance.randrange(3_000)
             self._pools.settle(reservation, largest, largest, self._now_us)
@@ -322,10 +352,10 @@ def test_a_stepped_server_clock_neither_locks_out_nor_overfills(
     with Redis.from_url(redis_url) as client:
         sha = client.script_load(SCRIPT)
         large = [(Demand("fast", 500),)]
-        assert client.evalsha(sha, 3, *reserve_call(ACME, "a", large, 30_000))[0] == 1
+        assert client.evalsha(sha, NUM_KEYS, *reserve_call(ACME, "a", large, 30_000))[0] == 1
         stamp_ms = int(client.hget("lw1:{acme}:p:fast", "at") or 0)
         client.hset("lw1:{acme}:p:fast", "at", stamp_ms - step_us // 1_000)
-        reply = client.evalsha(sha, 3, *reserve_call(ACME, "b", ONE, 30_000))
+        reply = client.evalsha(sha, NUM_KEYS, *reserve_call(ACME, "b", ONE, 30_000))
         grant = grant_of(reply, ACME, "b", ONE)
         assert grant.index == 0
         tokens = next(b for b in grant.balances if b.unit == "tokens")
@@ -371,7 +401,7 @@ def test_what_is_no_lease_locks_nobody_out(redis_url: str) -> None:
     with Redis.from_url(redis_url) as client:
         client.script_load(SCRIPT)
         client.zadd("lw1:{acme}:lease", {"rubbish": 1, "9:some:later version|100|-1": 2})
-        reply = client.evalsha(SHA, 3, *reserve_call(ACME, "a", ONE, 30_000))
+        reply = client.evalsha(SHA, NUM_KEYS, *reserve_call(ACME, "a", ONE, 30_000))
         assert grant_of(reply, ACME, "a", ONE).num_reaped == 2
         assert client.zcard("lw1:{acme}:lease") == 1
 
@@ -410,11 +440,11 @@ def test_two_releases_share_one_tenants_pools(redis_url: str) -> None:
 
         def reserve(name: str, tokens: int, at_ms: int) -> Grant:
             ranked = [(Demand("fast", tokens),)]
-            reply = client.evalsha(SHA, 3, *reserve_call(ACME, name, ranked, 30_000, at_ms))
+            reply = client.evalsha(SHA, NUM_KEYS, *reserve_call(ACME, name, ranked, 30_000, at_ms))
             return grant_of(reply, ACME, name, ranked)
 
         def levels(at_ms: int) -> dict[str, int]:
-            reply = client.evalsha(SHA, 3, *read_call(ACME, at_ms))
+            reply = client.evalsha(SHA, NUM_KEYS, *read_call(ACME, at_ms))
             return {balance.unit: balance.remaining for balance in balances_of(reply)}
 
         assert old.reserve("old", 100, now_ms)
@@ -426,7 +456,9 @@ def test_two_releases_share_one_tenants_pools(redis_url: str) -> None:
         assert not old.reserve("fourth", 0, now_ms)
         assert old.settle("third", 0, 0, now_ms)
         assert old.settle("old", 100, 40, now_ms)
-        assert client.evalsha(SHA, 3, *settle_call(new.reservation, {"fast": 10}, now_ms)) == 1
+        assert (
+            client.evalsha(SHA, NUM_KEYS, *settle_call(new.reservation, {"fast": 10}, now_ms)) == 1
+        )
         assert levels(now_ms)["tokens"] == 550
 
         # Both die, but for one task: whoever comes next gives back what the others held.

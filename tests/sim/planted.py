@@ -10,7 +10,11 @@ class LosesSettlements(MemoryPools):
     """Says that it settled, and charged nothing: the lease and the place stay for a while."""
 
     def settle(
-        self, reservation: Reservation, actual_tokens: Mapping[BackendGroup, int], now_us: int
+        self,
+        reservation: Reservation,
+        actual_tokens: Mapping[BackendGroup, int],
+        now_us: int,
+        nusd: int = 0,
     ) -> bool:
         return True
 
@@ -19,9 +23,13 @@ class SettlesTwice(MemoryPools):
     """Charges again what was charged before."""
 
     def settle(
-        self, reservation: Reservation, actual_tokens: Mapping[BackendGroup, int], now_us: int
+        self,
+        reservation: Reservation,
+        actual_tokens: Mapping[BackendGroup, int],
+        now_us: int,
+        nusd: int = 0,
     ) -> bool:
-        done = super().settle(reservation, actual_tokens, now_us)
+        done = super().settle(reservation, actual_tokens, now_us, nusd)
         if not done:
             pools = self._at(reservation.tenant_id, now_us)
             if pools.has(reservation.demands):

@@ -23,6 +23,14 @@ _OWN = (
         "--access", metavar="GROUPS", help="only these, such as deep; 'tier': all of the tier's"
     ),
     argument("--weight", help="share when tenants wait; 'tier': the tier's"),
+    argument(
+        "--budget",
+        action="append",
+        default=[],
+        metavar="NAME.LIMIT=USD",
+        help="money: day, month, key_day, key_month or run, with .soft or .hard, such as "
+        "day.hard=10; NAME=tier gives it back",
+    ),
     argument("--store", choices=("asked", "never"), help="never: its responses are stored nowhere"),
 )
 
@@ -37,7 +45,8 @@ _OWN = (
 )
 def _create(arguments: argparse.Namespace) -> int:
     body = {"id": arguments.tenant, "tier": arguments.tier, **_own(arguments)}
-    body["limits"] = {group: own for group, own in body.get("limits", {}).items() if own}
+    for name in ("limits", "budgets"):
+        body[name] = {part: own for part, own in body.get(name, {}).items() if own}
     made = ask_admin(arguments, "POST", "tenants", body=body)
     text = f"Tenant {made['id']} may use: {', '.join(made['limits']) or 'nothing'}."
     return show(arguments, made, f"{text} Make it a key: lanewise keys create {made['id']}")
@@ -59,7 +68,9 @@ def _list(arguments: argparse.Namespace) -> int:
 def _set(arguments: argparse.Namespace) -> int:
     body = _own(arguments) | ({"tier": arguments.tier} if arguments.tier else {})
     if not body:
-        raise AdminError("nothing to change: give --tier, --limit, --access, --weight or --store")
+        raise AdminError(
+            "nothing to change: give --tier, --limit, --budget, --access, --weight or --store"
+        )
     changed = ask_admin(arguments, "PATCH", "tenants", arguments.tenant, body=body)
     return _show_tenants(arguments, [changed])
 
@@ -101,6 +112,21 @@ def parse_limits(words: Sequence[str]) -> dict[str, dict[str, int | None] | None
     return limits
 
 
+def parse_budgets(words: Sequence[str]) -> dict[str, dict[str, float] | None]:
+    """Parses `day.hard=10` into budgets by name; `day=tier` becomes None."""
+    budgets: dict[str, dict[str, float] | None] = {}
+    for word in words:
+        found = re.fullmatch(r"(\w+)\.(soft|hard)=(\d+(?:\.\d+)?)|(\w+)=tier", word)
+        if found is None:
+            raise AdminError(f"--budget {word!r}: expected such as day.hard=10, or day=tier")
+        if found[4]:
+            budgets[found[4]] = None
+        else:
+            own = budgets.get(found[1]) or {}
+            budgets[found[1]] = own | {f"{found[2]}_usd": float(found[3])}
+    return budgets
+
+
 def limits_in_words(limits: dict[str, dict[str, int | None]]) -> str:
     """Writes limits as text, such as `deep: requests_per_min 10, max_concurrent 1`."""
     words = [
@@ -123,6 +149,8 @@ def _own(arguments: argparse.Namespace) -> dict[str, Any]:
             own["weight"] = None if arguments.weight == "tier" else float(arguments.weight)
         except ValueError:
             raise AdminError(f"--weight {arguments.weight!r}: expected a number") from None
+    if arguments.budget:
+        own["budgets"] = parse_budgets(arguments.budget)
     if arguments.store is not None:
         own["store"] = arguments.store
     return own

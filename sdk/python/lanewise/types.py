@@ -104,6 +104,19 @@ class ContextUse(msgspec.Struct):
     crossed_from: str | None = None  # the band before, where this turn led into another
 
 
+class BudgetUse(msgspec.Struct):
+    """What was spent of one budget before this task."""
+
+    scope: str = ""  # whose budget it is: the tenant's, its key's or its run's
+    window: str = ""  # what it is of: the UTC day, the month, or the whole run
+    used_usd: float = 0.0  # spent by tasks that have ended
+    held_usd: float = 0.0  # reserved by tasks that run, this one included
+    soft_usd: float | None = None  # a warning is given from here on
+    hard_usd: float | None = None  # no task begins that could exceed it
+    over_soft: bool = False  # whether the soft limit is spent
+    renews_s: float | None = None  # seconds until it begins anew; a run's never does
+
+
 # A backend failed before its first word, and another began again.
 RoutedFailover = TypedDict("RoutedFailover", {"from": str, "to": str, "error": str}, total=False)
 
@@ -202,6 +215,7 @@ class Routing(msgspec.Struct):
     ratelimit_mode: str = ""  # `degraded` while Redis is away and the gateway limits by itself
     # how full the context window is
     context: ContextUse = msgspec.field(default_factory=ContextUse)
+    budgets: list[BudgetUse] = []  # what is left of the task's budgets in money
     moved_from: str | None = None  # the backend that held the conversation, where this is another
     failovers: list[RoutedFailover] = []  # backends that others stood in for
     continued: list[RoutedContinuation] = []  # answers that broke off, and that others went on with

@@ -119,6 +119,26 @@ export interface ContextUse {
   crossed_from?: "sharp" | "drift" | "compaction_likely" | "compaction_certain";
 }
 
+/** What was spent of one budget before this task. */
+export interface BudgetUse {
+  /** whose budget it is: the tenant's, its key's or its run's. */
+  scope: "tenant" | "key" | "run";
+  /** what it is of: the UTC day, the month, or the whole run. */
+  window: "day" | "month" | "run";
+  /** spent by tasks that have ended. */
+  used_usd: number;
+  /** reserved by tasks that run, this one included. */
+  held_usd: number;
+  /** a warning is given from here on. */
+  soft_usd?: number;
+  /** no task begins that could exceed it. */
+  hard_usd?: number;
+  /** whether the soft limit is spent. */
+  over_soft?: boolean;
+  /** seconds until it begins anew; a run's never does. */
+  renews_s?: number;
+}
+
 /** A backend failed before its first word, and another began again. */
 export interface RoutedFailover {
   /** the backend that failed. */
@@ -253,6 +273,8 @@ export interface Routing {
   ratelimit_mode: "redis" | "degraded";
   /** how full the context window is. */
   context: ContextUse;
+  /** what is left of the task's budgets in money. */
+  budgets?: BudgetUse[];
   /** the backend that held the conversation, where this is another. */
   moved_from?: string;
   /** backends that others stood in for. */

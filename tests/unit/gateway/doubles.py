@@ -207,13 +207,16 @@ class AwaitedPools(RedisPools):
         return grant
 
     def settle(
-        self, reservation: Reservation, actual_tokens: Mapping[BackendGroup, int]
+        self,
+        reservation: Reservation,
+        actual_tokens: Mapping[BackendGroup, int],
+        nusd: int = 0,
     ) -> Coroutine[Any, Any, bool]:
         """Its effect comes when it is sent: calls of one connection are answered in order."""
         self.num_calls += 1
         if not self.available:
             return self._lost()
-        known = self.memory.settle(reservation, actual_tokens, self.now_us)
+        known = self.memory.settle(reservation, actual_tokens, self.now_us, nusd)
         if known or actual_tokens:  # else it undoes what was never taken
             self.settled.append((reservation.id, dict(actual_tokens)))
         return self._answered(known)

@@ -236,9 +236,12 @@ async def test_a_settlement_that_may_have_arrived_is_not_adopted_again() -> None
         deaf = False
 
         async def settle(
-            self, reservation: Reservation, actual_tokens: Mapping[BackendGroup, int]
+            self,
+            reservation: Reservation,
+            actual_tokens: Mapping[BackendGroup, int],
+            nusd: int = 0,
         ) -> Any:
-            balances = await super().settle(reservation, actual_tokens)
+            balances = await super().settle(reservation, actual_tokens, nusd)
             if self.deaf:
                 raise PoolsUnavailable("the answer was lost")
             return balances

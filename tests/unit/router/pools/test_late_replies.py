@@ -83,7 +83,12 @@ class LateRedis(AwaitedPools):
         self.late.append(later)
         raise PoolsUnavailable(fate)
 
-    def settle(self, reservation: Reservation, actual_tokens: Mapping[BackendGroup, int]) -> Any:
+    def settle(
+        self,
+        reservation: Reservation,
+        actual_tokens: Mapping[BackendGroup, int],
+        nusd: int = 0,
+    ) -> Any:
         fate = self._fate()
         if fate != "ok" and reservation.id in self._untaken:
             fate = "lost"  # carried out unheard before that attempt, it would be charged again

@@ -1,0 +1,85 @@
+"""`/admin/budgets`: what was spent of a tenant's budgets; raises a run's. This is an edge."""
+
+from typing import Annotated, Any
+
+import msgspec
+from litestar import get, put
+from msgspec import Meta
+
+from gateway.admin.guard import services_of, write_records
+from gateway.config.budgets import Usd, for_key
+from gateway.http.streams import AnyRequest
+from gateway.wire.errors import ProtocolError
+from router.classify.task import Account, Tenant, for_run, run_name
+from router.pools.budget_use import BudgetUse, budget_uses
+from router.pools.prices import NUSD
+from router.pools.redis_pools import PoolsUnavailable
+
+
+class BudgetView(msgspec.Struct, frozen=True, kw_only=True):
+    """What was spent of the budgets that a task of this tenant, key and run meets."""
+
+    tenant: str
+    key: str | None
+    run: str | None
+    budgets: tuple[BudgetUse, ...]
+
+
+class RunBudget(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A run's own hard limit."""
+
+    tenant: str
+    run: Annotated[str, Meta(min_length=1, max_length=512)]  # as `metadata.run` names it
+    hard_usd: Usd | None = None  # null: as configured again
+
+
+@get("/budgets")
+async def get_budgets(
+    request: AnyRequest, tenant: str, key: str | None = None, run: str | None = None
+) -> BudgetView:
+    """What was spent of a tenant's budgets, of one of its keys' and of one of its runs'."""
+    return await _view(request, _find(request, tenant), key, run)
+
+
+@put("/budgets/run")
+async def set_run_budget(request: AnyRequest, data: RunBudget) -> BudgetView:
+    """Raise what one run may spend, so that it goes on; from its next task on."""
+    found = _find(request, data.tenant)
+    if found.run_account is None:
+        message = f"Runs of tenant '{data.tenant}' have no budget. Set one: budgets.run."
+        raise ProtocolError("conflict", message)
+    limit = -1 if data.hard_usd is None else round(data.hard_usd * NUSD)
+    try:
+        pools = services_of(request).gw.pools
+        await pools.raise_run(found.id, f"r.{run_name(data.run)}", limit)
+    except PoolsUnavailable as error:
+        raise _away(error) from error
+    await write_records(request, "budgets.run", f"{found.id}/{run_name(data.run)}", {})
+    return await _view(request, found, None, data.run)
+
+
+HANDLERS: list[Any] = [get_budgets, set_run_budget]
+
+
+def _find(request: AnyRequest, tenant_id: str) -> Tenant:
+    tenant = services_of(request).access.keys.tenant_view.tenant(tenant_id)
+    if tenant is None:
+        raise ProtocolError("not_found", f"No tenant '{tenant_id[:80]}'.")
+    return tenant
+
+
+async def _view(
+    request: AnyRequest, tenant: Tenant, key: str | None, run: str | None
+) -> BudgetView:
+    named = for_run(tenant if key is None else for_key(tenant, key), run)
+    accounts: tuple[Account, ...] = named.accounts
+    try:
+        balances = await services_of(request).gw.pools.accounts(tenant.id, accounts)
+    except PoolsUnavailable as error:
+        raise _away(error) from error
+    return BudgetView(tenant=tenant.id, key=key, run=run, budgets=budget_uses(balances))
+
+
+def _away(error: PoolsUnavailable) -> ProtocolError:
+    message = f"The shared pools do not answer: {error}. Try again in 1s."
+    return ProtocolError("server_is_overloaded", message, retry_after_us=1_000_000)

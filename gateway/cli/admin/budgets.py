@@ -1,0 +1,52 @@
+"""`lanewise budgets`: what was spent of budgets, and a run's raised. This is an edge."""
+
+import argparse
+
+from gateway.cli.admin_client import ADMIN_ARGUMENTS, ask_admin
+from gateway.cli.command import Command, argument
+from gateway.cli.output import Row, show, show_table
+
+COMMAND = Command("lanewise budgets show acme", shared=ADMIN_ARGUMENTS)
+
+_COLUMNS = ("scope", "window", "used_usd", "held_usd", "soft_usd", "hard_usd", "renews_in")
+
+
+@COMMAND.command(
+    "show",
+    "Say what was spent of a tenant's budgets, of one of its keys' and of one of its runs'.",
+    "lanewise budgets show acme --run nightly-42",
+    argument("tenant"),
+    argument("--key", metavar="ID", help="the public part of a key, as lanewise keys lists it"),
+    argument("--run", dest="named_run", metavar="RUN", help="as metadata.run names it"),
+)
+def _show(arguments: argparse.Namespace) -> int:
+    query = {"tenant": arguments.tenant}
+    optional = {"key": arguments.key, "run": arguments.named_run}
+    query |= {name: value for name, value in optional.items() if value}
+    return _table(arguments, ask_admin(arguments, "GET", "budgets", query=query))
+
+
+@COMMAND.command(
+    "raise",
+    "Raise what one run may spend, so that it goes on.",
+    "lanewise budgets raise acme nightly-42 --to 5",
+    argument("tenant"),
+    argument("named_run", metavar="RUN", help="as metadata.run names it"),
+    argument("--to", type=float, metavar="USD", help="in all; left out: as configured again"),
+)
+def _raise(arguments: argparse.Namespace) -> int:
+    body = {"tenant": arguments.tenant, "run": arguments.named_run, "hard_usd": arguments.to}
+    return _table(arguments, ask_admin(arguments, "PUT", "budgets", "run", body=body))
+
+
+def _table(arguments: argparse.Namespace, view: Row) -> int:
+    if arguments.json:
+        return show(arguments, view, "")
+    return show_table(arguments, view["budgets"], _COLUMNS, _cells)
+
+
+def _cells(use: Row) -> Row:
+    renews_s = use.get("renews_s")
+    renews = "never" if renews_s is None else f"{renews_s / 3600:.1f} h"
+    limits = {name: use.get(name, "-") for name in ("soft_usd", "hard_usd")}
+    return use | limits | {"renews_in": renews}

@@ -1,0 +1,54 @@
+"""Budgets in answers: a header, and the refusal of a task."""
+
+import math
+from collections.abc import Iterable
+
+from gateway.wire.errors import ProtocolError
+from router.classify.durations import LEAST_WAIT_US, in_words
+from router.pools.budget_use import budget_uses, use_of
+from router.pools.budgets import AccountBalance
+from router.pools.pools import Grant
+
+BUDGET_HEADER = "x-lanewise-budget-warning"
+MAX_RETRIED_US = 60_000_000  # beyond that SDKs need not try again by themselves
+
+
+def budget_headers(accounts: Iterable[AccountBalance]) -> dict[str, str]:
+    """Writes a warning of the soft budgets that are spent; no header if none is."""
+    over = [use for use in budget_uses(accounts) if use.over_soft]
+    if not over:
+        return {}
+    words = (
+        f"{use.scope}-{use.window};used={use.used_usd:.9g};soft={use.soft_usd:.9g}"
+        + ("" if use.renews_s is None else f";t={math.ceil(use.renews_s)}")
+        for use in over
+    )
+    return {BUDGET_HEADER: ", ".join(words)}
+
+
+def over_budget(grant: Grant) -> ProtocolError:
+    """Makes the refusal of a task that a hard budget does not afford."""
+    assert grant.over_budget is not None, "a budget refused it"
+    index, window = grant.over_budget
+    balance = grant.accounts[index]
+    use = use_of(balance, window)
+    assert use.hard_usd is not None, "only hard budgets refuse"
+    whose = (
+        f"{use.scope}'s budget"
+        if use.scope == use.window
+        else (f"{use.scope}'s budget of the {use.window}")
+    )
+    if use.renews_s is None:
+        ends = "It does not renew; an admin can raise it."
+    else:
+        ends = f"It renews in {in_words(round(use.renews_s * 1e6))}."
+    message = (
+        f"This task could exceed the {whose}: ${use.hard_usd:.9g}, of which ${use.used_usd:.9g} "
+        f"are spent and ${use.held_usd:.9g} held by tasks that run. {ends} A lower "
+        "'max_output_tokens' holds less."
+    )
+    wait_us = max(LEAST_WAIT_US, grant.wait_us)
+    headers = {} if wait_us <= MAX_RETRIED_US else {"x-should-retry": "false"}
+    if use.renews_s is None and wait_us > MAX_RETRIED_US:
+        return ProtocolError("budget_exceeded", message, headers=headers)
+    return ProtocolError("budget_exceeded", message, retry_after_us=wait_us, headers=headers)

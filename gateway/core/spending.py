@@ -1,0 +1,52 @@
+"""What tasks cost in money: at most, before they run, and what they have cost. This is an edge."""
+
+from collections.abc import Iterable
+from typing import Literal
+
+from backends.contract import BackendGroup, Usage
+from gateway.core.budget_answers import over_budget
+from gateway.core.budget_posts import notice_of
+from gateway.core.gateway import Gateway
+from router.classify.task import Tenant
+from router.pools.budgets import WINDOWS
+from router.pools.pools import Grant
+from router.pools.prices import cost_nusd
+
+
+def most_nusd(gw: Gateway, group: BackendGroup, usage: Usage) -> int:
+    """Returns what a usage can cost on a group, whichever of its backends serves it."""
+    models = {info.model for info in gw.infos.values() if info.group == group}
+    return gw.prices.most_nusd(models, usage, gw.wall_s())
+
+
+def spent_nusd(gw: Gateway, used: Iterable[tuple[str, Usage]]) -> int:
+    """Returns what usage by backend costs; a model without a price costs nothing."""
+    now_s, total = gw.wall_s(), 0
+    for name, usage in used:
+        price = gw.prices.of(gw.infos[name].model, now_s)
+        if price is not None:
+            total += cost_nusd(usage, price)
+    return total
+
+
+def note_budgets(gw: Gateway, tenant: Tenant, grant: Grant) -> None:
+    """Counts and tells the budgets that were met first, and those that refuse a task.
+
+    Raises `ProtocolError` if a hard budget refused.
+    """
+    met = gw.metrics.counts["lanewise_budget_met_total"]
+    for balance in grant.accounts:
+        for window in range(len(WINDOWS)):
+            kinds: tuple[tuple[Literal["soft", "hard"], bool], ...] = (
+                ("soft", balance.soft_told[window]),
+                ("hard", balance.hard_told[window]),
+            )
+            for kind, is_told in kinds:
+                if is_told:
+                    met[balance.scope, WINDOWS[window], kind].inc()
+                    gw.tell_budget(notice_of(tenant, balance, window, kind))
+    if grant.over_budget is not None:
+        index, window = grant.over_budget
+        refused = gw.metrics.counts["lanewise_budget_refusals_total"]
+        refused[grant.accounts[index].scope, WINDOWS[window]].inc()
+        raise over_budget(grant)
