@@ -13,6 +13,7 @@ from router.classify.agent import Agent, AgentRole
 from router.classify.task import Hints, Route, Tenant
 from router.record.recording import DecisionRecord
 from router.record.seen import NO_CONTEXT, NO_RUN
+from router.strategies.table import RECORDS
 
 WHOLE_PARTS = ("answer", "judge")  # of which a generation's length is that of a whole answer
 NOTICED_US = 10_000_000  # a failed generation so long before an outage belongs to it
@@ -83,7 +84,8 @@ def read_records(records: Iterable[DecisionRecord]) -> Logged:
         if record.seen is not None:
             for engine in record.seen.engines:
                 out.setdefault(engine.name, []).append((round(record.at * _US), engine.healthy))
-        if record.strategy == "delegate" and record.outcome == "ok":
+        may_delegate = "delegations" in RECORDS[record.strategy].shows
+        if may_delegate and record.outcome == "ok":
             num_delegating += 1
             num_handed_on += any(each.part == "subtask" for each in record.generations)
         for each in record.generations:

@@ -34,6 +34,7 @@ from router.comparison.what_if import Untestable, scaled, without_untestable
 from router.policy.policy import Policy
 from router.pools.cost import Weights
 from router.pools.prices import PriceList
+from router.strategies.table import RECORDS
 from router.waiting.rules import AdaptationConfig, WaitingConfig
 
 NO_WAIT_US = 100_000  # until its pools answered: a task that took longer may have queued
@@ -337,13 +338,10 @@ class _Backtest:
         if unknown:
             yield f"Tenants without known limits are refused: {', '.join(sorted(unknown)[:10])}."
         strategies = {asked.base.strategy, *(p.strategy for p in asked.policies.values())}
-        if "verify" in strategies:
-            yield "How often fast answers agree is assumed: by each task's own p_gain."
-        if "delegate" in strategies:
-            share = (asked.odds or logged.odds).hands_on
-            yield f"A fast engine that may delegate does so in {share:.0%} of tasks, as in the log."
-        if "draft" in strategies:
-            yield "Drafts are simulated as if no predicted token were right: the slowest they are."
+        handed_on = (asked.odds or logged.odds).hands_on
+        for name, record in RECORDS.items():
+            if name in strategies and record.simulated_as:
+                yield record.simulated_as.format(handed_on=handed_on)
         yield (
             "Compactions, and failures of single requests, are not simulated; "
             "learned corrections and drift stay as the log has them."

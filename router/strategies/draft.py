@@ -142,4 +142,5 @@ RECORD = StrategyRecord(
     options=DraftOptions,
     metadata={"draft_ms": "draft_ms"},
     needs_prediction=True,
+    simulated_as="Drafts run as if no predicted token were right: the slowest they are.",
 )

@@ -74,6 +74,7 @@ class StrategyRecord(Generic[Own]):
     competes: bool = False  # one engine wins, the other has lost
     needs_prediction: bool = False  # the deep engine takes `GenerateRequest.prediction`
     shows: frozenset[Shown] = frozenset()
+    simulated_as: str = ""  # what a back-test assumes of it; `{handed_on}` is a share from the log
 
     @cached_property
     def client_options(self) -> tuple[ClientOption, ...]:

@@ -271,4 +271,5 @@ RECORD = StrategyRecord(
     options=VerifyOptions,
     weighed=_weighed,
     metadata={"n": "num_answers", "verdict": "asks_verdict", "accept": "accept"},
+    simulated_as="How often fast answers agree is assumed: by each task's own p_gain.",
 )

@@ -274,7 +274,9 @@ def test_commands_as_programs_use_them(
     assert listed["in_force"] == {"version": version, "source": "store", "shadow": 0}
     assert "in force" in policy(first, "list")
     assert policy(first, "diff", str(version)) == "No difference.\n"
-    assert policy(first, "apply", "-", stdin=POLICY + "# two\n").endswith("with this content.\n")
+    assert policy(first, "apply", "-", stdin=POLICY + "# two\n").startswith(
+        f"Version {version} is in force already, with this content.\n"
+    )
     policy(first, "rollback", "--json")
     until_both(pair, 0)
     policy(first, "rollback", "--expect", str(version), status=3)

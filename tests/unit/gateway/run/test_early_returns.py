@@ -2,7 +2,7 @@
 
 import asyncio
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -12,7 +12,7 @@ from gateway.run.leases import extend_outgrown
 from gateway.run.side_reservations import SideReservations
 from gateway.task.context import load_task
 from router.classify.task import GroupLimits
-from router.pools.pools import Reservation
+from router.pools.pools import Demand, Reservation
 from router.pools.redis_pools import PoolsUnavailable
 from tests.patience import until
 from tests.unit.gateway.doubles import (
@@ -189,9 +189,12 @@ async def test_waiting_tasks_and_ceilings_learn_of_it_at_once() -> None:
     gw.limiter.set_limit("fast", 2, {})
     await running.fast(1)
     heard: list[tuple[str, ...]] = []
-    gw.waiting.released = lambda part: heard.append(  # type: ignore[method-assign]
-        tuple(demand.group for demand in part.demands)
-    )
+
+    def hear(demands: Sequence[Demand]) -> None:
+        heard.append(tuple(demand.group for demand in demands))
+
+    gw.waiting.released = lambda ended: hear(ended.demands)  # type: ignore[method-assign]
+    gw.waiting.shrunk = lambda _, released: hear(released)  # type: ignore[method-assign]
     deep = await judged(running)
     await running.free("fast")
     await until(lambda: len(heard) == 2)
