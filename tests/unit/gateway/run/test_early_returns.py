@@ -190,11 +190,11 @@ async def test_waiting_tasks_and_ceilings_learn_of_it_at_once() -> None:
     await running.fast(1)
     heard: list[tuple[str, ...]] = []
 
-    def hear(demands: Sequence[Demand]) -> None:
+    def hear(tenant_id: str, demands: Sequence[Demand], now_us: int) -> tuple[()]:
         heard.append(tuple(demand.group for demand in demands))
+        return ()
 
-    gw.waiting.released = lambda ended: hear(ended.demands)  # type: ignore[method-assign]
-    gw.waiting.shrunk = lambda _, released: hear(released)  # type: ignore[method-assign]
+    gw.waiting._queues.released = hear  # type: ignore[method-assign]
     deep = await judged(running)
     await running.free("fast")
     await until(lambda: len(heard) == 2)
