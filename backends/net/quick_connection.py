@@ -10,13 +10,14 @@ from os import urandom
 
 from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed
-from websockets.frames import CloseCode
+from websockets.frames import CloseCode, Frame, Opcode
 from websockets.protocol import State
 
 from backends.net.client_frames import masked_text
 from backends.net.read_pause import LARGE_READ_BYTES, ReadPause, give_way
 from backends.net.socket_messages import MessageCutter
 
+_NORMAL = CloseCode.NORMAL_CLOSURE.to_bytes(2, "big")
 PING_TURNS = 10  # of the loop at least, in which a starved process can read what came
 
 
@@ -93,6 +94,18 @@ class QuickConnection(ClientConnection):
             return False
         self.transport.write(masked_text(message, urandom(4)))
         return True
+
+    def leave_now(self) -> None:
+        """Closes without waiting for an answer, and says that nobody comes back.
+
+        A server that lets the responses of lost connections go on would keep this one's.
+        """
+        is_open = self.protocol.state is State.OPEN and not self.transport.is_closing()
+        if not is_open or self.unsent_bytes:
+            self.transport.abort()
+            return
+        self.transport.write(Frame(Opcode.CLOSE, _NORMAL).serialize(mask=True))
+        self.transport.close()
 
     def data_received(self, data: bytes) -> None:
         self._is_heard = True

@@ -2,7 +2,7 @@
 
 A socket carries one response at a time, or several on streams of their own if the server can cancel
 one alone. An abandoned exchange stops its response at once: by `response.cancel` on a shared
-socket, else by aborting the connection.
+socket, else by closing the connection.
 
 A server remembers the latest response of each stream. So a conversation continues on its stream
 with its new items alone; a new one gets a stream without a chain, else the one idle for longest.
@@ -304,7 +304,7 @@ class _Socket:
     def abandon(self) -> None:
         """Closes the connection at once, with all of its responses."""
         self._retire()
-        self._connection.transport.abort()
+        self._connection.leave_now()
 
     def retire(self) -> None:
         """Closes an unused connection with a closing handshake."""

@@ -42,11 +42,17 @@ SHOWN = {
     ("README.md", "ANTHROPIC_BASE_URL="): "a dialogue; tests/clients runs Claude Code",
     ("docs/messages.md", "ANTHROPIC_BASE_URL="): "the same",
     ("docs/decision-log.md", "import pandas"): "pandas is not among the tests' packages",
+    ("docs/deployment.md", "kubectl create namespace"): "it needs a cluster; test_deployment.py",
+    ("docs/engines.md", 'name = "MI300X"'): "a card's file, no configuration",
     ("docs/engines.md", "fast       deep   times"): "what engine_speeds.py prints",
     ("docs/engines.md", "step = max("): "a formula",
     ("docs/engines.md", "lanewise engine wafer --listen"): "servers; test_engine_link.py runs both",
     ("docs/learning.md", "POST /v1/responses/"): "a request's shape; test_feedback.py sends it",
     ("docs/logs.md", "2026-11-22 22:00:06 INFO"): "a line of the log",
+    ("docs/planning.md", "# slo.toml"): "a plan's file; tests/unit/gateway/planning reads such",
+    ("docs/planning.md", "# prices.toml"): "the same",
+    ("docs/planning.md", "195 fleets"): "what `plan` prints",
+    ("docs/planning.md", "dask scheduler"): "servers; test_sweeps.py runs both",
     ("docs/policies.md", "policy.toml:8:19: "): "what `policy check` prints",
     ("docs/tradeoff.md", "Classified as uncertain"): "what a response's routing says",
 }
@@ -65,8 +71,11 @@ NOT_RUN = {
     "python -m wafer_engine validate": MEASURES,
     "python -m wafer_engine place": "half a minute; tests/unit/wafer_engine/mesh has its parts",
     "python -m backends.gpu_engine": MEASURES,
+    "lanewise backtest --log": "a log of the reader's own; test_backtest.py has one",
+    "lanewise plan --trace": "the same; tests/unit/router/planning has some",
+    "lanewise engine fit --log": "a log of the reader's own",
     "lanewise engine predict --rows FILE.csv": "FILE.csv is the reader's own",
-    "lanewise engine replay --requests LOG.csv.gz": "LOG.csv.gz is the reader's own",
+    "lanewise engine replay --requests": "the same",
 }
 DIALOGUES = {".venv/bin/lanewise chat"}  # tests/e2e/test_terminal.py has them
 # What else a command may end with.
