@@ -34,7 +34,7 @@ example: $(NEEDS.$(suffix $(EXAMPLE))) ## Run an example while `make run` serves
 	@exec sh examples/run.sh "$(NAME)"
 
 test: setup ## Set up and run every test (ARGS="-k name" for some).
-	@exec $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile $(ARGS)
+	@exec $(BIN)/python -m pytest -n 3 --dist loadfile $(ARGS)
 
 accept: setup ## Ask what takes minutes, or a machine of its own (ARGS="--only descriptors"; --list names them).
 	@exec $(BIN)/python -m tests.accept $(ARGS)

@@ -34,6 +34,7 @@ TENANTS = "".join(
     f'\n[[tenants]]\nid = "{name}"\ntier = "pro"\nkeys = ["sk-{name}-for-the-tests"]\n'
     for name in ("studio", "nightly", "ci", "batch")
 )
+TENANTS += "budgets.run = { hard_usd = 2 }\n"  # of the last one
 
 # Blocks that are not run, by page and how their first line begins, with the reason.
 SHOWN = {
@@ -86,6 +87,10 @@ READERS = {
     "docs/tenants.md": {
         "LANEWISE_ADMIN_KEY=...": f"LANEWISE_ADMIN_KEY={ADMIN_KEY}",
         "4fJ0x9QzL2b": f"$(lanewise keys list acme --json | {FIRST_ID})",
+    },
+    "docs/money.md": {
+        "budgets show acme": "budgets show batch",
+        "budgets raise acme": "budgets raise batch",
     },
     "docs/protocol.md": {
         'fetch("/v1': 'fetch("http://127.0.0.1:8080/v1',
