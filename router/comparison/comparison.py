@@ -103,6 +103,8 @@ class Tested(msgspec.Struct, frozen=True, kw_only=True):
     """Holds what one policy would have come to."""
 
     name: str
+    before: TaskSummary  # of what it is compared with
+    before_energy_kj: float
     summary: TaskSummary
     differences: tuple[Difference, ...]
     moved: tuple[Moved, ...]
@@ -189,10 +191,8 @@ class _Backtest:
         base, base_untestable = self._testable(asked.base)
         replayed, totals = self._play(base, asked.base.version, fleet, self._arrivals)
         replay = self._replayed(replayed)
-        arrivals, scene, before = self._arrivals, fleet, replayed
-        tested_before = self._tested(
-            asked.base.version, replayed, totals, replayed, replay, base_untestable
-        )
+        arrivals, scene, before = self._arrivals, fleet, (replayed, totals)
+        tested_before = self._tested(asked.base.version, before, before, replay, base_untestable)
         tested: list[Tested] = []
         if asked.changes_the_world:
             arrivals = scaled(self._arrivals, asked.scale, asked.seed)
@@ -200,15 +200,15 @@ class _Backtest:
             if asked.without:
                 scene = scene.without(asked.without)
             name = f"{asked.base.version}, {self._what_if()}"
-            changed, totals = self._play(base, name, scene, arrivals)
+            changed = self._play(base, name, scene, arrivals)
             # Of other traffic, no task is the same as before.
-            compared = replayed if asked.scale == 1 else changed
-            tested.append(self._tested(name, compared, totals, changed, replay, base_untestable))
+            compared = before if asked.scale == 1 else changed
+            tested.append(self._tested(name, compared, changed, replay, base_untestable))
             before = changed
         for name, policy in asked.policies.items():
             able, untestable = self._testable(policy)
-            table, totals = self._play(able, name, scene, arrivals)
-            tested.append(self._tested(name, before, totals, table, replay, untestable))
+            played = self._play(able, name, scene, arrivals)
+            tested.append(self._tested(name, before, played, replay, untestable))
         first_us, last_us = self._arrivals[0].at_us, self._arrivals[-1].at_us
         counted = sources(self._arrivals, self._lengths)
         return BacktestReport(
@@ -284,13 +284,12 @@ class _Backtest:
     def _tested(
         self,
         name: str,
-        before: ResultTable,
-        totals: Totals,
-        table: ResultTable,
+        compared: tuple[ResultTable, Totals],
+        played: tuple[ResultTable, Totals],
         replay: Replayed,
         untestable: tuple[Untestable, ...],
     ) -> Tested:
-        asked = self._asked
+        asked, (before, before_totals), (table, totals) = self._asked, compared, played
         found = (
             ()
             if table is before
@@ -300,6 +299,8 @@ class _Backtest:
         slo = next((each for each in found if each.figure == "slo_met"), None)
         return Tested(
             name=name,
+            before=summarise(before, asked.slo),
+            before_energy_kj=before_totals.energy_j / 1e3,
             summary=summarise(table, asked.slo),
             differences=tuple(found),
             moved=moved[:MAX_GROUPS],

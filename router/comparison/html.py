@@ -84,11 +84,11 @@ def _tested(report: BacktestReport, tested: Tested) -> Iterator[str]:
     found = {each.figure: each for each in tested.differences}
     rows = []
     for figure in FIGURES:
-        before = getattr(report.before.summary, figure)
+        before = getattr(tested.before, figure)
         after = getattr(tested.summary, figure)
         words = verdict(found[figure]) if figure in found else ""
         rows.append((TITLES[figure], shown(figure, before), shown(figure, after), words))
-    energy = (f"{report.before.energy_kj:,.1f}", f"{tested.energy_kj:,.1f}")
+    energy = (f"{tested.before_energy_kj:,.1f}", f"{tested.energy_kj:,.1f}")
     rows.append(("energy (kJ)", *energy, ""))
     yield _table(("", "before", "after", "difference"), rows)
     if tested.moved:

@@ -72,7 +72,7 @@ def _lines(report: BacktestReport) -> Iterator[str]:
     )
     for tested in report.policies or (report.before,):
         yield ""
-        yield from _tested_lines(report, tested)
+        yield from _tested_lines(tested)
     yield ""
     sources = ", ".join(
         f"{count:,} {SOURCES[name]}" for name, count in report.lengths.items() if count
@@ -81,19 +81,19 @@ def _lines(report: BacktestReport) -> Iterator[str]:
     yield from report.notes
 
 
-def _tested_lines(report: BacktestReport, tested: Tested) -> Iterator[str]:
+def _tested_lines(tested: Tested) -> Iterator[str]:
     yield f"== {tested.name}"
     yield f"{'':20}{'before':>14}{'after':>14}  difference"
     found = {each.figure: each for each in tested.differences}
     for figure in FIGURES:
-        before = getattr(report.before.summary, figure)
+        before = getattr(tested.before, figure)
         after = getattr(tested.summary, figure)
         if figure == "money_usd" and not before and not after:
             continue
         words = verdict(found[figure]) if figure in found else ""
         row = f"{TITLES[figure]:20}{shown(figure, before):>14}{shown(figure, after):>14}  {words}"
         yield row.rstrip()
-    yield f"{'energy (kJ)':20}{report.before.energy_kj:>14,.1f}{tested.energy_kj:>14,.1f}"
+    yield f"{'energy (kJ)':20}{tested.before_energy_kj:>14,.1f}{tested.energy_kj:>14,.1f}"
     if tested.num_moved:
         yield f"{tested.num_moved:,} tasks go another way:"
     for moved in tested.moved:

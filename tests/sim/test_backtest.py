@@ -113,6 +113,7 @@ def test_what_if_and_rules_that_need_words() -> None:
     asked = question(log, base, policies={"words": worded}, scale=2.0, slow={"gpu": 0.5})
     changed, words = back_test(asked).policies
     assert changed.summary.num_tasks == 100
+    assert words.before == changed.summary, "it is compared under the same circumstances"
     assert (changed.summary.tpot_ms_p95 or 0) > 1.5 * (truth(log).tpot_ms_p95 or 0)
     assert [each.rule for each in words.untestable] == ["w"]
     without = msgspec.structs.replace(
