@@ -17,6 +17,7 @@ WIDE = 110  # columns, from which there is room for more
 _BAR_CHARS, _NARROW_BAR_CHARS = 12, 6
 _ID_WIDTH = 96  # columns, from which responses' ids are shown
 MAX_POOLS = 12
+MIN_DECISIONS = 3
 _GOOD, _WARN, _BAD = "green", "yellow", "red"
 _OUTCOMES = {"ok": _GOOD, "rate_limited": _WARN, "shed": _WARN, "cancelled": _WARN}
 
@@ -27,10 +28,11 @@ def drawn(picture: Picture, width: int, num_lines: int, lost: str = "") -> Rende
     parts += [Text(), _rates(picture, width), Text(), _engines(picture, width)]
     num_used = 9 + len(picture.problems) * 2 + len(picture.backends)
     if picture.pools:
-        pools = _pools(picture, width)
+        room = num_lines - num_used - 4 - MIN_DECISIONS  # two heads, two empty lines
+        pools = _pools(picture, width, max(1, min(MAX_POOLS, room)))
         parts += [Text(), pools]
         num_used += 2 + pools.row_count
-    num_left = max(3, num_lines - num_used)
+    num_left = max(MIN_DECISIONS, num_lines - num_used)
     parts += [Text(), _decisions(picture, width, num_left)]
     return Group(*parts)
 
@@ -139,13 +141,13 @@ def _engines(picture: Picture, width: int) -> Table:
     return table
 
 
-def _pools(picture: Picture, width: int) -> Table:
+def _pools(picture: Picture, width: int, most: int) -> Table:
     """The fullest pools first."""
     table = _table("TENANT", "POOL", "USED", "", "FULL IN")
     chars = _bar_chars(width)
     rows = [(each["tenant"], pool) for each in picture.pools for pool in each["pools"]]
     rows.sort(key=lambda row: row[1]["remaining"] / max(1, row[1]["limit"]))
-    for tenant, pool in rows[:MAX_POOLS]:
+    for tenant, pool in rows[:most]:
         used = pool["limit"] - pool["remaining"]
         name = f"{pool['group']} {pool['unit']}"
         left = f"{count(max(0, pool['remaining']))} of {count(pool['limit'])} left"

@@ -3,23 +3,25 @@
 import json
 import signal
 import subprocess
+from contextlib import closing
+from pathlib import Path
 
 import pytest
 
 from gateway.cli.main import main
 from tests.e2e.admin_api import run_task
-from tests.e2e.gateway_process import LANEWISE, GatewayProcess
+from tests.e2e.gateway_process import LANEWISE, GatewayProcess, served
 from tests.e2e.terminal_screen import Screen
 
 
-def test_it_shows_what_happens_until_ctrl_c(gateway: GatewayProcess) -> None:
-    screen = Screen("top", "--url", gateway.admin_url)
-    screen.wait_for("Nothing is wrong|does not answer")
-    screen.wait_for(r"wafer +fast +up")
-    made = run_task(gateway)
-    screen.wait_for(made[:16])
-    screen.process.send_signal(signal.SIGINT)
-    assert screen.process.wait(60) == 130
+def test_it_shows_what_happens_until_ctrl_c(tmp_path: Path) -> None:
+    with served(tmp_path) as gateway, closing(Screen("top", "--url", gateway.admin_url)) as screen:
+        screen.wait_for("Nothing is wrong|does not answer")
+        screen.wait_for(r"wafer +fast +up")
+        made = run_task(gateway)
+        screen.wait_for(made[:16])
+        screen.process.send_signal(signal.SIGINT)
+        assert screen.process.wait(60) == 130
 
 
 def test_in_a_pipe_it_prints_once(gateway: GatewayProcess) -> None:

@@ -37,7 +37,7 @@ def test_one_process_two_and_dask_give_the_same_bytes(terms: Material) -> None:
     alone = as_bytes(Workers(terms).run(CELLS))
     assert as_bytes(Workers(terms, 2).run(CELLS)) == alone
     with distributed.LocalCluster(
-        n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None
+        n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0"
     ) as cluster:
         found = Workers(terms, scheduler=cluster.scheduler_address).run(CELLS)
     assert as_bytes(found) == alone
