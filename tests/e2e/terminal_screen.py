@@ -18,6 +18,11 @@ TIMEOUT_S = 60.0  # bounds a hang
 COLUMNS, LINES = 100, 40
 
 
+def _without_size() -> dict[str, str]:
+    """The environment without a size: workers of xdist have one, and it would win."""
+    return {key: value for key, value in os.environ.items() if key not in ("COLUMNS", "LINES")}
+
+
 class Screen:
     """A terminal with a `lanewise` command on it: type, and wait for what it shows."""
 
@@ -34,7 +39,7 @@ class Screen:
             stdin=slave,
             stdout=slave,
             stderr=slave,
-            env={**os.environ, "TERM": "xterm", **(environ or {})},
+            env=_without_size() | {"TERM": "xterm"} | (environ or {}),
             start_new_session=True,
         )
         os.close(slave)

@@ -19,7 +19,9 @@ async def test_our_python_client_tells_an_answer_once(gateway: GatewayProcess) -
         url = f"http://127.0.0.1:{proxy.port}"
         async with lanewise.connect(url, DEVELOPMENT_KEY) as client:
             for model in ("lanewise-fast", "lanewise-deep", "lanewise-fast", "auto"):
-                events = [event async for event in client.stream(f"{STORY} ({num_asks})", model=model)]
+                events = [
+                    event async for event in client.stream(f"{STORY} ({num_asks})", model=model)
+                ]
                 num_asks += 1
                 kinds = [type(event) for event in events]
                 said = [e.text for e in events if isinstance(e, lanewise.TextDelta)]
