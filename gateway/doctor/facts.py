@@ -18,13 +18,14 @@ from redis.exceptions import RedisError
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake
 
-from gateway.doctor.findings import RedisFacts, StreamFacts
+from gateway.doctor.findings import RedisFacts, StreamFacts, least_offset_s
 from router.redis.client import redis_client
 
 TIMEOUT_S = 10.0
 STREAM_TIMEOUT_S = 120.0
 NUM_ROUND_TRIPS = 5
 DAY_S = 86_400.0
+MAX_DATE_AGE_S = 2.0  # a Date header is rounded down to a second, and made once a second
 ASK = "Write 100 words about clocks."
 MAX_STREAM_TOKENS = 400
 
@@ -44,7 +45,9 @@ async def redis_facts(url: str) -> RedisFacts:
             seconds, micros = await client.time()
             took_s = time.perf_counter() - begun_s
             if took_s < best_s:
-                best_s, offset_s = took_s, seconds + micros / 1e6 + took_s / 2 - time.time()
+                told_s, now_s = seconds + micros / 1e6, time.time()
+                best_s = took_s
+                offset_s = least_offset_s(told_s - now_s, told_s - now_s + took_s)
     except (RedisError, OSError, TimeoutError) as error:
         raise NoFactError(str(error)) from error
     finally:
@@ -114,6 +117,7 @@ def _days_left(certificate: Mapping[str, Any]) -> float:
 def fetch(url: str, key: str | None, context: ssl.SSLContext) -> tuple[str, float | None]:
     """Gets a page of a gateway, and how far its clock is from ours; raises `NoFactError`."""
     request = urllib.request.Request(url, headers=_authorization(key))
+    asked_s = time.time()
     try:
         with _open(request, context, TIMEOUT_S) as answer:
             page, date = answer.read().decode(errors="replace"), answer.headers.get("date")
@@ -122,9 +126,10 @@ def fetch(url: str, key: str | None, context: ssl.SSLContext) -> tuple[str, floa
             raise NoFactError(f"{url} answers {error.code}") from None
     except (OSError, ValueError, http.client.HTTPException) as error:
         raise NoFactError(f"{getattr(error, 'reason', None) or error}") from None
-    # The header has whole seconds, rounded down: half a second is what it is wrong by.
-    offset_s = None if date is None else parsedate_to_datetime(date).timestamp() + 0.5 - time.time()
-    return page, offset_s
+    if date is None:
+        return page, None
+    told_s = parsedate_to_datetime(date).timestamp()
+    return page, least_offset_s(told_s - time.time(), told_s + MAX_DATE_AGE_S - asked_s)
 
 
 def stream_facts(url: str, key: str, model: str, context: ssl.SSLContext) -> StreamFacts:

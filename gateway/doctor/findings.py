@@ -140,6 +140,15 @@ def _eviction(max_memory_bytes: int, policy: str) -> Finding:
     return Finding(check, "ok", f"{policy}, maxmemory {max_memory_bytes >> 20} MiB")
 
 
+def least_offset_s(low_s: float, high_s: float) -> float:
+    """Returns the offset nearest to none of those from `low_s` to `high_s` that are possible.
+
+    A clock was read somewhere between a question and its answer, which a busy machine sets far
+    apart; only what that cannot explain is held against the clock.
+    """
+    return max(low_s, min(high_s, 0.0))
+
+
 def clock_finding(whose: str, offset_s: float) -> Finding:
     """Judges a clock by how far it is from ours."""
     check, apart = (

@@ -14,6 +14,7 @@ from gateway.doctor.findings import (
     clock_finding,
     descriptors_finding,
     engine_finding,
+    least_offset_s,
     proxy_findings,
     redis_findings,
     stream_finding,
@@ -145,3 +146,18 @@ def test_proxies_that_the_gateway_does_not_use() -> None:
     assert found.level == "warn"
     assert "https_proxy" in found.text
     assert proxy_findings(given, []) == proxy_findings({}, ["api.openai.com"]) == []
+
+
+@pytest.mark.parametrize(
+    ("low_s", "high_s", "least_s"),
+    [
+        (-0.2, 0.3, 0.0),  # a right clock, on a machine that took half a second
+        (-40.0, 2.0, 0.0),  # on one that took forty
+        (1.5, 2.0, 1.5),
+        (-9.0, -3.0, -3.0),
+    ],
+)
+def test_a_clock_is_not_blamed_for_a_slow_answer(
+    low_s: float, high_s: float, least_s: float
+) -> None:
+    assert least_offset_s(low_s, high_s) == least_s
