@@ -20,11 +20,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 from tests.bench.ending import end
+from tests.choice import chosen
 
 FOLDER = Path(__file__).parent
 ROOT = FOLDER.parents[1]
@@ -124,14 +125,6 @@ def run(script: Script) -> Outcome:
         other_cores=max(0.0, others_s / wall_s),
         stolen=(after.stolen_s - before.stolen_s) / (wall_s * (os.cpu_count() or 1)),
     )
-
-
-def chosen(given: str | None, known: Sequence[Script]) -> list[Script]:
-    """The scripts of these names, with commas between; all of them if none is given."""
-    names = given.split(",") if given else [script.name for script in known]
-    if unknown := set(names) - {script.name for script in known}:
-        raise SystemExit(f"no script named {', '.join(sorted(unknown))}; --list names them")
-    return [script for script in known if script.name in names]
 
 
 def main() -> int:

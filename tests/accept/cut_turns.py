@@ -26,17 +26,6 @@ RECEIVE_S = 60.0  # bounds a hang
 TURN_S = 240.0  # the same
 PAUSE_S = 0.2  # before it comes back, as Codex
 TERMINALS = ("response.completed", "response.incomplete", "response.failed", "error")
-WEATHER: dict[str, Any] = {
-    "type": "function",
-    "name": "get_weather",
-    "description": "Current weather in a city.",
-    "parameters": {
-        "type": "object",
-        "properties": {"city": {"type": "string"}},
-        "required": ["city"],
-        "additionalProperties": False,
-    },
-}
 LOST = (websockets.ConnectionClosed, OSError, openai.OpenAIError, websockets.InvalidHandshake)
 
 

@@ -11,7 +11,6 @@ import json
 import os
 import random
 import statistics
-import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,8 +20,8 @@ import websockets
 
 from router.strategies.table import STRATEGIES
 from tests.accept.connections import KEY
-from tests.accept.cut_turns import WEATHER, Style, Turn
-from tests.e2e.codex_command import CODEX, EXEC_CONFIG
+from tests.accept.cut_turns import Style, Turn
+from tests.e2e.codex_command import CODEX, EXEC_CONFIG, run_codex
 from tests.e2e.cutting_proxy import CuttingProxy
 from tests.e2e.gateway_process import (
     CONFIG,
@@ -30,7 +29,7 @@ from tests.e2e.gateway_process import (
     redis_server,
     wait_until_at_rest,
 )
-from tests.e2e.node_bin import node_bin
+from tests.e2e.returning_client import WEATHER
 
 LIMIT_S = 3_000
 SEED = int(os.environ.get("LANEWISE_SEED", "41340"))
@@ -164,9 +163,7 @@ async def _codex(folder: Path, gateway: GatewayProcess, chance: random.Random) -
 async def _one_codex(
     folder: Path, gateway: GatewayProcess, chance: random.Random
 ) -> tuple[list[str], int]:
-    home, work = folder / "home", folder / "work"
-    home.mkdir(parents=True)
-    work.mkdir()
+    work = folder / "work"
     limits = [chance.randint(20_000, 90_000) for _ in range(3)]
     async with CuttingProxy.running(
         [gateway.port], lambda: limits.pop() if limits else None
@@ -176,25 +173,9 @@ async def _one_codex(
             base_url=f"http://127.0.0.1:{proxy.port}/v1",
             websockets="true",
         )
-        (home / "config.toml").write_text(config)
         prompt = "Run `echo ran >> runs.txt` in the shell, then tell a story of 300 words."
         told = await asyncio.to_thread(
-            subprocess.run,
-            [
-                *(str(CODEX), "exec", "--skip-git-repo-check", "--json"),
-                *("--cd", str(work), prompt),
-            ],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=240,
-            check=False,
-            env={
-                "HOME": str(home),
-                "CODEX_HOME": str(home),
-                "LANEWISE_API_KEY": KEY,
-                "PATH": f"{node_bin()}:{os.environ['PATH']}",
-            },
+            run_codex, folder / "home", work, config, KEY, "--json", prompt
         )
         num_cut = proxy.num_cut
     faults: list[str] = []

@@ -28,6 +28,7 @@ from typing import NamedTuple
 from tests.bench.ending import end
 from tests.chaos.stage import Stage
 from tests.chaos.table import SCENARIOS, Scenario
+from tests.choice import chosen
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "reliability.md"
@@ -138,14 +139,6 @@ def written(page: str, verdicts: list[Verdict], seed: int, is_full: bool) -> str
     return f"{before}{BEGIN}\n\n" + "\n".join(lines) + f"\n\n{END}{after}"
 
 
-def chosen(names: str | None) -> list[Scenario]:
-    """The scenarios of these names, with commas between; all if none is given."""
-    wanted = names.split(",") if names else [scenario.name for scenario in SCENARIOS]
-    if unknown := set(wanted) - {scenario.name for scenario in SCENARIOS}:
-        raise SystemExit(f"no scenario named {', '.join(sorted(unknown))}; --list names them")
-    return [scenario for scenario in SCENARIOS if scenario.name in wanted]
-
-
 def main() -> int:
     """Parses, runs, and prints every verdict."""
     parser = argparse.ArgumentParser(prog="make chaos", description=__doc__.partition("\n")[0])
@@ -161,12 +154,12 @@ def main() -> int:
         print("\n".join(f"{s.name:5}{s.title}: {s.passes_if}" for s in SCENARIOS))
         return 0
     if asked.play:
-        (scenario,) = chosen(asked.play)
+        (scenario,) = chosen(asked.play, SCENARIOS)
         failures = play(scenario, asked.folder, asked.seed, asked.full)
         (asked.folder / "failures").write_text("\n".join(failures))
         return int(bool(failures))
     verdicts = []
-    for scenario in chosen(asked.only):
+    for scenario in chosen(asked.only, SCENARIOS):
         print(f"\n== {scenario.name}: {scenario.title}", flush=True)
         verdicts.append(run(scenario, asked.seed, asked.full))
         print(verdicts[-1], flush=True)

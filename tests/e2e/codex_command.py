@@ -52,17 +52,15 @@ request_max_retries = 1
 """
 
 
-def codex_says(folder: Path, snippet: str, key: str, prompt: str, model: str = "auto") -> str:
-    """The last message of `codex exec` in an empty folder; raises with what it told if it fails."""
-    home, last = folder / "home", folder / "last.txt"
-    home.mkdir()
-    snippet = snippet.replace('model = "auto"', f'model = "{model}"{QUIET}')
-    (home / "config.toml").write_text(snippet + FEATURES)
-    ran = subprocess.run(
-        [
-            *(str(CODEX), "exec", "--skip-git-repo-check", "--cd", str(folder)),
-            *("-o", str(last), prompt),
-        ],
+def run_codex(
+    home: Path, work: Path, config: str, key: str, *arguments: str, **environ: str
+) -> "subprocess.CompletedProcess[str]":
+    """Runs `codex exec` in `work` with this configuration in `home`, and waits for its end."""
+    home.mkdir(parents=True)
+    work.mkdir(parents=True, exist_ok=True)
+    (home / "config.toml").write_text(config)
+    return subprocess.run(
+        [str(CODEX), "exec", "--skip-git-repo-check", "--cd", str(work), *arguments],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -73,7 +71,15 @@ def codex_says(folder: Path, snippet: str, key: str, prompt: str, model: str = "
             "CODEX_HOME": str(home),
             "PATH": f"{node_bin()}:{os.environ['PATH']}",
             "LANEWISE_API_KEY": key,
+            **environ,
         },
     )
+
+
+def codex_says(folder: Path, snippet: str, key: str, prompt: str, model: str = "auto") -> str:
+    """The last message of `codex exec` in an empty folder; raises with what it told if it fails."""
+    last = folder / "last.txt"
+    config = snippet.replace('model = "auto"', f'model = "{model}"{QUIET}') + FEATURES
+    ran = run_codex(folder / "home", folder, config, key, "-o", str(last), prompt)
     assert ran.returncode == 0, f"{ran.stdout[-3000:]}\n{ran.stderr[-3000:]}"
     return last.read_text().strip()

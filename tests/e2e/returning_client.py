@@ -13,6 +13,18 @@ from tests.e2e.socket_client import SocketClient
 
 FAR = 1 << 30
 
+WEATHER: dict[str, Any] = {
+    "type": "function",
+    "name": "get_weather",
+    "description": "Current weather in a city.",
+    "parameters": {
+        "type": "object",
+        "properties": {"city": {"type": "string"}},
+        "required": ["city"],
+        "additionalProperties": False,
+    },
+}
+
 
 def reset(client: SocketClient) -> None:
     """Ends the connection with an RST, and no close frame."""

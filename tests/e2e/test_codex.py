@@ -1,17 +1,12 @@
 """The real Codex CLI, over both transports: configured by a file alone."""
 
 import json
-import os
-import subprocess
 from pathlib import Path
 
 import pytest
 
-from tests.e2e.codex_command import EXEC_CONFIG
+from tests.e2e.codex_command import CODEX, EXEC_CONFIG, run_codex
 from tests.e2e.gateway_process import DEVELOPMENT_KEY, GatewayProcess
-from tests.e2e.node_bin import node_bin
-
-CODEX = Path(__file__).parent / "node" / "node_modules" / ".bin" / "codex"
 
 
 class Codex:
@@ -20,33 +15,16 @@ class Codex:
     def __init__(
         self, gateway: GatewayProcess, folder: Path, prompt: str, *, model: str, websockets: bool
     ) -> None:
-        home, work = folder / "home", folder / "work"
-        home.mkdir()
+        work, last = folder / "work", folder / "last.txt"
         work.mkdir()
         (work / "note.txt").write_text("the harbour seal sings\n")
         config = EXEC_CONFIG.format(
             model=model, base_url=gateway.base_url, websockets=str(websockets).lower()
         )
-        (home / "config.toml").write_text(config)
-        last = folder / "last.txt"
         before = gateway.metrics()
-        told = subprocess.run(
-            [
-                *(str(CODEX), "exec", "--skip-git-repo-check", "--json"),
-                *("--cd", str(work), "-o", str(last), prompt),
-            ],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=180,
-            check=False,
-            env={
-                "HOME": str(home),
-                "CODEX_HOME": str(home),
-                "PATH": f"{node_bin()}:{os.environ['PATH']}",
-                "LANEWISE_API_KEY": DEVELOPMENT_KEY,
-                "RUST_LOG": "codex_api=info",
-            },
+        told = run_codex(
+            *(folder / "home", work, config, DEVELOPMENT_KEY, "--json", "-o", str(last), prompt),
+            RUST_LOG="codex_api=info",
         )
         after = gateway.metrics()
         self.log = told.stderr

@@ -17,6 +17,7 @@ from tests.e2e.gateway_process import (
 )
 from tests.e2e.returning_client import (
     FAR,
+    WEATHER,
     check_rest,
     codex_metadata,
     come_back,
@@ -29,17 +30,6 @@ from tests.e2e.returning_client import (
 )
 from tests.e2e.socket_client import SocketClient, calls_of, text_of
 
-WEATHER: dict[str, Any] = {
-    "type": "function",
-    "name": "get_weather",
-    "description": "Current weather in a city.",
-    "parameters": {
-        "type": "object",
-        "properties": {"city": {"type": "string"}},
-        "required": ["city"],
-        "additionalProperties": False,
-    },
-}
 STORY = "Tell a story of a lighthouse in 400 words."
 HEADERS = {"authorization": f"Bearer {DEVELOPMENT_KEY}"}
 
