@@ -42,6 +42,8 @@ class Pause(msgspec.Struct):
     # many items of the output that holds.
     context: tuple[ContextItem, ...] | None = None
     num_held: int = 0
+    # Where another process keeps it: tells that the connection was lost again, after its end.
+    give_back: Callable[[], None] | None = None
 
     def note_cost(self, cost: int) -> None:
         """Notes what the response has cost by now; what is new was spent in grace."""

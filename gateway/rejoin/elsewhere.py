@@ -37,6 +37,7 @@ from gateway.wire.response import unheard
 from router.classify.task import Tenant
 
 MAX_LEASES = 4_096  # of other processes
+MAX_HANDOVERS = 1_024  # to other processes
 CLAIM_S = 1.0  # for the owner's answer; without one, the request begins anew
 
 
@@ -46,10 +47,11 @@ class Elsewhere:
     def __init__(self, gw: Gateway, redis: Redis, rejoins: Rejoins) -> None:
         self._gw = gw
         self._rejoins = rejoins
-        self._mail = Mail(redis, self._take)
+        self._mail = Mail(redis, self._take, self._note_dead)
         self._leases: OrderedDict[str, Lease] = OrderedDict()
-        self._num_of_key: dict[Key, int] = {}
+        self._leases_of_key: dict[Key, dict[str, Lease]] = {}
         self._claims: dict[int, asyncio.Future[Granted] | RemoteResponse] = {}
+        self._asked: dict[int, str] = {}  # the owners of claims without an answer
         self._num_claims = 0
         self._handovers: dict[tuple[str, int], Handover] = {}
         self._flusher = Outbox(gw.flush_timer)  # flushes what is handed over; has no frames
@@ -101,22 +103,23 @@ class Elsewhere:
 
     def may_have(self, key: Key) -> bool:
         """Says whether another process keeps a response of this key."""
-        return key in self._num_of_key
+        return key in self._leases_of_key
 
     async def find(self, job: Job, items: tuple[ContextItem, ...] | None) -> RemoteResponse | None:
         """Claims the response that a job comes back to; `items`: its context, if it is known."""
         key, identity = (job.tenant.id, job.tenant.key_id), _identity(job)
         own_mac = self._own_mac(identity, job.parsed)
-        for lease in tuple(self._leases.values()):
-            if (lease.tenant_id, lease.key_id) != key:
-                continue
+        mac_of: dict[int, bytes] = {}  # of the beginning of the context, by its length
+        for lease in tuple(self._leases_of_key.get(key, {}).values()):
             tail: tuple[ContextItem, ...] | None = None
             if items is None:
                 tail = () if own_mac and lease.own_mac == own_mac else None
             elif len(items) >= lease.num_items:
-                beginning = items[: lease.num_items]
-                if identity.mac(self._gw.seals, beginning) == lease.mac:
-                    tail = items[lease.num_items :]
+                num_items = lease.num_items
+                if num_items not in mac_of:
+                    mac_of[num_items] = identity.mac(self._gw.seals, items[:num_items])
+                if mac_of[num_items] == lease.mac:
+                    tail = items[num_items:]
             if tail is not None:
                 return await self._claim(job, lease, tail)
         return None
@@ -157,14 +160,14 @@ class Elsewhere:
     async def _answer_to(self, channel: str, claim: Claim) -> Granted | None:
         """Sends a claim, and returns the owner's answer; None: there is none in time."""
         answer: asyncio.Future[Granted] = asyncio.get_running_loop().create_future()
-        self._claims[claim.number] = answer
+        self._claims[claim.number], self._asked[claim.number] = answer, channel
         self._mail.send(channel, claim)
         try:
             return await asyncio.wait_for(answer, CLAIM_S)
         except TimeoutError:
             return None
         finally:
-            del self._claims[claim.number]
+            del self._claims[claim.number], self._asked[claim.number]
 
     def _follow(self, job: Job, response_id: str, owner: str, number: int) -> RemoteResponse:
         address = (owner, self._mail.inbox, number)
@@ -179,8 +182,8 @@ class Elsewhere:
         self._forget(lease.id)
         key = (lease.tenant_id, lease.key_id)
         self._leases[lease.id] = lease
-        self._num_of_key[key] = self._num_of_key.get(key, 0) + 1
-        self._rejoins.num_elsewhere = len(self._num_of_key)
+        self._leases_of_key.setdefault(key, {})[lease.id] = lease
+        self._rejoins.num_elsewhere = len(self._leases_of_key)
         asyncio.get_running_loop().call_later(lease.life_s, self._expire, lease)
         if len(self._leases) > MAX_LEASES:
             self._forget(next(iter(self._leases)))
@@ -194,10 +197,40 @@ class Elsewhere:
         if lease is None:
             return
         key = (lease.tenant_id, lease.key_id)
-        self._num_of_key[key] -= 1
-        if not self._num_of_key[key]:
-            del self._num_of_key[key]
-            self._rejoins.num_elsewhere = len(self._num_of_key)
+        own = self._leases_of_key[key]
+        del own[response_id]
+        if not own:
+            del self._leases_of_key[key]
+            self._rejoins.num_elsewhere = len(self._leases_of_key)
+
+    # What was handed over
+
+    def take_back(self, key: Key, response_id: str) -> None:
+        """Ends the handover of a response: its client asks for it on another connection.
+
+        The process that has it may not know yet that the connection there is dead.
+        """
+        for (inbox, number), handover in tuple(self._handovers.items()):
+            lost = handover.lost
+            if lost.key == key and lost.job.parsed.id == response_id:
+                del self._handovers[inbox, number]
+                self._mail.send(inbox, Finished(number, None))
+                handover.lose()
+
+    def _note_dead(self, inbox: str) -> None:
+        """Forgets a process: what it kept is gone with it, and nobody waits for its answers."""
+        for lease in [each for each in self._leases.values() if each.owner == inbox]:
+            self._forget(lease.id)
+        for number, owner in self._asked.items():
+            answer = self._claims[number]
+            if owner == inbox and isinstance(answer, asyncio.Future) and not answer.done():
+                answer.set_result(Granted(number, "gone", inbox))
+        for remote in self._claims.values():
+            if isinstance(remote, RemoteResponse) and remote.owner == inbox:
+                remote.note_dead()
+        for (follower, _), handover in tuple(self._handovers.items()):
+            if follower == inbox:
+                handover.lose()
 
     # Notes
 
@@ -244,7 +277,10 @@ class Elsewhere:
             return
         address = (claim.inbox, claim.number)
         send, keep_again = self._mail.send, self._rejoins.keep_again
-        handover = Handover(lost, claim, send, self._flusher, keep_again)
+        confirm_s = self._rejoins.grace_s(lost.job.tenant)
+        handover = Handover(lost, claim, send, self._flusher, keep_again, confirm_s)
+        if len(self._handovers) >= MAX_HANDOVERS:
+            self._handovers.pop(next(iter(self._handovers))).lose()
         self._handovers[address] = handover
         handover.following.add_done_callback(lambda _: self._handovers.pop(address, None))
 

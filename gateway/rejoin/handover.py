@@ -20,13 +20,19 @@ class Handover:
         send: Callable[[str, Note], None],
         flusher: Outbox,
         keep_again: Callable[[LostResponse, int], bool],
+        confirm_s: float,
     ) -> None:
-        """Holds the response for who claimed it, until it says that it listens."""
-        self._lost = lost
+        """Holds the response for who claimed it, until it says that it listens.
+
+        Once it has ended, its client may still lose the end: it can be given back for `confirm_s`.
+        """
+        self.lost = lost
         self._claim = claim
         self._send = send
         self._flusher = flusher
         self._keep_again = keep_again
+        self._confirm_s = confirm_s
+        self._is_over = False
         self._heard_s = asyncio.get_running_loop().time()
         self._has_started = asyncio.Event()
         self.following = asyncio.create_task(self._follow())
@@ -38,8 +44,8 @@ class Handover:
         def refuse(error: ProtocolError) -> None:
             self._emit("error", error.event(stream_id))
 
-        self._lost.job.refuse = refuse
-        self._lost.join(self._emit, self._flusher.mark, stream_id)
+        self.lost.job.refuse = refuse
+        self.lost.join(self._emit, self._flusher.mark, stream_id)
         self._has_started.set()
 
     def take(self, note: Left | Beat) -> None:
@@ -48,17 +54,21 @@ class Handover:
         if isinstance(note, Beat):
             return
         if note.how == "lost":
-            self._lose()
+            self.lose()
         elif note.how == "gone":
-            self._lost.stop()
+            self._is_over = True
+            self.lost.stop()
             self.following.cancel()
         else:
-            self._lost.job.stop(note.how)
+            self.lost.job.stop(note.how)
 
-    def _lose(self) -> None:
+    def lose(self) -> None:
         """Waits for the client again: it was lost, or its process was."""
-        if not self._keep_again(self._lost, self._lost.num_bytes):
-            self._lost.stop()
+        if self._is_over:
+            return
+        self._is_over = True
+        if not self._keep_again(self.lost, self.lost.num_bytes):
+            self.lost.stop()
         self.following.cancel()
 
     def _emit(self, kind: str, event: bytes) -> None:
@@ -67,9 +77,12 @@ class Handover:
     async def _follow(self) -> None:
         try:
             await self._has_started.wait()
-            ended = await self._lost.follow()
+            ended = await self.lost.follow()
             self._send(self._claim.inbox, Finished(self._claim.number, ended))
+            self._beating.cancel()
+            await asyncio.sleep(self._confirm_s)
         finally:
+            self._is_over = True
             self._beating.cancel()
 
     async def _beat(self) -> None:
@@ -78,4 +91,4 @@ class Handover:
             await asyncio.sleep(BEAT_S)
             self._send(self._claim.inbox, Beat("", self._claim.number))
             if loop.time() - self._heard_s > SILENT_S:
-                self._lose()
+                self.lose()

@@ -27,10 +27,14 @@ PAUSE_S = 1.0  # before a lost connection is made anew
 class Mail:
     """Sends and takes the notes of one process."""
 
-    def __init__(self, redis: Redis, take: Callable[[Note], None]) -> None:
-        """`take` is called with each note that comes, on the event loop."""
+    def __init__(
+        self, redis: Redis, take: Callable[[Note], None], note_dead: Callable[[str], None]
+    ) -> None:
+        """Calls both on the event loop: `take` with each note that comes, `note_dead` with an inbox
+        that nobody listens to any more."""
         self._redis = redis
         self._take = take
+        self._note_dead = note_dead
         self.inbox = f"lw1:lost:{secrets.token_hex(8)}"
         self._queue: deque[tuple[str, Note]] = deque()
         self._has_some = asyncio.Event()
@@ -53,9 +57,12 @@ class Mail:
                 while self._queue and len(notes) < MAX_IN_MESSAGE and self._queue[0][0] == channel:
                     notes.append(self._queue.popleft()[1])
                 try:
-                    await self._redis.publish(channel, packed(notes))
+                    num_listening = await self._redis.publish(channel, packed(notes))
                 except (RedisError, OSError) as error:
                     logger.warning("notes on lost responses were not sent: %s", error)
+                    continue
+                if not num_listening and channel != ALL:
+                    self._note_dead(channel)
 
     async def listen(self) -> None:
         """Takes what comes, until cancelled. A Cluster has no such channels in redis-py."""

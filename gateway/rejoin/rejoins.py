@@ -57,6 +57,8 @@ class Others(Protocol):
 
     def withdraw(self, lost: LostResponse) -> None: ...
 
+    def take_back(self, key: Key, response_id: str) -> None: ...
+
     async def find_named(
         self, tenant: Tenant, response_id: str, starting_after: int
     ) -> LostResponse | None: ...
@@ -111,6 +113,9 @@ class Rejoins:
         `pump` runs it and returns its end. `num_bytes` of its request are counted as in flight,
         and are given back once it has ended.
         """
+        if job.pause is not None and job.pause.give_back is not None:
+            job.pause.give_back()
+            return True
         grace_s = self.grace_s(job.tenant)
         is_new = job.request is None  # it has not begun: the client's next request will
         if not grace_s or is_new or self._gw.state.draining or not may_rejoin(job.parsed):
@@ -301,6 +306,8 @@ class Rejoins:
         """Gives a response of this process to whoever has its name and its key."""
         for give in tuple(self._connections.get(key, ())):
             give(response_id)
+        if self.others is not None:
+            self.others.take_back(key, response_id)
         own = self._by_key.get(key, ())
         lost = next((each for each in own if each.job.parsed.id == response_id), None)
         if lost is not None:

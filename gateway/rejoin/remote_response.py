@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from gateway.core.job import Ended, Job
+from gateway.core.job import Ended, Job, Pause
 from gateway.rejoin.lost_response import LostResponse
 from gateway.rejoin.notes import Beat, Finished, Left, Listens, Note, Told
 from gateway.wire.errors import ProtocolError
@@ -50,10 +50,11 @@ class RemoteResponse(LostResponse):
             refuse=_nothing,
             stream_id=job.stream_id,
         )
+        stand_in.pause = Pause(give_back=self._give_back)
         super().__init__(stand_in, unheard(parsed), 0, 0)
         self.owner, self._inbox, self.number = address
         self._send = send
-        self._notes: asyncio.Queue[Note] = asyncio.Queue()
+        self._notes: asyncio.Queue[Note | None] = asyncio.Queue()
         self._emit: Emit = _nothing
         self._suffix = b"}"
         self._last = _About()  # the latest object that was sent, and its number
@@ -73,6 +74,10 @@ class RemoteResponse(LostResponse):
         """Takes a note of its process."""
         self._notes.put_nowait(note)
 
+    def note_dead(self) -> None:
+        """Notes that its process is gone."""
+        self._notes.put_nowait(None)
+
     def join(
         self,
         emit: Emit,
@@ -89,6 +94,9 @@ class RemoteResponse(LostResponse):
         self.follower = None
         self.stop()
 
+    def _give_back(self) -> None:
+        self._send(self.owner, Left(self._inbox, self.number, "lost"))
+
     def _stop(self) -> None:
         assert self.job.stopped is not None
         self._send(self.owner, Left(self._inbox, self.number, self.job.stopped))
@@ -98,6 +106,8 @@ class RemoteResponse(LostResponse):
         try:
             while True:
                 note = await asyncio.wait_for(self._notes.get(), SILENT_S)
+                if note is None:
+                    raise TimeoutError
                 if isinstance(note, Told):
                     self._tell(note)
                 elif isinstance(note, Finished):

@@ -15,6 +15,7 @@ from gateway.core.job import Ended, Job
 from gateway.rejoin.lost_response import LostResponse
 from gateway.rejoin.recent_responses import Remembered
 from gateway.rejoin.rejoins import Rejoins
+from gateway.rejoin.unconfirmed import Unconfirmed
 from gateway.session.actions import Action, Join, RejoinJob, StartJob, StopJob
 from gateway.session.session import Session
 from gateway.session.stream_state import Losable
@@ -93,7 +94,8 @@ class Connection:
             remembered=self._remembered_elsewhere,
         )
         self._pumps: dict[asyncio.Task[Ended | None], Job | None] = {}
-        self._followed: dict[Job, LostResponse] = {}  # that the client has come back to
+        # Those that the client has come back to, and what follows them.
+        self._followed: dict[Job, tuple[LostResponse, asyncio.Task[Ended | None] | None]] = {}
         self._close_code = NORMAL
         self._is_lost = False  # the connection ended, and the client did not end it
         self._is_holding = False  # the reader waits for room with a frame
@@ -263,7 +265,7 @@ class Connection:
 
     async def _join(self, lost: LostResponse, to: Join) -> Ended | None:
         lost.join(to.emit, to.on_dirty, to.stream_id)
-        self._followed[lost.job] = lost
+        self._followed[lost.job] = lost, asyncio.current_task()
         try:
             return await lost.follow()
         finally:
@@ -298,15 +300,22 @@ class Connection:
         for each in self._session.losable():
             self._lose(rejoins, each)
         for last in self._session.unconfirmed():
-            if last.job is not None and last.writer is not None:
-                rejoins.keep(last.job, last.writer, last.num_bytes, None, last.ended)
+            self._lose_ended(rejoins, last)
         rejoins.keep_memory(self._tenant, self._session.give_memory())
+
+    def _lose_ended(self, rejoins: Rejoins, last: Unconfirmed) -> None:
+        """Keeps a response whose end the client may not have received."""
+        if last.job is not None and last.writer is not None:
+            rejoins.keep(last.job, last.writer, last.num_bytes, None, last.ended)
+            last.clear()
 
     def _lose(self, rejoins: Rejoins, each: Losable) -> None:
         """Lets one response go on without the connection, unless it is to stop with it."""
-        lost = self._followed.get(each.job)
-        if lost is not None:
+        if each.job in self._followed:
+            lost, following = self._followed[each.job]
             is_kept = rejoins.keep_again(lost, each.num_bytes)
+            if is_kept and following is not None:
+                following.cancel()  # its end is not the connection's any more
         else:
             pump = next(pump for pump, job in self._pumps.items() if job is each.job)
             is_kept = rejoins.keep(each.job, each.writer, each.num_bytes, pump)
@@ -320,9 +329,14 @@ class Connection:
 
         Nobody may have noticed yet: the network is gone, and the next ping is still to be missed.
         """
+        if (rejoins := self._rejoins) is None:
+            return
         for each in self._session.losable():
-            if each.job.parsed.id == response_id and self._rejoins is not None:
-                self._lose(self._rejoins, each)
+            if each.job.parsed.id == response_id:
+                self._lose(rejoins, each)
+        for last in self._session.unconfirmed():
+            if last.job is not None and last.job.parsed.id == response_id:
+                self._lose_ended(rejoins, last)
 
     def _remembered_elsewhere(self, response_id: str) -> Remembered | None:
         """Returns a response that a lost connection of the same key remembered."""

@@ -400,7 +400,8 @@ class Session:
         stream = self._streams[job.stream_id]
         stream.active = None
         parent = job.parsed.body.previous_response_id
-        if ended is not None and self._note_ended is not None and job.request is not None:
+        has_run = job.request is not None or job.pause is not None
+        if ended is not None and self._note_ended is not None and has_run:
             stream.last = Unconfirmed(job, active.writer, ended, active.num_bytes)
             self._note_ended(stream.last)
         if ended is not None and ended.ending.status != "failed":

@@ -16,6 +16,7 @@ from tests.e2e.gateway_process import (
     wait_until_at_rest,
 )
 from tests.e2e.returning_client import (
+    FAR,
     check_rest,
     codex_metadata,
     come_back,
@@ -122,6 +123,41 @@ async def test_a_goodbye_there_stops_it_here(
     async with lost_after(gateway, body, 5), SocketClient.open(other) as client:
         await client.send({"type": "response.create", **body})
         await client.next_type("response.output_text.delta")
+    await asyncio.to_thread(wait_until_at_rest, gateway)
+
+
+async def test_its_end_may_be_lost_there(gateway: GatewayProcess, other: GatewayProcess) -> None:
+    body = body_of("elsewhere-8")
+    async with lost_after(gateway, body, 4) as lost:
+        pass
+    async with lost_after(other, body, FAR, "response.completed"):
+        events = await come_back(gateway, body)
+    assert events[-1]["response"]["id"] == lost[0]["response"]["id"]
+    assert text_in(events) == text_of(events[-1]["response"])
+
+
+async def named(gateway: GatewayProcess, response_id: str) -> dict[str, Any]:
+    """The end of a response that is asked for by its name."""
+    async with SocketClient.open(gateway) as client:
+        await client.send({"type": "response.rejoin", "response_id": response_id})
+        return await client.terminal()
+
+
+async def test_its_name_takes_it_from_another_gateway(
+    gateway: GatewayProcess, other: GatewayProcess
+) -> None:
+    """The sockets there seem alive, since their network is gone."""
+    body = body_of("elsewhere-9", model="lanewise-deep", max_output_tokens=100)
+    async with lost_after(gateway, body, 4) as lost, SocketClient.open(other) as client:
+        await client.send({"type": "response.create", **body})
+        await client.next_type("response.output_text.delta")
+        async with SocketClient.open(other) as second:
+            name = lost[0]["response"]["id"]
+            await second.send({"type": "response.rejoin", "response_id": name})
+            await second.next_type("response.output_text.delta")
+            done = await named(gateway, name)
+        assert done["response"]["id"] == name
+        assert done["response"]["routing"]["rejoined"]["times"] == 3
     await asyncio.to_thread(wait_until_at_rest, gateway)
 
 
