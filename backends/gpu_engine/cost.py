@@ -29,6 +29,7 @@ HOP_US = 10.0  # activations passed from one pipeline stage to the next; assumed
 # than for one token: beyond that, checking would be paid for by the others in the batch. Assumed.
 CHECKING_SLOWDOWN = 1.5
 MAX_CHECKED_TOKENS = 256
+MAX_KNOWN_STEPS = 4_096  # numbers of tokens for which a step's products are remembered
 
 # The documented default: 68 tokens/s for one user at 1,024 tokens of context.
 DEFAULT_GPU = "H200-141GB-SXM"
@@ -118,6 +119,7 @@ class GpuCost:
         self._exchange = link = self._link()
         self._link_rate = self.gpu.link_bytes_per_s * link.share / 1e6
         self._network_rate = self.gpu.network_bytes_per_s * link.share / 1e6
+        self._moved_us: dict[float, float] = {}  # by tokens: products and exchanges of a step
         _check_counts(max_num_seqs=max_num_seqs, max_num_batched_tokens=max_num_batched_tokens)
         _check_counts(kv_capacity_tokens=kv_capacity_tokens)
         check_not_negative(overhead_us=overhead_us)
@@ -247,7 +249,12 @@ class GpuCost:
         pairs += fraction * (prefill_pairs + checked_pairs)
         # The host launches a layer's kernels while the layer before it runs: the slower one counts.
         floor_us = self.fit.eager_us if prefill_tokens else self.fit.launch_us
-        products_us = self._products_us(tokens) + self._exchange_us(tokens)
+        products_us = self._moved_us.get(tokens)
+        if products_us is None:
+            if len(self._moved_us) >= MAX_KNOWN_STEPS:
+                self._moved_us.clear()
+            products_us = self._products_us(tokens) + self._exchange_us(tokens)
+            self._moved_us[tokens] = products_us
         busy_us = (
             max(products_us, floor_us * self.model.num_layers)
             + context * self._context_us / self._busy_stages(seqs)
@@ -273,7 +280,7 @@ class GpuCost:
 
     def _busy_stages(self, seqs: float) -> float:
         """Returns how many pipeline stages read KV caches at once: at most one per sequence."""
-        return max(1.0, min(self.parallel.pp, seqs))
+        return 1.0 if self.parallel.pp == 1 else max(1.0, min(self.parallel.pp, seqs))
 
     def _products_us(self, tokens: float) -> float:
         """Returns the time of all matrix products: weights streamed against tokens multiplied.

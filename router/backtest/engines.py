@@ -57,15 +57,17 @@ class EngineClock:
         """Drops a sequence; its receiver is not called again."""
         if self._receivers.pop(sequence.id, None) is not None:
             self._engine.cancel(sequence.id, now_us)
-            self.watch(sequence, 0)
+            self._watchers.pop(sequence.id, None)
+            self._changed()
 
     def watch(self, sequence: Sequence, tick_us: int) -> None:
         """Reports a sequence's tokens once in so long; 0: its first and its last."""
+        if self._watchers.get(sequence.id, 0) == tick_us:
+            return
         if tick_us:
             self._watchers[sequence.id] = tick_us
         else:
             self._watchers.pop(sequence.id, None)
-        self.tick_us = min(self._watchers.values(), default=0)
         self._changed()
 
     def wake(self, now_us: int) -> None:
@@ -85,8 +87,6 @@ class EngineClock:
             if output.finished[row] and receivers.pop(sequence_id, None) is not None:
                 self._watchers.pop(sequence_id, None)
                 receiver.finish(at_us)
-        if not self._watchers:
-            self.tick_us = 0
         self._changed()
 
     def close(self, now_us: int, *, breaks: bool) -> None:
@@ -98,7 +98,6 @@ class EngineClock:
         failed = list(self._receivers.items())
         self._receivers.clear()
         self._watchers.clear()
-        self.tick_us = 0
         for sequence_id, _ in failed:
             self._engine.cancel(sequence_id, now_us)
         self._changed()
@@ -139,6 +138,7 @@ class EngineClock:
 
     def _changed(self) -> None:
         self._stats = None
+        self.tick_us = min(self._watchers.values()) if self._watchers else 0
         wake_us = self._engine.next_event_us()
         if self.tick_us and wake_us is not None:
             token_us = self._engine.next_token_us()

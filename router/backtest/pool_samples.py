@@ -1,10 +1,9 @@
 """Samples the pools of a simulation, minute by minute."""
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 
 from backends.contract import BackendGroup
 from router.backtest.results import PoolSample
-from router.pools.pools import Balance
 
 _MINUTE_US = 60_000_000
 MAX_MINUTES = 20_160  # two weeks; what comes later is not sampled
@@ -16,11 +15,10 @@ class PoolSamples:
     def __init__(self) -> None:
         self._rows: dict[tuple[int, BackendGroup], list[float]] = {}  # left, waiting, refused
 
-    def note_balances(self, balances: Iterable[Balance], now_us: int) -> None:
-        """Notes the balances behind one decision."""
-        for balance in balances:
-            share = balance.remaining / balance.limit if balance.limit else 0.0
-            row = self._row(balance.group, now_us)
+    def note_shares(self, shares_left: Mapping[BackendGroup, float], now_us: int) -> None:
+        """Notes the share left in each group's tightest pool, as one decision left it."""
+        for group, share in shares_left.items():
+            row = self._row(group, now_us)
             if row is not None and share < row[0]:
                 row[0] = share
 

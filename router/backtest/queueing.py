@@ -19,10 +19,6 @@ from router.waiting.fair_queue import Waiter
 from router.waiting.rules import WaitingConfig, Waits
 
 Attempted: TypeAlias = tuple[tuple[RankedRoute, ...], Grant]
-# Tries the pools; says whether the task has waited before. None: no route is left, it has ended.
-Try: TypeAlias = Callable[[bool], Attempted | None]
-# Takes the grant or the last refusal, and the group that was waited for.
-Answered: TypeAlias = Callable[[tuple[RankedRoute, ...], Grant, BackendGroup | None], None]
 
 
 class QueueWorld(Protocol):
@@ -35,20 +31,31 @@ class QueueWorld(Protocol):
     def note_waiting(self, group: BackendGroup, num_waiting: int) -> None: ...
 
 
-class Admitting(msgspec.Struct, frozen=True):
-    """Holds a task, or a part of one, that is to be admitted."""
+class Applicant(Protocol):
+    """Is a task, or a part of one, that is to be admitted."""
 
     task: Task
     tokens: int  # its demand on the first group
     groups: tuple[BackendGroup, ...]
-    attempt: Try
-    answered: Answered
-    in_vain: Callable[[], None]  # its wait ended without a single try
+
+    def attempt(self, has_waited: bool) -> Attempted | None:
+        """Tries the pools; None: no route is left, it has ended."""
+        ...
+
+    def answered(
+        self, routes: tuple[RankedRoute, ...], grant: Grant, waited_for: BackendGroup | None
+    ) -> None:
+        """Takes the grant or the last refusal, and the group that was waited for."""
+        ...
+
+    def in_vain(self) -> None:
+        """Learns that its wait ended without a single try."""
+        ...
 
 
 class _Entry(msgspec.Struct):
     waiter: Waiter
-    asked: Admitting
+    asked: Applicant
     last: Attempted | None
 
 
@@ -75,7 +82,7 @@ class Queueing:
         entries = self._entries[group].values()
         return Counter((each.waiter.tenant_id, each.asked.task.tenant.tier) for each in entries)
 
-    def admit(self, asked: Admitting, *, is_part: bool = False) -> None:
+    def admit(self, asked: Applicant, *, is_part: bool = False) -> None:
         """Tries a task, or has it wait first; a refused part is told the pools' wait only."""
         queues, task, tokens = self._queues, asked.task, asked.tokens
         now_us = self._world.now_us
@@ -122,7 +129,7 @@ class Queueing:
                 self._queues.queues[group].remove(task_id, self._world.now_us)
                 self._look_soon(group)
 
-    def _stand(self, asked: Admitting, place: Place, first: Attempted | None) -> None:
+    def _stand(self, asked: Applicant, place: Place, first: Attempted | None) -> None:
         group, now_us = place.group, self._world.now_us
         refused = None if first is None else first[1]
         waiter = self._queues.join(asked.task, asked.tokens, place, refused, now_us)

@@ -8,8 +8,9 @@ import msgspec
 from backends.contract import NO_USAGE, BackendGroup, Usage
 from router.backtest.branch import PlayedBranch
 from router.backtest.life import Life
-from router.backtest.queueing import Admitting, Queueing
+from router.backtest.queueing import Queueing
 from router.backtest.run import PlayedRun
+from router.classify.task import Task
 from router.decide.admission import demands, outgrown
 from router.decide.decision import RankedRoute
 from router.pools.cost import EVEN, Weights, cost_by_group, cost_tokens
@@ -72,35 +73,33 @@ class Settlements:
         """Reserves for a part of a task, now or after waiting."""
         life = run.owner
         assert isinstance(life, Life)
-        group, tenant = branch.where.info.group, life.task.tenant
+        group = branch.where.info.group
         name = f"{life.task.id}-{branch.number}-{branch.num_continuations}"
         demand = Demand(group, cost_tokens(expected, self._weights.get(group, EVEN)))
-        part = msgspec.structs.replace(life.task, id=name)
-
-        def attempt(_has_waited: bool) -> tuple[tuple[RankedRoute, ...], Grant]:
-            limiter = self._limiter
-            if limiter.is_on and limiter.shed(group, tenant.id) is not None:
-                return (), limiter.refusal((group,), tenant.id)
-            grant = self._pools.reserve_first(tenant, name, ((demand,),), self._world.now_us)
-            if grant.index is not None and limiter.is_on:
-                limiter.acquire(name, tenant, (group,))
-            return (), grant
-
-        def answered(_: tuple[RankedRoute, ...], grant: Grant, __: BackendGroup | None) -> None:
-            if grant.reservation is None:
-                run.refused(branch)
-            elif branch.is_over or run.ended:
-                self.release(grant.reservation, {})
-            else:
-                branch.reservation = grant.reservation
-                self._parts[name] = (life, branch)
-                run.granted(branch)
-
-        asked = Admitting(
-            part, demand.tokens, (group,), attempt, answered, lambda: run.refused(branch)
-        )
+        part = _Part(self, run, branch, msgspec.structs.replace(life.task, id=name), demand)
         # As in production the answer comes later, never from within the start of a branch.
-        self._world.at(self._world.now_us, lambda: self._queueing.admit(asked, is_part=True))
+        self._world.at(self._world.now_us, lambda: self._queueing.admit(part, is_part=True))
+
+    def attempt_part(self, task: Task, demand: Demand) -> Grant:
+        """Tries the pools for a part, within its group's capacity."""
+        group, tenant, limiter = demand.group, task.tenant, self._limiter
+        if limiter.is_on and limiter.shed(group, tenant.id) is not None:
+            return limiter.refusal((group,), tenant.id)
+        grant = self._pools.reserve_first(tenant, task.id, ((demand,),), self._world.now_us)
+        if grant.index is not None and limiter.is_on:
+            limiter.acquire(task.id, tenant, (group,))
+        return grant
+
+    def part_granted(self, run: PlayedRun, branch: PlayedBranch, reservation: Reservation) -> None:
+        """Starts a part, or gives back what it needs no more."""
+        if branch.is_over or run.ended:
+            self.release(reservation, {})
+            return
+        life = run.owner
+        assert isinstance(life, Life)
+        branch.reservation = reservation
+        self._parts[reservation.id] = (life, branch)
+        run.granted(branch)
 
     def settle_part(self, branch: PlayedBranch) -> None:
         """Settles a part's own reservation, once."""
@@ -164,3 +163,39 @@ class Settlements:
         self._heartbeat_is_due = bool(held)
         if held:
             self._world.at(self._world.now_us + HEARTBEAT_US, self._heartbeat)
+
+
+class _Part:
+    """Is a part of a task that asks for a reservation of its own."""
+
+    __slots__ = ("_branch", "_demand", "_run", "_settlements", "groups", "task", "tokens")
+
+    def __init__(
+        self,
+        settlements: Settlements,
+        run: PlayedRun,
+        branch: PlayedBranch,
+        task: Task,
+        demand: Demand,
+    ) -> None:
+        self._settlements = settlements
+        self._run = run
+        self._branch = branch
+        self._demand = demand
+        self.task = task
+        self.tokens = demand.tokens
+        self.groups: tuple[BackendGroup, ...] = (demand.group,)
+
+    def attempt(self, has_waited: bool) -> tuple[tuple[RankedRoute, ...], Grant]:
+        return (), self._settlements.attempt_part(self.task, self._demand)
+
+    def answered(
+        self, routes: tuple[RankedRoute, ...], grant: Grant, waited_for: BackendGroup | None
+    ) -> None:
+        if grant.reservation is None:
+            self._run.refused(self._branch)
+        else:
+            self._settlements.part_granted(self._run, self._branch, grant.reservation)
+
+    def in_vain(self) -> None:
+        self._run.refused(self._branch)

@@ -33,7 +33,7 @@ from router.backtest.fleet import EngineFleet, Outage
 from router.backtest.lengths import Guess, Lengths, WordOdds
 from router.backtest.life import Life
 from router.backtest.pool_samples import PoolSamples
-from router.backtest.queueing import Admitting, Queueing
+from router.backtest.queueing import Queueing
 from router.backtest.results import EngineTotal, OnResult, TaskResult, Totals
 from router.backtest.run import PlayedRun
 from router.backtest.settlements import Settlements
@@ -47,7 +47,7 @@ from router.decide.weighing import Facts, weigh
 from router.learn.experience import Experience
 from router.policy.policy import Policy
 from router.pools.cost import Weights
-from router.pools.pools import Grant
+from router.pools.pools import Demand, Grant
 from router.waiting.rules import AdaptationConfig, WaitingConfig
 
 MAX_HOLDERS = 16_384  # conversations whose last backend is remembered
@@ -219,33 +219,25 @@ class _Simulation:
         if arrival.left_us:
             self.at(arrived_us + arrival.left_us, lambda: self._leave(life))
         if isinstance(ranked, Refusal):
-            self._end_refused(life, ranked.code, None)
+            self.end_refused(life, ranked.code, None)
             return
         asked = demands(task, task_class, ranked, self._scenario.weights)
-        groups = dict.fromkeys(group for each in ranked for group in each.route.groups)
+        self._queueing.admit(_TaskApplicant(self, life, ranked, asked, started_us))
 
-        def attempt(has_waited: bool) -> tuple[tuple[RankedRoute, ...], Grant] | None:
-            routes: tuple[RankedRoute, ...] | Refusal = ranked
-            if has_waited:
-                routes = rank(policy, task, task_class, self._stats())
+    def attempt(
+        self,
+        life: Life,
+        ranked: tuple[RankedRoute, ...] | None,
+        asked: tuple[tuple[Demand, ...], ...] | None,
+    ) -> tuple[tuple[RankedRoute, ...], Grant] | None:
+        """Tries the pools by these routes, or ranks anew; None: no route is left, it has ended."""
+        if ranked is None:
+            routes = rank(life.policy, life.task, life.task_class, self._stats())
             if isinstance(routes, Refusal):
-                self._end_refused(life, routes.code, None)
+                self.end_refused(life, routes.code, None)
                 return None
-            return self._settlements.reserve(life, routes, asked if routes is ranked else None)
-
-        def admitted(
-            routes: tuple[RankedRoute, ...], grant: Grant, waited_for: BackendGroup | None
-        ) -> None:
-            life.waited_for = waited_for
-            life.waited_us = self.now_us - started_us
-            self._decided(life, routes, grant)
-
-        def in_vain() -> None:
-            self._end_refused(life, "rate_limit_exceeded", None)
-
-        self._queueing.admit(
-            Admitting(task, asked[0][0].tokens, tuple(groups), attempt, admitted, in_vain)
-        )
+            ranked = routes
+        return self._settlements.reserve(life, ranked, asked)
 
     def _holder(self, arrival: Arrival) -> str | None:
         if arrival.follows >= 0:
@@ -255,17 +247,18 @@ class _Simulation:
             return known or arrival.last_backend
         return None
 
-    def _decided(self, life: Life, routes: tuple[RankedRoute, ...], grant: Grant) -> None:
+    def decided(self, life: Life, routes: tuple[RankedRoute, ...], grant: Grant) -> None:
         task, policy = life.task, life.policy
         decision = decide(task, life.task_class, routes, grant, policy, self._scenario.weights)
         life.ranked = routes
         if decision.balances:
-            self._experience.note_balances(task.tenant.id, decision.balances, self.now_us)
-            self._samples.note_balances(decision.balances, self.now_us)
+            experience, now_us = self._experience, self.now_us
+            experience.note_balances(task.tenant.id, decision.balances, now_us)
+            self._samples.note_shares(experience.shares_left(task.tenant.id, now_us), now_us)
         chosen, reservation = decision.chosen, decision.reservation
         if chosen is None or reservation is None:
             assert decision.refusal is not None
-            self._end_refused(life, decision.refusal.code, grant)
+            self.end_refused(life, decision.refusal.code, grant)
             return
         life.reservation = reservation
         tuned = chosen.tuned(self._experience.backend_speeds.late_words_us)
@@ -343,7 +336,7 @@ class _Simulation:
         self._settlements.settle(life)
         self._end(life, "cancelled")
 
-    def _end_refused(self, life: Life, code: str, grant: Grant | None) -> None:
+    def end_refused(self, life: Life, code: str, grant: Grant | None) -> None:
         outcome = "invalid"
         if code == "rate_limit_exceeded":
             outcome = "rate_limited"
@@ -431,3 +424,54 @@ class _Simulation:
             engines=engines,
             pools=self._samples.rows(),
         )
+
+
+class _TaskApplicant:
+    """Is a task that asks to be admitted."""
+
+    __slots__ = (
+        "_asked",
+        "_life",
+        "_ranked",
+        "_simulation",
+        "_started_us",
+        "groups",
+        "task",
+        "tokens",
+    )
+
+    def __init__(
+        self,
+        simulation: _Simulation,
+        life: Life,
+        ranked: tuple[RankedRoute, ...],
+        asked: tuple[tuple[Demand, ...], ...],
+        started_us: int,
+    ) -> None:
+        self._simulation = simulation
+        self._life = life
+        self._ranked = ranked
+        self._asked = asked
+        self._started_us = started_us
+        self.task = life.task
+        self.tokens = asked[0][0].tokens
+        groups = ranked[0].route.groups
+        if len(groups) == 1 and len(ranked) > 1:
+            groups = tuple(dict.fromkeys(group for each in ranked for group in each.route.groups))
+        self.groups = groups
+
+    def attempt(self, has_waited: bool) -> tuple[tuple[RankedRoute, ...], Grant] | None:
+        if has_waited:  # the engines are not what they were
+            return self._simulation.attempt(self._life, None, None)
+        return self._simulation.attempt(self._life, self._ranked, self._asked)
+
+    def answered(
+        self, routes: tuple[RankedRoute, ...], grant: Grant, waited_for: BackendGroup | None
+    ) -> None:
+        life, simulation = self._life, self._simulation
+        life.waited_for = waited_for
+        life.waited_us = simulation.now_us - self._started_us
+        simulation.decided(life, routes, grant)
+
+    def in_vain(self) -> None:
+        self._simulation.end_refused(self._life, "rate_limit_exceeded", None)

@@ -4,11 +4,11 @@ import enum
 import hashlib
 import re
 from functools import cached_property
-from typing import Literal
+from typing import Literal, cast
 
 import msgspec
 
-from backends.contract import BackendGroup, GenerateRequest, Usage
+from backends.contract import NO_USAGE, BackendGroup, GenerateRequest, Usage
 from router.agent_runs.run_state import NEW_RUN, RunState
 from router.classify.agent import UNKNOWN_AGENT, Agent
 from router.classify.text_features import Reading, read
@@ -24,17 +24,10 @@ class Route(enum.StrEnum):
     DEEP = "deep"
     PARALLEL = "parallel"
 
-    @property
-    def groups(self) -> tuple[BackendGroup, ...]:
-        """Returns the groups whose backends and pools the route uses."""
-        return _GROUPS[self]
+    groups: tuple[BackendGroup, ...]  # whose backends and pools the route uses
 
-
-_GROUPS: dict[Route, tuple[BackendGroup, ...]] = {
-    Route.FAST: ("fast",),
-    Route.DEEP: ("deep",),
-    Route.PARALLEL: ("fast", "deep"),
-}
+    def __init__(self, name: str) -> None:
+        self.groups = ("fast", "deep") if name == "parallel" else (cast(BackendGroup, name),)
 
 
 class GroupLimits(msgspec.Struct, frozen=True, kw_only=True):
@@ -136,12 +129,13 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     arrived_unix_s: float = 0.0  # the same instant by the wall clock, for time windows
     conversation: str = ""  # the same for all its turns, for canaries
     generate: bool = True  # false: a warm-up, which produces nothing
-    beforehand: Usage = Usage()  # of a generation that prepares the answer, on the same route
+    beforehand: Usage = NO_USAGE  # of a generation that prepares the answer, on the same route
 
     @property
     def max_prompt_tokens(self) -> int:
         """Returns the longest prompt that an engine must accept for the task."""
-        return max(self.request.num_prompt_tokens, self.beforehand.num_input_tokens)
+        own, before = self.request.num_prompt_tokens, self.beforehand.num_input_tokens
+        return own if own > before else before
 
     def warm_up_request(self) -> GenerateRequest:
         """Returns the request of a warm-up, which generates nothing."""

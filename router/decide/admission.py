@@ -5,7 +5,7 @@ from types import MappingProxyType
 
 import msgspec
 
-from backends.contract import BackendGroup, Usage
+from backends.contract import NO_USAGE, BackendGroup, Usage
 from router.classify.durations import in_words
 from router.classify.task import Task, TaskClass
 from router.decide.decision import RankedRoute, Reason, Refusal, RouteDecision
@@ -35,7 +35,7 @@ def demands(
         return tuple(tuple(Demand(group, 0) for group in route.route.groups) for route in ranked)
     expected = min(task.request.max_output_tokens, task_class.expected_output_tokens)
     once = Usage(num_input_tokens=task.request.num_prompt_tokens, num_output_tokens=expected)
-    found = tuple(_demands(task, route, once, weights) for route in ranked)
+    found = tuple([_demands(task, route, once, weights) for route in ranked])
     if most_nusd is None:
         return found
     whole = msgspec.structs.replace(once, num_output_tokens=task.request.max_output_tokens)
@@ -62,12 +62,16 @@ def _with_money(
 
 def _demands(task: Task, route: RankedRoute, once: Usage, weights: Weights) -> tuple[Demand, ...]:
     record = route.record
+    groups = route.route.groups
     usage = record.usage(route.options, once)
-    usage[route.route.groups[record.prepared_by]] += task.beforehand
+    if task.beforehand is not NO_USAGE:
+        usage[groups[record.prepared_by]] += task.beforehand
     return tuple(
-        Demand(group, cost_tokens(usage[group], weights.get(group, EVEN)))
-        for group in route.route.groups
-        if group in usage
+        [
+            Demand(group, cost_tokens(usage[group], weights.get(group, EVEN)))
+            for group in groups
+            if group in usage
+        ]
     )
 
 

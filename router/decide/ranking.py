@@ -88,17 +88,20 @@ def rank(
         wish = msgspec.structs.replace(wish, options=options)
     expected = min(task.request.max_output_tokens, task_class.expected_output_tokens)
     # Best is a window with room for the expected answer; room for one token is what must be.
-    named_groups = {s.info.group for s in stats if s.info.name in wish.backends}
-    named = [s for s in stats if s.info.group not in named_groups or s.info.name in wish.backends]
+    named = stats
+    if wish.backends:
+        groups = {s.info.group for s in stats if s.info.name in wish.backends}
+        named = [s for s in stats if s.info.group not in groups or s.info.name in wish.backends]
     for room_tokens in (1,) if wish.bound else (expected, 1):
-        candidates = [s for s in named if _obstacle(s, task, wish, room_tokens) is None]
+        least_tokens = task.max_prompt_tokens + room_tokens
+        candidates = [s for s in named if _obstacle(s, task, wish, least_tokens) is None]
         orders = {group: _order(candidates, group, task) for group in _GROUPS}
         able = wish
         if wish.route is Route.PARALLEL and STRATEGIES[wish.strategy].needs_prediction:
             able = _with_predictions(wish, task, orders)
         sensitive = task_class.security_sensitive and policy.security_goes_deep
         stand_ins = _stand_ins(able, orders, stays_deep=sensitive)
-        ranked = _routes(able, task, stats, orders, stand_ins, room_tokens)
+        ranked = _routes(able, task, stats, orders, stand_ins, least_tokens)
         if ranked:
             return ranked
     return _refusal(wish, task, stats)
@@ -215,8 +218,11 @@ def _unpinned_choice(
     return choice, Reason(task_class.decided_by), task_class.because or cause, is_control
 
 
-def _obstacle(stats: BackendStats, task: Task, wish: _Wish, room_tokens: int) -> Reason | None:
-    """Returns what keeps the task from this backend; `FALLBACK`: health or another model."""
+def _obstacle(stats: BackendStats, task: Task, wish: _Wish, least_tokens: int) -> Reason | None:
+    """Returns what keeps the task from this backend; `FALLBACK`: health or another model.
+
+    `least_tokens` are those of the prompt, and those that its window must have room for besides.
+    """
     info = stats.info
     if info.group not in task.tenant.limits:
         return Reason.ACCESS
@@ -224,9 +230,9 @@ def _obstacle(stats: BackendStats, task: Task, wish: _Wish, room_tokens: int) ->
         return Reason.IMAGES
     if task.has_files and not info.accepts_files:
         return Reason.IMAGES
-    if task.max_prompt_tokens + room_tokens > info.window_tokens:
+    if least_tokens > info.window_tokens:
         return Reason.WINDOW
-    if not stats.takes_tasks or wish.model not in (None, info.model):
+    if not stats.takes_tasks or (wish.model is not None and wish.model != info.model):
         return Reason.FALLBACK
     return None
 
@@ -239,6 +245,9 @@ def _order(
     With `HELD_TOKENS` in its cache a conversation stays unless its backend is full; with fewer, the
     other's load must be lower by more than that share.
     """
+    of_group = [stats for stats in candidates if stats.info.group == group]
+    if len(of_group) < 2:
+        return of_group
     held_tokens = task.request.num_prompt_tokens - task.num_last_message_tokens
     worth = min(1.0, HOLDING_LOAD + max(0, held_tokens) / HELD_TOKENS)
 
@@ -247,7 +256,7 @@ def _order(
         holds = stats.info.name == task.last_backend and load < 1
         return (load - worth if holds else load, stats.info.name)
 
-    return sorted((s for s in candidates if s.info.group == group), key=order)
+    return sorted(of_group, key=order)
 
 
 def _with_predictions(
@@ -280,31 +289,37 @@ def _routes(
     stats: Sequence[BackendStats],
     orders: dict[BackendGroup, list[BackendStats]],
     stand_ins: tuple[str, ...],
-    room_tokens: int,
+    least_tokens: int,
 ) -> tuple[RankedRoute, ...]:
     """Returns the preferred route and its fallbacks, as far as there are backends for them."""
     routes = [wish.route, *wish.fallback]
     if not wish.bound:
         # Rather anywhere than nowhere, once nothing that the policy named is possible.
         spare = [Route(group) for group in wish.route.groups if Route(group) not in routes]
-        if not any(all(orders[group] for group in route.groups) for route in [*routes, *spare]):
+        usable = [group for group in _GROUPS if orders[group]]
+        if len(usable) < len(_GROUPS) and not any(
+            all(group in usable for group in route.groups) for route in [*routes, *spare]
+        ):
             spare = [route for route in (Route.FAST, Route.DEEP) if route not in routes]
         routes += spare
+    names_of = {
+        group: tuple([each.info.name for each in orders[group][: 1 + MAX_SPARES]])
+        for group in _GROUPS
+    }
     ranked: list[RankedRoute] = []
     blocked: Reason | None = None
     for route in routes:
-        chosen = [orders[group][0] for group in route.groups if orders[group]]
-        if len(chosen) < len(route.groups):
+        names = tuple([names_of[group][0] for group in route.groups if names_of[group]])
+        if len(names) < len(route.groups):
             if route is wish.route:
-                blocked = _blocked(wish, task, stats, orders, room_tokens)
+                blocked = _blocked(wish, task, stats, orders, least_tokens)
             continue
         if route is wish.route:
             reason, why = wish.reason, wish.cause
         elif blocked is not None:
             reason, why = blocked, _BLOCKED_WORDS[blocked].format(route=wish.route.value)
         else:
-            reason, why = Reason.FALLBACK, f"For when {wish.route.value} is full"
-        names = tuple(pick.info.name for pick in chosen)
+            reason, why = Reason.FALLBACK, f"For when {wish.route} is full"
         held = " (holds the conversation)" if task.last_backend in names else ""
         ranked.append(
             RankedRoute(
@@ -313,14 +328,11 @@ def _routes(
                 strategy=wish.strategy if route is Route.PARALLEL else None,
                 options=wish.options,
                 reason=reason,
-                why=f"{why}: {route.value} on {' and '.join(names)}{held}.",
+                why=f"{why}: {route} on {' and '.join(names)}{held}.",
                 rule=wish.rule,
                 canary=wish.canary,
                 control=wish.control,
-                spares=tuple(
-                    tuple(spare.info.name for spare in orders[group][1 : 1 + MAX_SPARES])
-                    for group in route.groups
-                ),
+                spares=tuple([names_of[group][1:] for group in route.groups]),
                 stand_ins=stand_ins,
             )
         )
@@ -354,11 +366,11 @@ def _blocked(
     task: Task,
     stats: Sequence[BackendStats],
     orders: dict[BackendGroup, list[BackendStats]],
-    room_tokens: int,
+    least_tokens: int,
 ) -> Reason:
     """Why the wished route cannot be: the least fundamental obstacle of its missing groups."""
     found = [
-        _obstacle(s, task, wish, room_tokens)
+        _obstacle(s, task, wish, least_tokens)
         for s in stats
         if s.info.group in wish.route.groups and not orders[s.info.group]
     ]
@@ -373,7 +385,7 @@ def _refusal(wish: _Wish, task: Task, stats: Sequence[BackendStats]) -> Refusal:
     served = [s for s in stats if wish.model in (None, s.info.model)]
     if wish.bound:
         served = [s for s in served if s.info.group in wish.route.groups]
-    obstacles = [_obstacle(s, task, wish, 1) for s in served]
+    obstacles = [_obstacle(s, task, wish, task.max_prompt_tokens + 1) for s in served]
     target = "any engine this key may use"
     if wish.bound:
         target = f"model {wish.model!r}" if wish.model else f"route {wish.route.value!r}"

@@ -58,8 +58,9 @@ class Situation(msgspec.Struct, frozen=True, dict=True):
 
 def load_of(stats: BackendStats) -> float:
     """Returns the used share of batch or KV cache, whichever is larger; tasks wait from 1 on."""
-    batch = (stats.num_running + stats.num_waiting) / max(1, stats.max_num_seqs)
-    return max(batch, stats.kv_used_tokens / max(1, stats.kv_capacity_tokens))
+    batch = (stats.num_running + stats.num_waiting) / (stats.max_num_seqs or 1)
+    cache = stats.kv_used_tokens / (stats.kv_capacity_tokens or 1)
+    return batch if batch > cache else cache
 
 
 class When(

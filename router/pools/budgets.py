@@ -7,7 +7,7 @@ is reserved counts against each of them. `pools.lua` does the same, and a test c
 
 import datetime
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
@@ -72,6 +72,8 @@ def hold_of(most_nusd: int, accounts: Sequence[Account]) -> str:
 
 def parse_hold(lease: str) -> tuple[int, tuple[str, ...]]:
     """Decodes the money that a lease holds, and of which accounts."""
+    if "$" not in lease:
+        return 0, ()
     found = _HOLD.search(lease)
     return (0, ()) if found is None else (int(found[1]), tuple(found[2].split(",")))
 
@@ -177,7 +179,7 @@ class Purse:
 
     def balances(
         self,
-        accounts: Iterable[Account],
+        accounts: Sequence[Account],
         now_ms: int,
         over_budget: tuple[int, int] | None = None,
     ) -> tuple[AccountBalance, ...]:
@@ -185,6 +187,8 @@ class Purse:
 
         `over_budget`: the account and window whose money is spent, if that refused a task.
         """
+        if not accounts:
+            return ()
         refused_by, refused = (-1, -1) if over_budget is None else over_budget
         return tuple(
             self._balance(account, now_ms, refused if index == refused_by else -1)

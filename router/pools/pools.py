@@ -14,7 +14,6 @@ import heapq
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from copy import copy
 from operator import itemgetter
 from typing import Literal
 
@@ -183,7 +182,7 @@ def group_balances(
         (limits.requests_per_min, limits.tokens_per_min, limits.max_concurrent),
         -1 if per_day is None else per_day,
         state.day_tokens + state.held_tokens,
-        bucket.day_left_ms(state),
+        0 if per_day is None else bucket.day_left_ms(state),
     )
 
 
@@ -235,6 +234,11 @@ def first_fitting(
     """Returns the index of the first demands that fit, or None and the shortest wait."""
     waits: list[Waits] = []
     for index, demands in ranked:
+        for each in demands:
+            if not bucket.fits(buckets[each.group], limits[each.group], each.tokens):
+                break
+        else:
+            return index, (0, None)
         longest = max(
             (
                 (wait_ms, (demand.group, unit))
@@ -247,19 +251,16 @@ def first_fitting(
             ),
             key=itemgetter(0),
         )
-        if longest[0] == 0:
-            return index, (0, None)
         waits.append(longest)
     return None, min(waits, key=itemgetter(0))
 
 
 def all_balances(buckets: Buckets, limits: Limits) -> tuple[Balance, ...]:
     """Returns the balances of every group that has limits; they must be refilled."""
-    return tuple(
-        balance
-        for group, group_limits in limits.items()
-        for balance in group_balances(group, buckets[group], group_limits)
-    )
+    found: list[Balance] = []
+    for group, group_limits in limits.items():
+        found += group_balances(group, buckets[group], group_limits)
+    return tuple(found)
 
 
 class MemoryPools:
@@ -288,7 +289,7 @@ class MemoryPools:
                 over_budget=over,
             )
         demands = ranked_demands[index]
-        hold = hold_of(most_nusd(demands), tenant.accounts)
+        hold = hold_of(most_nusd(demands), tenant.accounts) if tenant.accounts else ""
         lease = lease_of(reservation_id, demands, hold)
         reservation = Reservation(reservation_id, tenant.id, demands, lease, 0, hold=hold)
         return self._granted(tenant, pools, index, reservation, now_us, num_reaped)
@@ -410,7 +411,7 @@ class _TenantPools:
         """Refills the buckets until now, then applies new limits, which may lower levels."""
         self.now_ms = now_ms
         for group, kept in self._kept.items():
-            state = self._states[group] = copy(kept)
+            state = self._states[group] = msgspec.structs.replace(kept)
             bucket.refill(state, self._limits[group], now_ms)
             if now_ms < kept.stamp_ms:
                 self._keep(group)
@@ -425,7 +426,7 @@ class _TenantPools:
             self._keep(group)
 
     def _keep(self, group: BackendGroup) -> None:
-        self._kept[group] = copy(self._states[group])
+        self._kept[group] = msgspec.structs.replace(self._states[group])
 
     def change(self, how: Callable[..., None], group: BackendGroup, *tokens: int) -> None:
         """Applies one of `bucket`'s functions to a group's bucket."""
@@ -455,7 +456,7 @@ class _TenantPools:
         The last is the account and window that sets the wait, if a budget does.
         """
         for index, demands in enumerate(ranked_demands):
-            hold = hold_of(most_nusd(demands), tenant.accounts)
+            hold = hold_of(most_nusd(demands), tenant.accounts) if tenant.accounts else ""
             if lease_of(reservation_id, demands, hold) in self.expiry_ms:
                 return index, (0, None), None
         if not tenant.accounts:

@@ -60,10 +60,10 @@ class DecodeBatch:
         if num_steps == 1:
             return self.blocks_for_next
         cycles, rest = divmod(num_steps, self._block_tokens)
-        num_blocks = cycles * self.num_seqs
-        for step in range(rest):
-            num_blocks += self._phases[-(self.num_steps + step) % self._block_tokens]
-        return num_blocks
+        phases, last = self._phases, -self.num_steps % self._block_tokens
+        first = last + 1 - rest  # below 0: the rest of them are at the end
+        num_blocks = cycles * self.num_seqs + sum(phases[max(0, first) : last + 1])
+        return num_blocks + sum(phases[first:]) if first < 0 else num_blocks
 
     def steps_ahead(self, num_blocks: int) -> int:
         """Returns the steps until a sequence finishes or KV blocks run out; there must be one."""

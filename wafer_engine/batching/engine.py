@@ -153,14 +153,18 @@ class Engine:
     @property
     def num_waiting(self) -> int:
         """Returns how many sequences are not yet admitted, without warm-ups."""
-        arriving = sum(not sequence.is_warm_up for _, sequence in self._arriving)
-        return len(self._scheduler.waiting) + arriving
+        num_waiting = len(self._scheduler.waiting)
+        if self._arriving:
+            num_waiting += sum(not sequence.is_warm_up for _, sequence in self._arriving)
+        return num_waiting
 
     @property
     def num_warming(self) -> int:
         """Returns how many warm-ups there are, running or not."""
-        arriving = sum(sequence.is_warm_up for _, sequence in self._arriving)
-        return len(self._scheduler.warming) + arriving
+        num_warming = len(self._scheduler.warming)
+        if self._arriving:
+            num_warming += sum(sequence.is_warm_up for _, sequence in self._arriving)
+        return num_warming
 
     def stats(self) -> EngineStats:
         """Returns the state and the totals, as of the last call that had the time."""
@@ -260,7 +264,9 @@ class Engine:
         return num_steps * self._first_step_us + growth
 
     def _end_us(self, num_steps: int) -> int:
-        return self._origin_us + ceil(self._offset_us + self._elapsed_us(num_steps))
+        # As `_elapsed_us`, which is asked for so often that a call of its own costs.
+        growth = self._growth_us * (num_steps * (num_steps - 1) / 2)
+        return self._origin_us + ceil(self._offset_us + (num_steps * self._first_step_us + growth))
 
     def _steps_by(self, now_us: int) -> int:
         """Returns how many of the run's steps (at least 1) have ended: inverts `_elapsed_us`."""

@@ -66,6 +66,8 @@ class KvCache:
 
     def take(self, num_blocks: int) -> None:
         """Allocates blocks to live sequences, evicting kept prefixes as needed."""
+        if not num_blocks:
+            return
         assert num_blocks <= self.available_blocks, "the scheduler asks before it takes"
         self.live_blocks += num_blocks
         while self.live_blocks + self.kept_blocks > self.num_blocks:

@@ -134,11 +134,12 @@ class Scheduler:
         self.kv.take(self.batch.blocks_for(num_steps))
         self.num_generated_tokens += self.batch.num_seqs * num_steps
         finished = self.batch.advance(num_steps)
-        finished += [checked for checked, block in step.checks if self._check(checked, block)]
+        if step.checks:
+            finished += [checked for checked, block in step.checks if self._check(checked, block)]
         for sequence in finished:
             self._release(sequence, finished=True)
             sequence.status = SequenceStatus.FINISHED
-        started = []
+        started: list[Sequence] = []
         for sequence, num_tokens in step.chunks:
             if sequence.status is not SequenceStatus.PREFILLING:
                 continue  # cancelled meanwhile
@@ -182,8 +183,10 @@ class Scheduler:
         return preempted
 
     def _prefill_chunks(self, admit: bool) -> list[tuple[Sequence, int]]:
-        budget = self.limits.max_num_batched_tokens - self.batch.num_seqs
         chunks: list[tuple[Sequence, int]] = []
+        if not self._prefilling and not self.waiting:
+            return chunks
+        budget = self.limits.max_num_batched_tokens - self.batch.num_seqs
         for sequence in self._prefilling.values():
             if budget == 0:
                 return chunks

@@ -117,3 +117,25 @@ def test_who_waits_as_told_gets_in_and_not_a_millisecond_sooner() -> None:
             assert max(bucket.waits_ms(pool, limits, tokens)) == 1
         bucket.refill(pool, limits, wait_ms)
         assert bucket.waits_ms(pool, limits, tokens) == (0, 0, 0, 0)
+
+
+def test_what_fits_is_what_has_nothing_to_wait_for() -> None:
+    chance = random.Random(23)
+    for _ in range(2_000):
+        limits = GroupLimits(
+            requests_per_min=chance.choice([0, 1, 60, 2_000_000_000]),
+            tokens_per_min=chance.choice([0, 1, 1_000, 2_000_000_000]),
+            max_concurrent=chance.choice([0, 1, 4]),
+            tokens_per_day=chance.choice([None, 0, 500]),
+        )
+        state = BucketState(
+            chance.choice([-1, 0, LEVEL_PER_UNIT - 1, LEVEL_PER_UNIT, 60 * LEVEL_PER_UNIT]),
+            chance.randint(-1, 1_001 * LEVEL_PER_UNIT),
+            0,
+            chance.randint(0, 4),
+            day_tokens=chance.randint(0, 500),
+            held_tokens=chance.randint(0, 100),
+        )
+        tokens = chance.choice([0, 1, 100, 5_000])
+        waits = bucket.waits_ms(state, limits, tokens)
+        assert bucket.fits(state, limits, tokens) == (not any(waits)), (state, limits, tokens)
