@@ -136,19 +136,19 @@ class UpstreamBackend:
 
     def stats(self) -> BackendStats:
         """Returns our own counts: servers do not report their load or their cache."""
-        now_us = monotonic_us()
+        health = self.health.state(monotonic_us())
         return BackendStats(
             info=self.info,
-            healthy=self._is_open and self.health.healthy(now_us),
+            healthy=self._is_open and health.healthy,
             num_running=self._num_speaking,
             num_waiting=len(self._generations) - self._num_speaking,
             num_warming=len(self._warming),
-            max_num_seqs=max(1, self.health.room(now_us)),
+            max_num_seqs=max(1, health.room),
             num_generated_tokens=self._total.num_output_tokens,
             num_prompt_tokens=self._total.num_input_tokens,
             num_cached_tokens=self._total.num_cached_tokens,
-            ejected=self.health.ejected(now_us),
-            out_us=self.health.out_us(now_us),
+            ejected=health.ejected,
+            out_us=health.out_us,
             num_continued=self.transport.num_continued,
             num_chains_lost=self.transport.num_chains_lost,
             num_bounded=self._num_bounded,
@@ -209,7 +209,7 @@ class UpstreamGeneration:
         self._started_us = self._heard_us = monotonic_us()
         self.has_tokens = False
         self._loop = asyncio.get_running_loop()
-        self._timer = self._loop.call_later(self._patience_us(self._started_us) / 1e6, self._check)
+        self._wait(self._patience_us(self._started_us))
         self.pump = asyncio.create_task(self._run())  # cancelling it stops the upstream
 
     def cancel(self) -> Usage:
@@ -300,8 +300,6 @@ class UpstreamGeneration:
                 return True
             self.has_tokens = True
             self._backend.speaks()
-            self._timer.cancel()
-            self._check()  # from now on the idle timeout counts
         try:
             for delta in deltas:
                 self._sink.push(delta)
@@ -355,13 +353,18 @@ class UpstreamGeneration:
             until_us = self._heard_us + options.idle_timeout_s * 1e6
         return min(until_us, self._started_us + options.total_timeout_s * 1e6) - now_us
 
+    def _wait(self, patience_us: float) -> None:
+        """Checks once that has passed, or the idle timeout: a first token so moves no timer."""
+        delay_s = min(patience_us / 1e6, self._backend.options.idle_timeout_s)
+        self._timer = self._loop.call_later(max(delay_s, 0.001), self._check)
+
     def _check(self) -> None:
         """Fails the attempt if its time is up; otherwise checks again later."""
         if self._reading.is_paused:
             self._heard_us = monotonic_us()  # nothing can come, and its client is timed, too
         patience_us = self._patience_us(monotonic_us())
         if patience_us > 0:
-            self._timer = self._loop.call_later(max(patience_us / 1e6, 0.001), self._check)
+            self._wait(patience_us)
             return
         if not self._end_if_complete():
             what = "its next" if self.has_tokens else "a first"

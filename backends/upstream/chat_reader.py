@@ -84,18 +84,19 @@ class ChatReader(Reader):
         self._num_texts = 0
         self._calls: dict[int, str] = {}  # a call's index -> its id, which is its key
 
-    def _more(self, events: Sequence[Chunk], now_us: int) -> Delta | None:
+    def read(self, events: Sequence[Chunk], now_us: int) -> list[Delta]:
         key = self._text_key
         if key is None or key[0] is not DeltaKind.TEXT or self._num_echoed_chars:
-            return None
+            return self.read_all(events, now_us)
         pieces: list[str] = []
         for chunk in events:
             if not chunk.choices or (delta := chunk.choices[0].delta) is None or not delta.content:
-                return None
+                return self.read_all(events, now_us)
             if chunk != Chunk([_Choice(0, _Delta(delta.content))]):
-                return None  # it says more than that
+                return self.read_all(events, now_us)  # it says more than that
             pieces.append(delta.content)
-        return self._items.more(key, pieces, now_us)
+        more = self._items.more(key, pieces, now_us)
+        return self.read_all(events, now_us) if more is None else [more]
 
     def _take_in(self, events: Sequence[Chunk]) -> bool:
         for chunk in events:

@@ -4,6 +4,8 @@ An upstream is up, or out until a time (ejected for consecutive failures, or bec
 pause); besides, its last probe succeeded or failed. One that comes back starts slowly.
 """
 
+import msgspec
+
 from backends.upstream.options import UpstreamOptions
 
 MAX_EJECTIONS = 10  # ejections grow no longer beyond this; Envoy's outlier detection does the same
@@ -13,6 +15,15 @@ SLOW_START_SHARE = 0.1  # of the slots, at first
 # upstream in trouble is not hit three times as hard; a few are there to begin with.
 RETRY_EARNED = 0.2
 MAX_RETRY_BALANCE = 10.0
+
+
+class HealthState(msgspec.Struct, frozen=True):
+    """Says what the methods of `Health` of these names say at one moment."""
+
+    healthy: bool
+    room: int
+    ejected: bool
+    out_us: int
 
 
 class Health:
@@ -28,6 +39,18 @@ class Health:
         self._ejected_until_us = 0
         self._back_us: int | None = None  # when its slow start began
         self._retry_balance = MAX_RETRY_BALANCE
+        self._well = HealthState(healthy=True, room=options.max_num_seqs, ejected=False, out_us=0)
+
+    def state(self, now_us: int) -> HealthState:
+        """Returns all of it: the router asks for it of every backend at every task."""
+        if self._alive and self._back_us is None and now_us >= self._out_until_us:
+            return self._well
+        return HealthState(
+            healthy=self.healthy(now_us),
+            room=self.room(now_us),
+            ejected=self.ejected(now_us),
+            out_us=self.out_us(now_us),
+        )
 
     def healthy(self, now_us: int) -> bool:
         return self._alive and now_us >= self._out_until_us
@@ -67,6 +90,7 @@ class Health:
         self._num_failures = 0
         if self.room(now_us) == self._options.max_num_seqs:
             self._num_ejections = 0
+            self._back_us = None  # its slow start is over
 
     def on_failure(self, now_us: int) -> None:
         self._num_failures += 1

@@ -79,9 +79,11 @@ class Reader:
         return self._meter.is_over
 
     def read(self, events: Sequence[Any], now_us: int) -> list[Delta]:
-        """Reads events that came together; may set `finish` or `failure`."""
-        more = self._more(events, now_us)
-        return self.read_all(events, now_us) if more is None else [more]
+        """Reads events that came together; may set `finish` or `failure`.
+
+        Most only go on with the open text, and take a short way.
+        """
+        raise NotImplementedError
 
     def read_all(self, events: Sequence[Any], now_us: int) -> list[Delta]:
         """Does what `read` does, event by event: its plain twin."""
@@ -131,10 +133,6 @@ class Reader:
             num_reasoning_tokens=self._items.num_reasoning_tokens,
             exact=False,
         )
-
-    def _more(self, events: Sequence[Any], now_us: int) -> Delta | None:
-        """Reads events that only go on with the open text, as most do; None: it read nothing."""
-        raise NotImplementedError
 
     def _take_in(self, events: Sequence[Any]) -> bool:
         """Reads events; returns True once no later event matters.

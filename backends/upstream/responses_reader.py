@@ -141,14 +141,15 @@ class ResponsesReader(Reader):
             return msgspec.structs.replace(finish, reason=FinishReason.LENGTH)
         return finish
 
-    def _more(self, events: Sequence[Event], now_us: int) -> Delta | None:
+    def read(self, events: Sequence[Event], now_us: int) -> list[Delta]:
         latest_type, latest_id = self._latest_type, self._latest_id
         pieces: list[str] = []
         for event in events:
             if event.type != latest_type or event.item_id != latest_id or not event.delta:
-                return None
+                return self.read_all(events, now_us)
             pieces.append(event.delta)
-        return self._items.more(latest_id, pieces, now_us)
+        more = self._items.more(latest_id, pieces, now_us)
+        return self.read_all(events, now_us) if more is None else [more]
 
     def _take_in(self, events: Sequence[Event]) -> bool:
         reason: FinishReason | None = None

@@ -100,11 +100,10 @@ class Gateway:
     tracer: Tracer | None = None  # if traces are sent
     warm_up_timeout_s: float = 10.0  # of each warm-up; 0: warm-ups do nothing
     detached: DetachedCalls = field(default_factory=DetachedCalls)
+    infos: Mapping[str, BackendInfo] = field(init=False)  # what each backend is now, by name
 
-    @property
-    def infos(self) -> Mapping[str, BackendInfo]:
-        """Returns what each backend is now, by name."""
-        return _Infos(self.backends)
+    def __post_init__(self) -> None:
+        self.infos = _Infos(self.backends)
 
     @property
     def max_context_tokens(self) -> int:

@@ -61,7 +61,8 @@ class Metrics(Counters):
         self._engine_requests = EngineRequests(self)
         # Takes what an engine said of a request; it is counted at the next scrape.
         self.engine_request = self._engine_requests.add
-        self._messages_out = self.histograms["lanewise_ws_message_bytes"][("out",)]
+        # The sizes of messages to sockets: a write adds those that it sends.
+        self.message_bytes_out = self.histograms["lanewise_ws_message_bytes"][("out",)]
         self._policies: list[str] = []  # whose decisions have series, the latest last
 
     # Tasks
@@ -254,10 +255,6 @@ class Metrics(Counters):
         self.counts["lanewise_ws_connections"][()].dec()
         known = str(code) if code in labels.CLOSE_CODES else "other"
         self.counts["lanewise_ws_closed_total"][(known,)].inc()
-
-    def ws_messages_out(self, messages: Iterable[bytes]) -> None:
-        """Records the sizes of messages to a client; called per write, not per token."""
-        self._messages_out.observe_all(map(len, messages))
 
     async def watch_loop(self) -> None:
         """Measures the event loop's lag for ever; cancel it to stop."""

@@ -351,12 +351,12 @@ class Connection:
             await self._socket.write(frames)
         finally:
             del self._gw.outboxes[self._outbox]
-        self._gw.metrics.ws_messages_out(frames)
+        self._gw.metrics.message_bytes_out.observe_all(map(len, frames))
 
     def _write_now(self, frames: Sequence[bytes]) -> bool:
         if not self._socket.write_now(frames):
             return False
-        self._gw.metrics.ws_messages_out(frames)
+        self._gw.metrics.message_bytes_out.observe_all(map(len, frames))
         return True
 
     def _expire(self, reader: "asyncio.Future[None]") -> None:

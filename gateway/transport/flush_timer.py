@@ -41,31 +41,29 @@ class FlushTimer:
         """Adds an object to the next flush; adding it twice is harmless."""
         self._waiting[flushing] = None
         if not self._is_scheduled:
-            self._schedule()
+            self._is_scheduled = True
+            pause_s = max(self._interval_s, self._next_s - perf_counter())
+            asyncio.get_running_loop().call_later(pause_s, self._flush)
 
-    def _schedule(self) -> None:
-        self._is_scheduled = True
-        pause_s = max(self._interval_s, self._next_s - perf_counter())
-        asyncio.get_running_loop().call_later(pause_s, self._begin)
-
-    def _begin(self) -> None:
-        self._current.extend(self._waiting)
-        self._waiting.clear()
-        self._began_s, self._cost_s = perf_counter(), 0.0
-        self._go_on()
-
-    def _go_on(self) -> None:
+    def _flush(self) -> None:
+        """Begins a flush, or goes on with the one that has yielded."""
+        current = self._current
         began_s = now_s = perf_counter()
-        while self._current and now_s - began_s < SLICE_S:
-            self._current.popleft().flush_due()
+        if not current:
+            current.extend(self._waiting)
+            self._waiting.clear()
+            self._began_s, self._cost_s = began_s, 0.0
+        while current and now_s - began_s < SLICE_S:
+            current.popleft().flush_due()
             now_s = perf_counter()
         self._cost_s += now_s - began_s
-        if self._current:
-            asyncio.get_running_loop().call_soon(self._go_on)
+        if current:
+            asyncio.get_running_loop().call_soon(self._flush)
             return
         self._next_s = self._began_s + pause(
             self._cost_s, ratio=COST_RATIO, least=self._interval_s, most=self._longest_s
         )
-        self._is_scheduled = False
-        if self._waiting:
-            self._schedule()
+        self._is_scheduled = bool(self._waiting)
+        if self._is_scheduled:  # it was added meanwhile
+            pause_s = max(self._interval_s, self._next_s - now_s)
+            asyncio.get_running_loop().call_later(pause_s, self._flush)

@@ -71,7 +71,10 @@ class Outbox:
 
     def send(self, frame: bytes) -> None:
         """Queues a finished frame."""
-        self._append(frame)
+        self._frames.append(frame)
+        self._queued_bytes += len(frame)
+        if self._queued_bytes > MAX_QUEUED_BYTES:
+            self._room.clear()
         if not (self._is_gathering or self._is_leaving):
             self._is_leaving = True
             self._loop.call_soon(self._leave)

@@ -168,9 +168,6 @@ class RedisLink(asyncio.Protocol):
             self.close(f"the server does not speak Redis's protocol: {error}")
         if self._gathering is not None:
             self._flush()
-        if not in_flight and self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self.is_open:

@@ -221,6 +221,26 @@ def test_a_server_that_asks_for_a_pause_gets_it() -> None:
     assert health.healthy(10 * SECOND + 300 * SECOND), "but no pause is for ever"
 
 
+def test_how_it_stands_at_once_is_what_each_method_says() -> None:
+    chance = random.Random(5)
+    health = Health(make_options(eject_after=1, max_num_seqs=10))
+    for now_us in range(0, 400 * SECOND, SECOND):
+        happens = chance.randrange(20)
+        if happens == 0:
+            health.on_failure(now_us)
+        elif happens == 1:
+            health.on_limit(now_us, 5 * SECOND)
+        elif happens < 4:
+            health.on_probe(happens == 2, now_us)
+        elif happens < 10:
+            health.on_success(now_us)
+        state = health.state(now_us)
+        assert state.healthy == health.healthy(now_us)
+        assert state.room == health.room(now_us)
+        assert state.ejected == health.ejected(now_us)
+        assert state.out_us == health.out_us(now_us)
+
+
 def test_retries_are_a_fifth_of_requests() -> None:
     health = Health(make_options(probe_path=None))
     assert sum(health.take_retry() for _ in range(100)) == 10
