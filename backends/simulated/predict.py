@@ -5,6 +5,7 @@ from pathlib import Path
 
 from backends.gpu_engine.calibration.gpu_rows import GpuRows
 from backends.gpu_engine.calibration.request_logs import (
+    cached_words,
     comparison,
     measured_times,
     read_log,
@@ -70,7 +71,8 @@ def replay_file(path: Path, cost: GpuCost) -> tuple[str, str]:
     requests = requests_of(rows)
     times = replay(cost, requests)
     measured = measured_times(rows)
-    origin = f"\n  constants {cost.fit.label}" if cost.fit.label else ""
+    origin = cached_words(times)
+    origin += f"\n  constants {cost.fit.label}" if cost.fit.label else ""
     if measured is not None:
         return write_rows(replay_log(rows, times)), comparison(measured, times) + origin
     summary = ReplaySummary.of(times)

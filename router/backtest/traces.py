@@ -1,17 +1,12 @@
-"""Makes arrivals of a public request trace: times, lengths and, where it has them, prefix hashes.
-
-Mooncake's traces name the blocks of 512 tokens that a prompt shares with others (`hash_ids`). An id
-stands for a block and all before it, so a prompt's ids are the prefixes under which caches find it.
-"""
+"""Makes arrivals of a public request trace: times, lengths and, where it has them, shared blocks."""
 
 from collections.abc import Iterable, Iterator, Mapping
 
 from backends.contract import BackendGroup
-from router.backtest.arrivals import AnswerLength, Arrival, Prefix
+from router.backtest.arrivals import AnswerLength, Arrival
 from router.pools.pools import GROUPS
+from wafer_engine.calibration.prefix_blocks import prefix_of
 
-BLOCK_TOKENS = 512  # of Mooncake's hash ids
-MAX_IDS = 4_096  # of one prompt: two million tokens
 Lengths = tuple[tuple[BackendGroup, AnswerLength], ...]
 
 
@@ -46,21 +41,3 @@ def _arrivals(rows: Iterable[Mapping[str, str]], tenant: str, start_us: int) -> 
             prefix=prefix,
             lengths=lengths,
         )
-
-
-def prefix_of(hash_ids: str, prompt_tokens: int) -> Prefix:
-    """Reads ids like `0-78 151 160-197`; the last block ends with the prompt.
-
-    Raises ValueError for other texts.
-    """
-    ids: list[int] = []
-    for part in hash_ids.replace(";", " ").split():
-        first, dash, last = part.partition("-")
-        ids += range(int(first), int(last if dash else first) + 1)
-        if len(ids) > MAX_IDS:
-            raise ValueError(f"hash_ids has more than {MAX_IDS} blocks")
-    return tuple(
-        (each, min(prompt_tokens, (number + 1) * BLOCK_TOKENS))
-        for number, each in enumerate(ids)
-        if number * BLOCK_TOKENS < prompt_tokens
-    )

@@ -10,6 +10,7 @@ import msgspec
 from wafer_engine.batching.cost_model import CostModel
 from wafer_engine.batching.engine import Engine
 from wafer_engine.batching.sequence import Sequence
+from wafer_engine.calibration.prefix_blocks import Prefix
 
 
 class Request(msgspec.Struct, frozen=True):
@@ -18,6 +19,7 @@ class Request(msgspec.Struct, frozen=True):
     arrived_us: int
     num_prompt_tokens: int
     num_output_tokens: int
+    prefix: Prefix = ()
 
 
 class RequestTimes(msgspec.Struct, frozen=True):
@@ -26,6 +28,7 @@ class RequestTimes(msgspec.Struct, frozen=True):
     request: Request
     first_token_us: int
     last_token_us: int
+    num_cached_tokens: int = 0  # of its prompt, found in the KV cache
 
     @property
     def ttft_us(self) -> int:
@@ -123,6 +126,8 @@ class _Run:
         self._requests: list[Request] = []
         self._first_us: list[int] = []
         self._last_us: list[int] = []
+        self._num_cached: list[int] = []
+        self._running: dict[int, Sequence] = {}  # those with a prefix
         self.on_finish: Callable[[int], None] | None = None
 
     def add(self, request: Request) -> None:
@@ -132,7 +137,11 @@ class _Run:
             id=len(self._requests),
             num_prompt_tokens=request.num_prompt_tokens,
             num_output_tokens=request.num_output_tokens,
+            prefix=request.prefix,
         )
+        if request.prefix:
+            self._running[sequence.id] = sequence
+        self._num_cached.append(0)
         self._requests.append(request)
         self._first_us.append(-1)
         self._last_us.append(-1)
@@ -144,7 +153,8 @@ class _Run:
         else:
             while any(ended_us < 0 for ended_us in self._last_us[:num_needed]):
                 self._fetch_until(math.inf, once=True)
-        times = map(RequestTimes, self._requests, self._first_us, self._last_us)
+        columns = self._requests, self._first_us, self._last_us, self._num_cached
+        times = map(RequestTimes, *columns)
         return list(islice(times, num_needed))
 
     def _fetch_until(self, now_us: float, once: bool = False) -> None:
@@ -157,6 +167,8 @@ class _Run:
                     self._first_us[number] = at_us
                 if finished:
                     self._last_us[number] = at_us
+                    if number in self._running:
+                        self._num_cached[number] = self._running.pop(number).num_cached_tokens
                     ended.append(at_us)
             if self.on_finish is not None:
                 for at_us in ended:

@@ -2,7 +2,8 @@
 
 A log has one line per request: id, arrival, prompt and output tokens and, if measured, when the
 request was queued and when its first and last token came. Times are seconds since the first
-arrival; TTFT and latency count from `queued_s`, as in their source.
+arrival; TTFT and latency count from `queued_s`, as in their source. `hash_ids` name the blocks that
+prompts share, so that the replayed engine finds them in its cache.
 """
 
 import csv
@@ -18,11 +19,13 @@ import numpy as np
 from backends.gpu_engine.constants import EngineConstants
 from backends.gpu_engine.cost import GpuCost
 from wafer_engine.calibration.fit import Vector
+from wafer_engine.calibration.prefix_blocks import prefix_of
 from wafer_engine.calibration.replay import ReplaySummary, Request, RequestTimes
 from wafer_engine.calibration.rows import MAX_LENGTH_TOKENS, Row
 
 MAX_LOG_S = 1e9  # seconds; more is a date, not a time since the first arrival
 LOG_FOLDER = Path("requests")  # inside the reference folder
+SHARED = "hash_ids"  # the column of a prompt's blocks, as in Mooncake's traces
 
 
 class ServerLog(msgspec.Struct, frozen=True):
@@ -83,14 +86,17 @@ def _number(row: Row, column: str, most: float) -> float:
 
 def requests_of(rows: Sequence[Row]) -> list[Request]:
     """Reads a log's requests; a length of 0 counts as 1. Raises ValueError for an invalid cell."""
-    return [
-        Request(
-            round(_queued_s(row) * 1e6),
-            max(1, int(_number(row, "input_tokens", MAX_LENGTH_TOKENS))),
-            max(1, int(_number(row, "output_tokens", MAX_LENGTH_TOKENS))),
-        )
-        for row in rows
-    ]
+    return [_request_of(row) for row in rows]
+
+
+def _request_of(row: Row) -> Request:
+    prompt_tokens = max(1, int(_number(row, "input_tokens", MAX_LENGTH_TOKENS)))
+    return Request(
+        round(_queued_s(row) * 1e6),
+        prompt_tokens,
+        max(1, int(_number(row, "output_tokens", MAX_LENGTH_TOKENS))),
+        prefix_of(row.get(SHARED) or "", prompt_tokens),
+    )
 
 
 def measured_times(rows: Sequence[Row]) -> list[RequestTimes] | None:
@@ -103,15 +109,29 @@ def measured_times(rows: Sequence[Row]) -> list[RequestTimes] | None:
 
 
 def replay_log(rows: Sequence[Row], times: Sequence[RequestTimes]) -> list[dict[str, str]]:
-    """Adds `predicted_first_token_s` and `predicted_last_token_s` to every line of a log."""
+    """Adds `predicted_first_token_s` and `predicted_last_token_s` to every line of a log.
+
+    And `predicted_cached_tokens` to one that says which blocks its prompts share.
+    """
+    shares = bool(rows) and SHARED in rows[0]
     return [
         {
             **row,
             "predicted_first_token_s": f"{time.first_token_us / 1e6:.6f}",
             "predicted_last_token_s": f"{time.last_token_us / 1e6:.6f}",
+            **({"predicted_cached_tokens": str(time.num_cached_tokens)} if shares else {}),
         }
         for row, time in zip(rows, times, strict=True)
     ]
+
+
+def cached_words(times: Sequence[RequestTimes]) -> str:
+    """Says which share of the prompts was found in the cache; empty where none can be."""
+    if not any(time.request.prefix for time in times):
+        return ""
+    found = sum(time.num_cached_tokens for time in times)
+    asked = sum(time.request.num_prompt_tokens for time in times)
+    return f"\n  {found / asked:.1%} of {asked:,} prompt tokens found in the cache"
 
 
 def cost_of_log(log: ServerLog, engine: str | EngineConstants = LOG_ENGINE) -> GpuCost:

@@ -7,7 +7,7 @@ import pytest
 from router.backtest.arrivals import AnswerLength
 from router.backtest.lengths import learn_lengths, length_of, sources
 from router.backtest.log_reader import read_records
-from router.backtest.traces import arrivals_of_trace, prefix_of
+from router.backtest.traces import arrivals_of_trace
 from router.record.recording import DecisionRecord, UsageRecord
 from router.record.seen import ContextRecord, EngineSeen, GenerationRecord, SeenRecord
 from tests.unit.router.backtest.scenes import START_US, arrival, played
@@ -103,19 +103,6 @@ def test_lines_of_schema_1_are_arrivals_too() -> None:
     assert dict(only.lengths) == {"deep": AnswerLength(80)}
     gone = record(1, schema=1, outcome="cancelled", duration_ms=40.0)
     assert read_records([gone]).arrivals[0].left_us == 40_000
-
-
-@pytest.mark.parametrize(
-    ("text", "prompt_tokens", "prefix"),
-    [
-        ("", 700, ()),
-        ("7", 300, ((7, 300),)),
-        ("0-1 9", 1_300, ((0, 512), (1, 1_024), (9, 1_300))),
-        ("0-5", 600, ((0, 512), (1, 600))),
-    ],
-)
-def test_hash_ids(text: str, prompt_tokens: int, prefix: Any) -> None:
-    assert prefix_of(text, prompt_tokens) == prefix
 
 
 def test_a_traces_prompts_find_what_they_share() -> None:

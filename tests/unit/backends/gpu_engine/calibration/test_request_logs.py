@@ -1,6 +1,8 @@
 """Per-request logs: read, replayed, compared."""
 
+import csv
 import gzip
+import io
 from pathlib import Path
 
 import numpy as np
@@ -52,6 +54,22 @@ def test_a_log_without_measurements_is_still_replayed(tmp_path: Path) -> None:
     rows, text = replay_file(path, COST)
     assert "20 requests  mean TTFT" in text
     assert len(rows.splitlines()) == 21
+
+
+def test_prompts_that_share_blocks_find_them_in_the_cache(tmp_path: Path) -> None:
+    rows = [
+        {"arrival_s": "0", "input_tokens": "1100", "output_tokens": "4", "hash_ids": "0-2"},
+        {"arrival_s": "10", "input_tokens": "1500", "output_tokens": "4", "hash_ids": "0-1 7"},
+        {"arrival_s": "20", "input_tokens": "1500", "output_tokens": "4", "hash_ids": "8-10"},
+    ]
+    path = tmp_path / "trace.csv"
+    path.write_text(write_rows(rows))
+    text, told = replay_file(path, COST)
+    replayed = list(csv.DictReader(io.StringIO(text)))
+    assert [row["predicted_cached_tokens"] for row in replayed] == ["0", "1024", "0"]
+    assert f"{1024 / 4100:.1%} of 4,100 prompt tokens found in the cache" in told
+    took_s = [float(row["predicted_first_token_s"]) - float(row["arrival_s"]) for row in replayed]
+    assert took_s[1] < took_s[2] / 2, "two thirds of the prompt need not be computed"
 
 
 def test_slower_times_show_as_positive_errors(tmp_path: Path) -> None:
