@@ -1,4 +1,4 @@
-"""Makes arrivals of a public request trace: times, lengths and, where it has them, shared blocks."""
+"""Makes arrivals of a public request trace: times, lengths and, where it has them, its blocks."""
 
 from collections.abc import Iterable, Iterator, Mapping
 
