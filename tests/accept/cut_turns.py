@@ -1,6 +1,6 @@
 """Turns with tools whose sockets a proxy cuts, as three kinds of clients play them.
 
-One sends its create again unchanged, by hand or with the official SDK; one is Codex' kind, which
+One sends its create again unchanged, by hand or with an official SDK; one is Codex' kind, which
 builds it anew from its history and runs tools as their calls come; one is our SDK.
 """
 
@@ -18,9 +18,10 @@ from openai import AsyncOpenAI
 
 import lanewise
 from tests.accept.connections import KEY
+from tests.accept.node_sockets import NodeSockets
 from tests.e2e.returning_client import as_codex_sends
 
-Style = Literal["unchanged", "openai", "codex", "ours"]
+Style = Literal["unchanged", "openai", "node", "codex", "ours"]
 MAX_ATTEMPTS = 40
 RECEIVE_S = 60.0  # bounds a hang
 TURN_S = 240.0  # the same
@@ -66,8 +67,12 @@ class OpenAIWire:
 
 
 @contextlib.asynccontextmanager
-async def opened(port: int, style: Style) -> AsyncIterator[Wire]:
+async def opened(port: int, style: Style, node: NodeSockets) -> AsyncIterator[Wire]:
     """Opens a socket; who leaves it closes it, whatever came of it."""
+    if style == "node":
+        async with node.opened(port) as node_socket:
+            yield node_socket
+        return
     if style == "openai":
         client = AsyncOpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key=KEY, max_retries=0)
         async with client, client.responses.connect() as connection:
@@ -87,21 +92,26 @@ class Turn:
     style: Style
     name: str  # thread and turn of its client, too
     body: dict[str, Any]  # of its first create
+    node: NodeSockets
+    may_begin_anew: bool = False  # its gateway is killed
     faults: list[str] = field(default_factory=list)
     ids: set[str] = field(default_factory=set)  # of the responses that it saw
     runs: dict[str, int] = field(default_factory=dict)  # of tools, by their call's id
     waits_s: list[float] = field(default_factory=list)  # from a create that comes back to its event
     num_cuts: int = 0
+    num_anew: int = 0  # model calls that began anew
+    ended: set[str] = field(default_factory=set)  # the responses whose end it received
 
     async def play(self, port: int) -> None:
         """Plays it to its end; notes faults."""
         try:
-            await asyncio.wait_for(
-                self._ours(port) if self.style == "ours" else self._calls(port), 240
-            )
+            playing = self._ours(port) if self.style == "ours" else self._calls(port)
+            await asyncio.wait_for(playing, TURN_S)
         except Exception as error:
             self.faults.append(f"{type(error).__name__}: {error}"[:300])
         self.faults += [f"{call} ran {n} times" for call, n in self.runs.items() if n != 1]
+        if self.num_anew and not self.may_begin_anew:
+            self.faults.append(f"it began anew {self.num_anew} times")
         if self.faults:
             self.faults = [f"{self.name} ({self.style}): {fault}" for fault in self.faults]
 
@@ -117,15 +127,16 @@ class Turn:
                     elif isinstance(event, lanewise.TextDelta):
                         said += event.text
                     elif isinstance(event, lanewise.Restarted):
-                        self.faults.append("it began anew")
+                        self.num_anew, said = self.num_anew + 1, ""
                     elif isinstance(event, lanewise.Done):
                         done = event.response
                     self.num_cuts += isinstance(event, lanewise.Rejoined)
                 if done is None:
                     raise AssertionError("no end")
+                self.ended.add(done.id)
                 text = "".join(_text(each) for each in done.output if each["type"] == "message")
                 if said != text:
-                    self.faults.append(f"told {said!r}, the answer is {text!r}")
+                    self.faults.append(f"told {said[:80]!r}..., the answer is {text[:80]!r}...")
                 if not done.calls:
                     return
                 given, after = [self._run(call) for call in done.calls], done
@@ -179,11 +190,12 @@ class Turn:
         self._input: list[dict[str, Any]] = create["input"]
         self._items: dict[str, dict[str, Any]] = {}  # of the response, as they came whole
         self._outputs: dict[str, dict[str, Any]] = {}
+        self._call_ids: set[str] = set()
         for attempt in range(MAX_ATTEMPTS):
             try:
                 if wire is None:
                     await asyncio.sleep(PAUSE_S if attempt else 0)
-                    wire = await wires.enter_async_context(opened(port, self.style))
+                    wire = await wires.enter_async_context(opened(port, self.style, self.node))
                 sent_s = time.monotonic()
                 await wire.send(self._again(create))
                 return await self._until_end(wire, sent_s, bool(attempt)), wire
@@ -218,6 +230,8 @@ class Turn:
             elif kind == "response.output_item.done":
                 self._done(event["item"], texts)
             elif kind in TERMINALS:
+                if kind == "response.failed" and self.may_begin_anew:
+                    raise ConnectionResetError(json.dumps(event)[:300])  # asked again, as SDKs do
                 if kind != "response.completed":
                     raise AssertionError(json.dumps(event)[:300])
                 return self._ended(event["response"])
@@ -225,6 +239,10 @@ class Turn:
     def _created(self, response: dict[str, Any], sent_s: float, is_back: bool) -> None:
         if is_back:
             self.waits_s.append(time.monotonic() - sent_s)
+        # Where it holds outputs of tools, it may be the turn's next model call.
+        if self._call_ids - {response["id"]} and not self._outputs:
+            self.num_anew += 1
+        self._call_ids = {response["id"]}
         if response["id"] not in self.ids and self._items and self.style == "codex":
             # The turn's next model call: what the client holds is its context now.
             held = self._again({})["input"]
@@ -243,6 +261,7 @@ class Turn:
             self._output_of(item)  # tools start as their calls come
 
     def _ended(self, response: dict[str, Any]) -> dict[str, Any]:
+        self.ended.add(response["id"])
         if list(self._items.values()) != response["output"]:
             held, said = list(self._items), [item["id"] for item in response["output"]]
             self.faults.append(f"it holds {held}, the response has {said}")

@@ -51,7 +51,8 @@ class CuttingProxy:
         up = asyncio.create_task(_copy(reader, far_writer, None))
         down = asyncio.create_task(_copy(far_reader, writer, self._limit()))
         try:
-            await asyncio.wait((up, down), return_when=asyncio.FIRST_COMPLETED)
+            with contextlib.suppress(asyncio.CancelledError):  # the proxy ends
+                await asyncio.wait((up, down), return_when=asyncio.FIRST_COMPLETED)
             if down.done() and not down.cancelled() and down.exception() is None and down.result():
                 self.num_cut += 1
                 reset(writer)
