@@ -57,6 +57,11 @@ class Backlog:
         """Returns whether Redis is to hear of anything at once."""
         return bool(self.unadopted or self.unsettled or self._orphans)
 
+    @property
+    def is_owed(self) -> bool:
+        """Returns whether Redis is to hear of anything that ended, at once or soon."""
+        return bool(self.unsettled or self._orphans or self._orphans_again)
+
     def holds(self, reservation_id: str, lease: str) -> bool:
         """Returns whether a task that runs here has this lease, or may have it."""
         held = self.held.get(reservation_id)

@@ -50,6 +50,7 @@ Answer = TypeVar("Answer")
 COUNTS_KEPT = 10  # heartbeats that must agree before the count of gateways falls
 MAX_REPEATED = 3  # calls of one reservation that may neither be granted nor refused without Redis
 CATCH_UP_PAUSE_S = 0.02  # before Redis is told again after it has not answered
+LAST_CALLS_S = 3.0  # at the end, for settlements that a frozen or returning Redis does not answer
 RESYNC_US = PROBE_PAUSE_US  # from telling Redis what runs here until tasks ask it again
 
 
@@ -319,17 +320,27 @@ class FailoverPools:
         self.on_report(self.report)
 
     async def close(self) -> None:
-        """Sends the remaining settlements if possible, then closes the connections."""
+        """Tells Redis what ended here, trying for at most `LAST_CALLS_S`; then it disconnects."""
         if self._catching_up is not None:
             self._catching_up.cancel()
             await asyncio.gather(self._catching_up, return_exceptions=True)
-        if self._breaker.is_closed and self._backlog:
+        try:
+            async with asyncio.timeout(LAST_CALLS_S):
+                await self._tell_the_rest()
+        except TimeoutError:
+            left = len(self._backlog.unsettled)
+            logger.warning("Redis does not answer: %d settlements are left to their leases", left)
+        await self.redis.close()
+
+    async def _tell_the_rest(self) -> None:
+        """Sends what Redis is still to hear, also while it counts as away: it may be returning."""
+        self._backlog.look_again()
+        while self._backlog.is_owed:
             try:
                 await self._backlog.bring_up_to_date(())
             except PoolsUnavailable:
-                left = len(self._backlog.unsettled)
-                logger.warning("%d settlements are left to their leases", left)
-        await self.redis.close()
+                await asyncio.sleep(CATCH_UP_PAUSE_S)
+            self._backlog.look_again()
 
     async def _probe(self) -> bool:
         """Probes Redis; returns whether it was restarted and has lost its data."""

@@ -12,6 +12,7 @@ import pytest
 
 from backends.contract import BackendGroup
 from router.classify.task import Tenant
+from router.pools import failover_pools
 from router.pools.backlog import MAX_CHARGE_AGE_US
 from router.pools.failover_pools import FailoverPools
 from router.pools.heartbeat import Pulse
@@ -121,6 +122,32 @@ async def test_what_ended_meanwhile_is_charged_once() -> None:
     assert world.tokens_left() == left + 100 - 40 - 40
     assert world.reports[-1].num_unsettled == 0
     assert world.reports[-1].num_recoveries == 1
+
+
+async def test_a_gateway_that_ends_while_redis_returns_leaves_nothing_taken() -> None:
+    world = await started()
+    before = await world.reserve()
+    await world.away()
+    during = await world.reserve()
+    for reservation in (before, during):
+        await world.pools.settle(reservation, {"fast": 40})
+    assert world.redis.held(TENANT) == 1
+    asyncio.get_running_loop().call_later(0.05, world.redis.__setattr__, "available", True)
+    await world.pools.close()
+    assert world.charged == {before.id: 1, during.id: 1}
+    assert world.redis.held(TENANT) == 0
+
+
+async def test_a_gateway_ends_though_redis_never_returns(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(failover_pools, "LAST_CALLS_S", 0.05)
+    world = await started()
+    running = await world.reserve()
+    await world.away()
+    await world.pools.settle(running, {"fast": 40})
+    await world.pools.close()
+    assert "1 settlements are left to their leases" in caplog.text
 
 
 async def test_each_outage_begins_at_what_redis_said_last() -> None:
