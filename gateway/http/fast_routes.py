@@ -139,8 +139,13 @@ class FastRoutes:
             path = scope["path"]
             return await answered_once(post, path, services, tenant, content, receive, headers)
         except Exception as error:
-            fault = fault_of("POST", scope["path"], error)
-            return fault_response(fault, scope["path"], headers, services.gw.wall_s())
+            # No name for the fault: its traceback holds this frame, which is a cycle.
+            return fault_response(
+                fault_of("POST", scope["path"], error),
+                scope["path"],
+                headers,
+                services.gw.wall_s(),
+            )
 
 
 def headers_of(scope: Scope) -> dict[str, str]:

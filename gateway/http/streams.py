@@ -187,8 +187,7 @@ class Exchange:
         Raises `ProtocolError` if it was refused, or its engine failed.
         """
         await attended(self.pump, receive)
-        if self.refusal is not None:
-            raise self.refusal
+        self._raise_refusal()
         ended = None if self.pump.cancelled() else self.pump.result()
         if ended is None:
             raise ProtocolError("server_error", "The client left before the response ended.")
@@ -209,7 +208,15 @@ class Exchange:
             raise
         if self.refusal is not None:
             await self.pump
-            raise self.refusal
+            self._raise_refusal()
+
+    def _raise_refusal(self) -> None:
+        """Raises the refusal, if there is one, and forgets it: its traceback comes to hold this."""
+        if self.refusal is not None:
+            try:
+                raise self.refusal
+            finally:
+                self.refusal = None
 
 
 class EventStream(HttpAnswer):

@@ -112,6 +112,7 @@ class Session:
             if stream.last is not None:
                 stream.last.clear()
         self._recent.clear()
+        self._remembered_elsewhere = None  # the connection's own method, which is a cycle
 
     def losable(self) -> list[Losable]:
         """Returns the running responses that may go on without the connection."""

@@ -223,3 +223,4 @@ class Outbox:
                     self._resume()
         finally:
             self._write_now = self._cut = None
+            self._fault = None  # its traceback holds the connection, which holds this

@@ -60,6 +60,12 @@ def _is_utf8(pieces: Iterable[bytes]) -> bool:
     return True
 
 
+def _strip(fault: Exception | None) -> None:
+    """Takes from a fault that is kept what holds the frames that held it, which is a cycle."""
+    if fault is not None:
+        fault.__traceback__ = fault.__context__ = fault.__cause__ = None
+
+
 class SocketProtocol(WebSocketsSansIOProtocol):
     """Adds direct writes to the connection's state, and holds little memory while idle."""
 
@@ -129,7 +135,11 @@ class SocketProtocol(WebSocketsSansIOProtocol):
 
     def handle_connect(self, event: Request) -> None:
         super().handle_connect(event)
-        if self.handshake_initiated and not self.handshake_complete:
+        if self.handshake_complete:  # it was refused, and nobody serves it
+            self.scope: Any = {}
+            self._is_over = True
+            _strip(self.conn.handshake_exc)
+        elif self.handshake_initiated:
             self._show_ways()
 
     def _show_ways(self) -> None:
@@ -242,6 +252,7 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         """Breaks reference cycles when all is over, since the collector may skip them."""
         if self._is_gone and (self._is_over or not self.handshake_initiated):
             self.conn.parser.close()
+            _strip(self.conn.parser_exc)
             if self.handshake_initiated:
                 cast("dict[str, Any]", self.scope).clear()
 

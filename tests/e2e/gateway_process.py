@@ -10,7 +10,7 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -75,12 +75,13 @@ class GatewayProcess:
         port: int | None = None,
         admin_port: int | None = None,
         trusting: ssl.SSLContext | None = None,
+        program: Sequence[str] = (str(LANEWISE),),
     ) -> None:
         self.port = port or free_port()
         self.admin_port = admin_port or self.port
         self.trusting = trusting  # for a gateway that serves TLS
         self.log_path = folder / f"{engine or 'gateway'}-{self.port}.log"
-        command = [str(LANEWISE), "serve", "--port", str(self.port), *arguments]
+        command = [*program, "serve", "--port", str(self.port), *arguments]
         if engine is not None:
             listen = f"127.0.0.1:{self.port}"
             command = [str(LANEWISE), "engine", engine, "--listen", listen, *arguments]

@@ -3,6 +3,7 @@
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from tests.e2e.admin_api import ADMIN_KEY
 from tests.e2e.gateway_process import DEVELOPMENT_KEY, GatewayProcess, redis_server, served
@@ -19,14 +20,14 @@ limits.deep = {{ requests_per_min = 6000000, tokens_per_min = 900000000, max_con
 
 
 @contextlib.contextmanager
-def serving(folder: Path) -> Iterator[tuple[GatewayProcess, Target]]:
-    """Serves with a Redis of its own in `folder`, and stops."""
+def serving(folder: Path, **more: Any) -> Iterator[tuple[GatewayProcess, Target]]:
+    """Serves with a Redis of its own in `folder`, and stops; what it takes is that of `served`."""
     config = folder / "hostile.toml"
     tenants = {"dev": DEVELOPMENT_KEY, "other": OTHER_KEY}
     config.write_text("".join(_TENANT.format(id=id, key=key) for id, key in tenants.items()))
     environ = {"LANEWISE_KEY_PEPPERS": "1:" + "ab" * 32}
     with (
         redis_server(folder) as url,
-        served(folder, "--config", str(config), "--redis", url, environ=environ) as gateway,
+        served(folder, "--config", str(config), "--redis", url, environ=environ, **more) as gateway,
     ):
         yield gateway, Target(gateway.port, DEVELOPMENT_KEY, OTHER_KEY, ADMIN_KEY)
