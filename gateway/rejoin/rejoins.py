@@ -376,6 +376,7 @@ class Rejoins:
         """Takes the latest ended response of a stream, to be forgotten in time."""
         unconfirmed.ended_us = self._gw.clock_us()
         self._unconfirmed.append(unconfirmed)
+        unconfirmed.count(self._gw.budgets.memory)
         if len(self._unconfirmed) > MAX_UNCONFIRMED:
             self._unconfirmed.popleft().clear()
 

@@ -1,9 +1,15 @@
 """The latest response of a stream, while its client may lose the connection before its end."""
 
+from collections.abc import Callable
+from functools import partial
+
 import msgspec
 
 from gateway.core.job import Ended, Job
+from gateway.transport.byte_budgets import Memory, MemoryBudgets
 from gateway.wire.response import ResponseStream
+
+SMALL_BYTES = 64 << 10  # of a request; what is not larger is bounded by its number alone
 
 
 class Unconfirmed(msgspec.Struct, eq=False):
@@ -14,7 +20,18 @@ class Unconfirmed(msgspec.Struct, eq=False):
     ended: Ended | None
     num_bytes: int
     ended_us: int = 0
+    uncount: Callable[[], None] | None = None
+
+    def count(self, memories: MemoryBudgets) -> None:
+        """Counts a large one as its tenant's memory, until it is cleared."""
+        if self.num_bytes > SMALL_BYTES and self.job is not None:
+            memory = Memory(self.job.tenant.id, self.num_bytes, self.clear)
+            self.uncount = partial(memories.remove, memory)
+            memories.add(memory)
 
     def clear(self) -> None:
-        """Forgets it: it was received, or it is too old."""
+        """Forgets it: it was received, it is too old, or its tenant has too much in memory."""
         self.job = self.writer = self.ended = None
+        if self.uncount is not None:
+            self.uncount()
+            self.uncount = None

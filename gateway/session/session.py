@@ -216,7 +216,9 @@ class Session:
             self._send(error.event(stream_id))
             return []
         stream.waiting.append(Waiting(parsed, num_bytes, now_us))
-        stream.last = None  # the client goes on, so it has received that
+        if stream.last is not None:  # the client goes on, so it has received that
+            stream.last.clear()
+            stream.last = None
         self._num_waiting += 1
         self._waiting_bytes += num_bytes
         if stream.active is None and len(stream.waiting) == 1:

@@ -1,6 +1,7 @@
 """A connection as a state machine: order, bounds, memory, steering in all its variants."""
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from backends.contract import (
 from backends.prompt import measure
 from gateway.core.job import Ended, Job
 from gateway.rejoin.recent_responses import MAX_REMEMBERED, RecentResponses, Remembered
+from gateway.rejoin.unconfirmed import SMALL_BYTES, Unconfirmed
 from gateway.session.actions import Action, RedirectJob, StartJob, StopJob
 from gateway.session.session import (
     MAX_NAMED_STREAMS,
@@ -47,7 +49,11 @@ REFUSED: ProtocolError = ProtocolError("rate_limit_exceeded", "Wait.", retry_aft
 class Peer:
     """Plays both sides of a session: the client's frames, and the pipeline that runs its jobs."""
 
-    def __init__(self, in_flight: ByteBudgets | None = None) -> None:
+    def __init__(
+        self,
+        in_flight: ByteBudgets | None = None,
+        note_ended: Callable[[Unconfirmed], None] | None = None,
+    ) -> None:
         self.heard = Transcript()
         self.running: list[Job] = []
         self.stops: list[StopJob] = []
@@ -59,6 +65,7 @@ class Peer:
             lambda stream: None,
             numbered_ids(),
             in_flight=in_flight,
+            note_ended=note_ended,
         )
 
     def send(self, num_bytes: int = 1, **frame: Any) -> list[Event]:
@@ -938,6 +945,34 @@ def test_a_tenants_own_oldest_responses_are_forgotten_on_whatever_connection() -
     for recent in (mine, also_mine, other):
         recent.clear()
     assert budgets.num_bytes == 0
+
+
+def test_what_a_client_may_not_have_received_is_bounded_and_soon_forgotten() -> None:
+    budgets = MemoryBudgets(max_tenant_bytes=3 * SMALL_BYTES, max_bytes=1 << 40)
+    kept: list[Unconfirmed] = []
+
+    def note(unconfirmed: Unconfirmed) -> None:
+        kept.append(unconfirmed)
+        unconfirmed.count(budgets)
+
+    peer = Peer(note_ended=note)
+    begun: Any = object()  # only whether a job has its request is asked
+
+    def turn(stream_id: str, num_bytes: int) -> None:
+        peer.create(stream_id=stream_id, num_bytes=num_bytes)
+        peer.running[-1].request = begun
+        peer.end(peer.running[-1])
+
+    turn("a", 2 * SMALL_BYTES)
+    turn("b", 2 * SMALL_BYTES)
+    assert [each.job is None for each in kept] == [True, False], "two are too much for the tenant"
+    assert budgets.num_bytes == 2 * SMALL_BYTES
+    turn("b", 1)
+    assert kept[1].job is None, "a client that goes on has received what was before"
+    assert kept[2].job is not None
+    assert budgets.num_bytes == 0, "what is small is not counted"
+    peer.session.end()
+    assert kept[2].job is None
 
 
 def test_requests_of_all_connections_share_what_may_be_in_flight() -> None:
