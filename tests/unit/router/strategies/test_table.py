@@ -11,6 +11,7 @@ from router.strategies.table import RECORDS, STRATEGIES, PolicyOptions
 
 ROOT = Path(__file__).resolve().parents[4]
 FLOORS = ("gateway", "router", "backends")
+QUOTED = [f'"{name}"' for name in STRATEGIES]
 
 
 def compared_names(source: str, names: Set[str] = frozenset(STRATEGIES)) -> Iterator[int]:
@@ -49,6 +50,7 @@ def names_of_other_things(sources: Iterable[str], names: Set[str]) -> set[str]:
 def test_nobody_compares_with_a_strategys_name() -> None:
     paths = [path for floor in FLOORS for path in (ROOT / floor).rglob("*.py")]
     sources = {str(path.relative_to(ROOT)): path.read_text() for path in paths}
+    sources = {path: text for path, text in sources.items() if any(map(text.__contains__, QUOTED))}
     names = STRATEGIES.keys() - names_of_other_things(sources.values(), STRATEGIES.keys())
     found = [
         f"{path}:{line}"
