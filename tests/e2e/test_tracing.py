@@ -14,6 +14,7 @@ import pytest
 from openai import OpenAI
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
+from tests.e2e.fronts import wait_for_backend
 from tests.e2e.gateway_process import DEVELOPMENT_KEY, GatewayProcess, served
 from tests.e2e.socket_client import SocketClient
 
@@ -106,6 +107,7 @@ def test_a_parallel_task_is_one_trace(tmp_path: Path, redis_url: str, protocol: 
             UPSTREAM.format(url=behind.base_url, protocol=protocol),
         ) as front,
     ):
+        wait_for_backend(front, "behind", up=True)
         client = OpenAI(base_url=front.base_url, api_key=DEVELOPMENT_KEY)
         metadata = {"route": "parallel", "strategy": "breadth"}
         client.responses.create(model="auto", input="Hi.", metadata=metadata)  # not sampled
