@@ -107,7 +107,7 @@ def form_opinion(
     words = features.reading.words
     strong: list[str] = []
     is_brief = False
-    watched = _WATCHED_WORDS.intersection(words)
+    watched = features.reading.distinct.keys() & _WATCHED_WORDS
     if watched:
         strong = _strong_terms(words, watched)
         is_brief = not _BRIEF.isdisjoint(watched)

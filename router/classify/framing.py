@@ -13,6 +13,7 @@ from pathlib import Path
 
 import msgspec
 
+from router.classify.courtesies import without_please, without_thanks
 from router.classify.words import OPENERS, all_words_of
 
 LINES_PATH = Path(__file__).with_name("framings.toml")
@@ -40,15 +41,9 @@ _CLOSING_SENTENCE = re.compile(
     r"(?:(?:[.!?:;](?!\s)|(?<=\s[A-Z])\.|,(?!\n)|\n(?!\s*\n))[^\n.!?:,;。！？：]*+)*+"
     r"(?:[.!?:;。！？：]|,\n|\n\s*\n|$)[\s\"'*_`#=>{-]*"
 )
-_THANKS = re.compile(
-    r"[\s,.!?(-]*(?:\b(?:many thanks|thanks|thank you|thx|tia|cheers|(?:kind |best )?regards|merci"
-    r"|vielen dank|danke|(?:muchas )?gracias|obrigad[oa]|please|pls|plz)\b[\w\s,.!?]{0,40}"
-    r"|\[/INST\]|</[\w-]+>|\n\s*(?:A|Answer|Response|Output|Solution):)\s*$",
-    re.IGNORECASE,
-)
-_THANKS_CHARS = 64
 _NAME = re.compile(r"(?:[A-Z][a-z]*\.? ){0,2}[A-Z][a-z]*\.?\s*$")
 EDGES = " \n\t\r\"'`*#=>-{}[]"
+_END_EDGES = EDGES + "."
 _LINE = re.compile(r"[^\n]+\n[\s\"'*_`#=>{-]*")
 MAX_LINE_CHARS = 120
 MAX_APART_CHARS = 100
@@ -68,39 +63,15 @@ MAX_TAGS_CHARS = 120
 _OBJECT = msgspec.json.Decoder(dict[str, object])
 _QUOTED = re.compile(r"^ ?> ?", re.MULTILINE)
 _FENCES = re.compile(r"\A\s*(?:```\w*|\"\"\"|~~~)\n|\n(?:```|\"\"\"|~~~)\s*\Z")
-_POLITE = re.compile(
-    r"(?:(?:hi|hello|hey)\b[\s,.!]*"
-    r"|(?:and |so |ok |now )?(?:please|pls|plz|kindly|bitte|por favor|veuillez)\b[\s,]*"
-    r"|(?:could|can|would|will) you\b(?: (?:please|kindly|help(?: me)?|maybe|quickly))*(?: to)?\s+"
-    r"|(?:i|we)(?:'d| would| really)? (?:want|need|like|love)(?: for)? you to\s+"
-    r"|(?:i|we) (?:want|need|have|would like|'d like) to\s+"
-    r"|(?:please )?(?:help|assist) (?:me|us)(?: to| with| in)?\s+"
-    r"|(?:your|the|my) (?:task|job|goal|assignment) is to\s+"
-    r"|(?:go ahead and|let's|let us)\s+"
-    r"|(?:my|our) (?:boss|manager|team|client|customer) (?:wants|asked|needs) (?:me|us|you) to\s+"
-    r"|(?:kannst|könntest|können|könnten) (?:du|sie)(?: mir)?(?: bitte)?\s+"
-    r"|(?:ich|wir) (?:möchte|brauche|möchten|brauchen)\s+"
-    r"|(?:peux-tu|pouvez-vous|pourriez-vous|pourrais-tu|s'il te plaît|s'il vous plaît)[\s,]+"
-    r"|(?:puedes|podrías|puede|podría|você pode|você poderia|pode|poderia)\s+"
-    r"|请(?:你|您)?(?:帮我|帮忙)?|麻烦(?:你|您)?)+",
-    re.IGNORECASE,
-)
-MAX_POLITE_CHARS = 80
-_POLITE_STARTS = (
-    *("hi", "hello", "hey", "please", "pls", "plz", "kindly", "bitte", "por favor", "veuillez"),
-    *("and ", "so ", "ok ", "now ", "could", "can ", "would", "will ", "i ", "i'", "we", "help"),
-    *("assist", "your ", "the ", "my ", "our ", "go ", "let", "kann", "könn", "ich ", "wir "),
-    *("peux", "pouvez", "pourr", "s'il", "pued", "podr", "você", "pode", "请", "麻烦"),
-)
-_CLOSES = re.compile(
-    r"than|thx|tia|cheer|regard|merci|dank|graci|obrig|pleas|pls|plz|inst\]|</|answer|\na:|respon"
-    r"|output|solution"
-).search
 _FIRST_CHARS = 24
 _MARKUP = frozenset("<[{>#*-`=\"'")
+_FENCE_MARKS = ("```", '"""', "~~~")
 _END_MARKUP = (">", "]", ":", "```", '"""', "~~~")
 _QUOTE_CHARS = 200  # of a text's start, where quoted lines are looked for
 _MARKS = frozenset("!:,\n\u3001\uff01\uff0c\uff1a")  # that may end an address or an introduction
+_BULLETS = ("\n*", "\n-")
+_CHOICE = re.compile(r"(?:[A-Z]|\d+)[.)] ").match
+_CHOICE_END = re.compile(r"(?:\b[A-Z]|\d)$").search
 _US = frozenset(b"we us i me".split())  # "How should we react?" is no question of its own
 _QUESTIONS = frozenset(b"what how why which where who when whose".split())  # as the first word
 
@@ -138,7 +109,7 @@ class _Vocabulary:
             return sentence.strip() in ("Q:", "A:")  # rather than the letter of a choice
         others = [*filterfalse(self.words.__contains__, words)]
         known = num_words - len(others)
-        if others:
+        if others and not b"".join(others).isalpha():
             known += sum(map(_is_label, others))
         enough = KNOWN_IN_TEN
         apart = apart and num_words <= MAX_APART_WORDS
@@ -183,9 +154,6 @@ _OPENING, _CLOSING = _vocabularies(_LINES)
 _HEADERS = frozenset(_LINES["headers"].split())
 
 
-_MAY_OPEN = _OPENING.words | frozenset(all_words_of(" ".join(_POLITE_STARTS).encode()))
-
-
 def without_framing(text: str, *, before: bool = True, behind: bool = True) -> str:
     """Returns a text without framing at its ends and without double spaces; never nothing of it."""
     text = text.strip()
@@ -193,11 +161,33 @@ def without_framing(text: str, *, before: bool = True, behind: bool = True) -> s
         text = text.replace("  ", " ")
     if before and behind and text.startswith("{") and text.endswith("}"):
         text = _unwrapped(text)
-    if before and behind and _has_none(text):
-        return text.lstrip(EDGES).rstrip(EDGES + ".")
+    # Courtesies go first, so that a text is the same with and without them to all that follows.
+    text = without_thanks(text) if behind else text
+    text = without_please(text) if before else text
+    if text[:1] in _MARKUP or text.endswith(_END_MARKUP) or "\n> " in text[:_QUOTE_CHARS]:
+        text = _without_markup(text, before, behind)
+    opening = _opening_parts(text) if before and _may_open(text) else []
+    start = opening[-1][1] if opening else 0
+    end = len(text)
+    closing: list[_Part] = []
+    if behind and _may_end(text):
+        end, closing = _closing_parts(text, start)
+        end = closing[-1][0] if closing else end
+    if start >= end and (opening or closing):  # nothing else: then one of them is the task
+        start, end = _likeliest(text, [*opening, *closing])
+    if start or end < len(text):
+        text = text[start:end].rstrip()
+        text = without_thanks(text) if behind else text
+        text = without_please(text.lstrip(EDGES)) if before else text
+    text = text.lstrip(EDGES) if before else text
+    return text.rstrip(_END_EDGES) if behind else text
+
+
+def _without_markup(text: str, before: bool, behind: bool) -> str:
+    """Removes marks of quotes, fences, tags and front matter around a text."""
     if text.startswith(">") or "\n> " in text[:_QUOTE_CHARS]:
         text = _QUOTED.sub("", text)
-    if text.startswith(("```", '"""', "~~~")) or text.endswith(("```", '"""', "~~~")):
+    if text.startswith(_FENCE_MARKS) or text.endswith(_FENCE_MARKS):
         text = _FENCES.sub("", text).strip()
     if before and text.startswith(("<", "---\n")):
         wrapped = _TAGS_BEFORE.match(text) or _FRONT_MATTER.match(text)
@@ -205,25 +195,6 @@ def without_framing(text: str, *, before: bool = True, behind: bool = True) -> s
     if behind and text.endswith(">"):
         tags = _TAGS_BEHIND.search(text, max(0, len(text) - MAX_TAGS_CHARS))
         text = text[: tags.start()] if tags and tags.start() else text
-    opening = _opening_parts(text) if before and _may_open(text) else []
-    start = opening[-1][1] if opening else 0
-    end, closing = _closing_parts(text, start) if behind else (len(text), [])
-    end = closing[-1][0] if closing else end
-    if start >= end and (opening or closing):  # nothing else: then one of them is the task
-        start, end = _likeliest(text, [*opening, *closing])
-    text = text[start:end].rstrip()
-    if behind and _CLOSES(text[-_THANKS_CHARS:].lower()) is not None:
-        thanks = _THANKS.search(text, max(0, len(text) - _THANKS_CHARS))
-        if thanks is not None and thanks.start() > 0:
-            text = text[: thanks.start()]
-    text = text.lstrip(EDGES) if before else text
-    text = text.rstrip(EDGES + ".") if behind else text
-    if before and text[:16].lower().startswith(_POLITE_STARTS):
-        polite = _POLITE.match(text, 0, MAX_POLITE_CHARS)
-        if polite is not None and polite.end() < len(text):
-            if " you" in polite[0].lower():
-                text = text.removesuffix("?")  # it was no question
-            text = text[polite.end() :]
     return text
 
 
@@ -238,25 +209,6 @@ def _unwrapped(text: str) -> str:
     return longest if " " in longest else text
 
 
-def _has_none(text: str) -> bool:
-    """Returns whether a text surely has no framing, by its ends: as most requests."""
-    if text[:1] in _MARKUP or text.endswith(_END_MARKUP) or "\n> " in text[:_QUOTE_CHARS]:
-        return False
-    if "\n\n" in text[-MAX_APART_CHARS:]:
-        return False
-    tail = text[-MAX_NAME_CHARS:]
-    if _may_close(tail):
-        return False
-    if any(mark in tail for mark in _ENDS) or (
-        "\n" in tail and _NAME.match(tail, tail.rindex("\n") + 1)
-    ):
-        return False
-    words = all_words_of(text[:_FIRST_CHARS].encode("utf-8", "replace"))
-    if not words or words[0] in _OPENING.never:
-        return bool(words)
-    return words[0] not in _MAY_OPEN and words[0].isascii() and _MARKS.isdisjoint(text[:40])
-
-
 def _may_open(text: str) -> bool:
     """Returns whether a text may begin with framing, by its first words; most do not."""
     words = all_words_of(text[:_FIRST_CHARS].encode("utf-8", "replace"))
@@ -267,21 +219,37 @@ def _may_open(text: str) -> bool:
     return words[0] not in _OPENING.never and not _MARKS.isdisjoint(text[:40])
 
 
+def _may_end(text: str) -> bool:
+    """Returns whether a text may end with framing, or with a name below it; most do not."""
+    tail = text[-MAX_NAME_CHARS:]
+    if "\n\n" in text[-MAX_APART_CHARS:] or _ENDED(tail) is not None or _may_close(tail):
+        return True
+    return "\n" in tail and _NAME.match(tail, tail.rindex("\n") + 1) is not None
+
+
 def _may_close(tail: str) -> bool:
     """Returns whether a text may end with a framing sentence, by its last words; most do not."""
     words = all_words_of(tail.encode("utf-8", "replace"))
-    is_one = tail.isascii() and _BROKEN(tail) is None
-    num_last = NUM_LAST_WORDS if is_one else 1
-    last = words[1:][-num_last:] or words  # the first one may be cut
-    return all(word in _CLOSING.words or not word.isalpha() for word in last)
+    known = _CLOSING.words
+    if not words or (words[-1] not in known and words[-1].isalpha()):
+        return not words
+    if not tail.isascii() or _BROKEN(tail) is not None:
+        return True
+    last = words[1:][-NUM_LAST_WORDS:-1]  # the first one may be cut
+    return all(word in known or not word.isalpha() for word in last)
 
 
 def _opening_parts(text: str) -> list[_Part]:
     """Finds the headers, lines and sentences before a task that only frame it."""
     parts: list[_Part] = []
     at = 0
+    is_addressed = False
     while at < len(text) and len(parts) < MAX_SENTENCES:
         end = _part_end(text, at)
+        if end is None and not is_addressed:
+            # Once: "Dear colleagues," is an address, the words of a list are not.
+            end = _address_end(text, at)
+            is_addressed = True
         if end is None:
             break
         parts.append((at, end))
@@ -300,10 +268,16 @@ def _part_end(text: str, at: int) -> int | None:
     sentence = _SENTENCE.match(text, at, at + MAX_SENTENCE_CHARS)
     if sentence is None:
         return None
-    found = sentence[0]
-    if not _OPENING.holds(found, apart="\n\n" in found) and not _addresses(found):
-        return None
-    return sentence.end()
+    found, is_line = sentence[0], line is not None and sentence.end() == line.end()
+    apart = "\n\n" in found
+    if is_line and not apart:
+        return None  # as it has been looked at
+    return sentence.end() if _OPENING.holds(found, apart=apart) else None
+
+
+def _address_end(text: str, at: int) -> int | None:
+    sentence = _SENTENCE.match(text, at, at + MAX_SENTENCE_CHARS)
+    return sentence.end() if sentence is not None and _addresses(sentence[0]) else None
 
 
 def _addresses(sentence: str) -> bool:
@@ -358,8 +332,8 @@ def _framing_before(text: str, first: int, end: int) -> list[_Part]:
         if begins[-1] == end:
             begins.pop()
         parts = _framing_sentences(text, begins, end)
-        # The first one may have begun before the start.
-        if len(parts) + 1 < len(begins) or start == first:
+        # The first one may have begun before the start; if that is framing, too, all of it counts.
+        if len(parts) < len(begins):
             break
     return parts
 
@@ -368,11 +342,18 @@ def _framing_sentences(text: str, begins: list[int], end: int) -> list[_Part]:
     parts: list[_Part] = []
     for begin in begins[: -1 - MAX_SENTENCES : -1]:
         apart = "\n\n" in text[max(0, begin - 4) : begin]
-        if end - begin > MAX_SENTENCE_CHARS or not _CLOSING.holds(text[begin:end], apart=apart):
+        if end - begin > MAX_SENTENCE_CHARS or _is_item(text, begin):
+            break
+        if not _CLOSING.holds(text[begin:end], apart=apart):
             break
         parts.append((begin, end))
         end = begin
     return parts
+
+
+def _is_item(text: str, begin: int) -> bool:
+    """Returns whether a sentence is a point of a list, or a choice: what is asked, not framing."""
+    return text[max(0, begin - 3) : begin - 1] in _BULLETS or _CHOICE(text, begin) is not None
 
 
 def _without_farewell(text: str, first: int, end: int) -> int:
@@ -380,7 +361,7 @@ def _without_farewell(text: str, first: int, end: int) -> int:
     if _ENDED(text, max(first, end - MAX_NAME_CHARS), end) is None:  # as most texts
         return end
     at = max([text.rfind(mark, max(first, end - MAX_NAME_CHARS), end - 2) for mark in _ENDS])
-    if at < 1 or text[at - 1].isdigit():  # "2. click" is of a list
+    if at < 1 or _CHOICE_END(text, max(0, at - 4), at) is not None:  # "2. click" is of a list
         return end
     words = all_words_of(text[at:end].encode("utf-8", "replace"))
     asks = not _QUESTIONS.isdisjoint(words) or not _OPENING.never.isdisjoint(words)

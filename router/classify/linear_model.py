@@ -98,7 +98,7 @@ class LinearModel:
         if len(reading.windows) > 1:
             return self._score_long(reading)
         shape = dense(reading, reading.num_chars)
-        rows = self._terms.rows(reading.words)
+        rows = self._terms.rows(reading)
         share = term_share(num_terms(reading.words))
         of_shape = np.array([*shape, 1.0]) @ self.shape_table
         of_terms = _ONES[: len(rows)] @ self.table.take(rows, axis=0)
@@ -133,7 +133,7 @@ class LinearModel:
         shares = np.array(of_windows, np.float32)[owners]
         if request is None:
             return rows, owners, shares
-        asked = np.array(self._terms.rows(request.words), np.intp)
+        asked = np.array(self._terms.rows(request), np.intp)
         share = REQUEST_SHARE * term_share(num_terms(request.words))
         return (
             np.concatenate([rows, asked]),

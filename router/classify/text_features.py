@@ -7,15 +7,15 @@ weighs more than the rest, so that a trivial prompt before a long paste stays tr
 serving call the same functions.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import TypeVar
 
 import msgspec
 
 from router.classify.framing import without_framing
-from router.classify.words import OPENERS, words_of
+from router.classify.words import COURTESIES, OPENERS, all_words_of, without_courtesies
 
 WINDOW_CHARS = 512
 HEAD_CHARS, TAIL_CHARS, NUM_MIDDLE = 640, 384, 3
@@ -41,6 +41,7 @@ class View(msgspec.Struct, frozen=True, gc=False):
 
     prompt: bytes  # UTF-8
     words: list[bytes]  # in lower case and in order, without courtesies
+    distinct: Mapping[bytes, None]  # words, by first appearance
 
 
 class Reading(msgspec.Struct, frozen=True, gc=False, eq=False):
@@ -48,6 +49,7 @@ class Reading(msgspec.Struct, frozen=True, gc=False, eq=False):
 
     prompt: bytes  # all that is read, UTF-8
     words: list[bytes]  # of that
+    distinct: Mapping[bytes, None]  # words, by first appearance
     windows: tuple[list[bytes], ...]  # the same words, by stretches of some `WINDOW_CHARS`
     request: View | None  # the paragraph of a long text that begins like a request
     num_chars: int  # of the whole text, without its framing
@@ -78,17 +80,33 @@ def _read(text: str) -> Reading:
         num_chars = len(text)
     if num_chars <= WHOLE_CHARS:
         prompt = text.encode("utf-8", "replace")
-        words = words_of(prompt)
-        return Reading(prompt, words, (words,), None, num_chars)
+        words, distinct = _words_of(prompt)
+        return Reading(prompt, words, distinct, (words,), None, num_chars)
     if num_chars > MAX_READ_CHARS:
         text, middle, close, num_chars = _sampled(text)
         stretches = [*_windows(text), *middle, close]
     else:
         stretches = _windows(text)
     encoded = [stretch.encode("utf-8", "replace") for stretch in stretches]
-    windows = tuple([words_of(stretch) for stretch in encoded])
-    words = [word for window in windows for word in window]
-    return Reading(b"".join(encoded), words, windows, _request(text, close), num_chars)
+    windows = [*map(all_words_of, encoded)]
+    words = [*chain.from_iterable(windows)]
+    distinct = dict.fromkeys(words)
+    if not distinct.keys().isdisjoint(COURTESIES):
+        windows = [*map(without_courtesies, windows)]
+        words = [*chain.from_iterable(windows)]
+        distinct = dict.fromkeys(words)
+    request = _request(text, close)
+    return Reading(b"".join(encoded), words, distinct, tuple(windows), request, num_chars)
+
+
+def _words_of(prompt: bytes) -> tuple[list[bytes], dict[bytes, None]]:
+    """Returns the words without courtesies, and the distinct ones by first appearance."""
+    words = all_words_of(prompt)
+    distinct = dict.fromkeys(words)
+    if distinct.keys().isdisjoint(COURTESIES):
+        return words, distinct
+    words = without_courtesies(words)
+    return words, dict.fromkeys(words)
 
 
 _known_readings = lru_cache(MAX_KEPT)(_read)
@@ -127,9 +145,9 @@ def _request(text: str, close: str) -> View | None:
     """Returns the first or last paragraph if it begins like a request."""
     for found in (_lead(text), _close(close)):
         prompt = found.encode("utf-8", "replace")
-        words = words_of(prompt)
+        words, distinct = _words_of(prompt)
         if words and words[0] in OPENERS:
-            return View(prompt, words)
+            return View(prompt, words, distinct)
     return None
 
 
@@ -225,7 +243,7 @@ def dense(view: View | Reading, num_chars: int) -> list[float]:
     return [
         log2[num_words],
         USUAL_LENGTH if num_choices else log2[num_words],
-        log2[len(set(words))],
+        log2[len(view.distinct)],
         min(16.0, len(b"".join(words)) / num_words) if words else 0.0,
         16 * num_digits / num_bytes if prompt else 0.0,
         16 * num_capitals / num_bytes if prompt else 0.0,

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from router.classify.spelling import Spelling
-from router.classify.text_features import STEM_BYTES, Term
+from router.classify.text_features import STEM_BYTES, Reading, Term, View
 
 NUM_SPELLED = 12_000  # most frequent words, whose misspellings are recognised
 MAX_SPELLED_WORDS = 80  # of a text in which one slip counts
@@ -71,11 +71,12 @@ class Vocabulary:
         rows_of_pairs = np.array([*self._pair_row.values()], np.intp)
         self._pairs = _HashTable(_hashes_of_pairs(ids)[::2], rows_of_pairs, self._no_row)
 
-    def rows(self, words: list[bytes]) -> list[int]:
+    def rows(self, view: View | Reading) -> list[int]:
         """Finds the distinct rows of a short text's terms, misspelt ones too."""
-        found = dict.fromkeys(map(self._word_row.get, words))
+        words, distinct = view.words, view.distinct
+        found = dict.fromkeys(map(self._word_row.get, distinct))
         if None in found:
-            unknown = [*filterfalse(self._word_row.__contains__, words)]
+            unknown = [*filterfalse(self._word_row.__contains__, distinct)]
             slips = self._spelling.slips(unknown) if len(words) <= MAX_SPELLED_WORDS else {}
             if slips:
                 words = [*map(slips.get, words, words)]

@@ -39,6 +39,49 @@ def test_framing_is_dropped(framing: str, task: str) -> None:
     assert without_framing(framing.replace("{}", task)) == task
 
 
+COURTESIES = (
+    "Please {}",
+    "Hi, {}",
+    "Hello,\n{}",
+    "{}\nThanks!",
+    "please {}, thanks",
+    "{}, please.",
+)
+
+
+@pytest.mark.parametrize(
+    "task",
+    [
+        *TASKS,
+        "What is mutualism? Give three examples.",
+        "The tests fail on main, please fix the login bug",
+        "Our page hangs. Please check it for SQL injection",
+        "Rewrite our billing engine, and please make it fast",
+        "Le site plante, merci de corriger la fuite",
+        "The cache was slow. Thanks to Redis it is fast",
+        "trim, screen, stir, swim, compete, mix",
+    ],
+)
+def test_courtesies_change_nothing_of_what_is_read(task: str) -> None:
+    """Neither what is asked behind a courtesy nor anything beside it is lost."""
+    read = without_framing(task)
+    assert read.split()[-2:] == task.rstrip(".").split()[-2:]
+    assert [without_framing(courtesy.replace("{}", task)) for courtesy in COURTESIES] == (
+        [read] * len(COURTESIES)
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "ask"),
+    [
+        ("Could you please sort this list?", "sort this list"),
+        ("Could you help me with this? How do I sort a list?", "How do I sort a list?"),
+    ],
+)
+def test_a_request_put_as_a_question_is_a_request(text: str, ask: str) -> None:
+    assert without_framing(text) == ask
+
+
 def test_a_text_wrapped_in_json_is_what_it_wraps() -> None:
     wrapped = '{"role": "user", "content": "Rename the variable", "priority": 1}'
     assert without_framing(wrapped) == "Rename the variable"

@@ -1,0 +1,84 @@
+"""Removes courtesies at both ends of a text: "Could you please" before it, thanks behind it.
+
+They go before all other framing, so that a text with and without them is the same to what follows.
+What is asked behind a "please" is the task, and stays.
+"""
+
+import re
+
+from router.classify.words import all_words_of
+
+# Thanks that stand apart, and what may follow them. What is asked behind a "please" is the task.
+_THANKS = re.compile(
+    r"[,.!?()\n-][ \n]*((?:many thanks|thanks(?! to\b)|thank you|thx|tia|cheers"
+    r"|(?:kind |best )?regards|merci(?! de (?!votre|ton\b))|vielen dank|danke|(?:muchas )?gracias"
+    r"|obrigad[oa])\b[\w\s,.!?'\u2019]{0,40})$",
+    re.IGNORECASE,
+)
+_THANKS_WORDS = frozenset(
+    b"thanks thank thx tia cheers regards merci dank danke gracias obrigado obrigada".split()
+)
+_THANKS_CHARS = 64
+_BEFORE_THANKS = " \t\n,.(-"
+_PLEASE = (b"please", b"pls", b"plz")
+_BEHIND_PLEASE = " \n.!?"
+# What templates of agents and tests end with, for a model to go on.
+_CUE = re.compile(r"(?:\[/INST\]|</[\w-]+>|\n\s*(?:A|Answer|Response|Output|Solution):)$")
+_CUE_ENDS = (":", ">", "]")
+_POLITE = re.compile(
+    r"(?:(?:hi|hello|hey)\b[\s,.!]*"
+    r"|(?:and |so |ok |now )?(?:please|pls|plz|kindly|bitte|por favor|veuillez)\b[\s,]*"
+    r"|(?:could|can|would|will) you\b(?: (?:please|kindly|help(?: me)?|maybe|quickly))*(?: to)?\s+"
+    r"|(?:i|we)(?:'d| would| really)? (?:want|need|like|love)(?: for)? you to\s+"
+    r"|(?:i|we) (?:want|need|have|would like|'d like) to\s+"
+    r"|(?:please )?(?:help|assist) (?:me|us)(?: to| with| in)?\s+"
+    r"|(?:your|the|my) (?:task|job|goal|assignment) is to\s+"
+    r"|(?:go ahead and|let's|let us)\s+"
+    r"|(?:my|our) (?:boss|manager|team|client|customer) (?:wants|asked|needs) (?:me|us|you) to\s+"
+    r"|(?:kannst|könntest|können|könnten) (?:du|sie)(?: mir)?(?: bitte)?\s+"
+    r"|(?:ich|wir) (?:möchte|brauche|möchten|brauchen)\s+"
+    r"|(?:peux-tu|pouvez-vous|pourriez-vous|pourrais-tu|s'il te plaît|s'il vous plaît)[\s,]+"
+    r"|(?:puedes|podrías|puede|podría|você pode|você poderia|pode|poderia)\s+"
+    r"|请(?:你|您)?(?:帮我|帮忙)?|麻烦(?:你|您)?)+",
+    re.IGNORECASE,
+)
+MAX_POLITE_CHARS = 80
+_POLITE_START_CHARS = 10
+_POLITE_STARTS = (
+    *("hi", "hello", "hey", "please", "pls", "plz", "kindly", "bitte", "por favor", "veuillez"),
+    *("and ", "so ", "ok ", "now ", "could", "can ", "would", "will ", "i ", "i'", "we", "help"),
+    *("assist", "your ", "the ", "my ", "our ", "go ", "let", "kann", "könn", "ich ", "wir "),
+    *("peux", "pouvez", "pourr", "s'il", "pued", "podr", "você", "pode", "请", "麻烦"),
+)
+
+
+def without_thanks(text: str) -> str:
+    """Removes thanks behind a text, and a mark there that asks a model for its answer."""
+    text = text.rstrip()
+    start = max(0, len(text) - _THANKS_CHARS)
+    if text.endswith(_CUE_ENDS):
+        cue = _CUE.search(text, start)
+        return (text[: cue.start()].rstrip() or text) if cue is not None else text
+    tail = text[start:]
+    words = all_words_of(tail.encode("utf-8", "replace"))
+    if not _THANKS_WORDS.isdisjoint(words):
+        thanks = _THANKS.search(text, start)
+        if thanks is not None:
+            return text[: thanks.start(1)].rstrip(_BEFORE_THANKS) or text
+    if words and words[-1] in _PLEASE:
+        bare = text.rstrip(_BEHIND_PLEASE)[: -len(words[-1])].rstrip(_BEFORE_THANKS)
+        return bare or text
+    return text
+
+
+def without_please(text: str) -> str:
+    """Removes a polite beginning of a request, and the question mark that belongs to it."""
+    if not text[:_POLITE_START_CHARS].lower().startswith(_POLITE_STARTS):
+        return text
+    polite = _POLITE.match(text, 0, MAX_POLITE_CHARS)
+    if polite is None or polite.end() == len(text):
+        return text
+    rest = text[polite.end() :]
+    if rest.endswith("?") and " you" in polite[0].lower() and "?" not in rest.rstrip("?"):
+        return rest[:-1]
+    return rest
