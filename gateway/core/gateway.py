@@ -103,7 +103,7 @@ class Gateway:
     infos: Mapping[str, BackendInfo] = field(init=False)  # what each backend is now, by name
 
     def __post_init__(self) -> None:
-        self.infos = _Infos(self.backends)
+        self.infos = _Infos(self)
 
     @property
     def max_context_tokens(self) -> int:
@@ -131,19 +131,19 @@ class Gateway:
 class _Infos(Mapping[str, BackendInfo]):
     """Reads from the backends at each access, since a link's info may change."""
 
-    __slots__ = ("_backends",)
+    __slots__ = ("_gateway",)
 
-    def __init__(self, backends: Mapping[str, Backend]) -> None:
-        self._backends = backends
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
 
     def __getitem__(self, name: str) -> BackendInfo:
-        return self._backends[name].info
+        return self._gateway.backends[name].info
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._backends)
+        return iter(self._gateway.backends)
 
     def __len__(self) -> int:
-        return len(self._backends)
+        return len(self._gateway.backends)
 
 
 @dataclass(slots=True)
