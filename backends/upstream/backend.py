@@ -210,7 +210,7 @@ class UpstreamGeneration:
         self.has_tokens = False
         self._loop = asyncio.get_running_loop()
         self._wait(self._patience_us(self._started_us))
-        self.pump = asyncio.create_task(self._run())  # cancelling it stops the upstream
+        self.pump = self._loop.create_task(self._run())  # cancelling it stops the upstream
 
     def cancel(self) -> Usage:
         if self._usage is None:

@@ -18,21 +18,18 @@ from backends.upstream.reported_usage import Figures
 SPARE_EVENTS, EVENTS_PER_TOKEN = 4_000, 4
 
 _Event = TypeVar("_Event")
-_NO_EVENT = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+NO_EVENT = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 def decoded(
     decode: Callable[[bytes], _Event], messages: Sequence[bytes], backend: str
 ) -> tuple[list[_Event], Failure | None]:
     """Decodes messages up to the first invalid one, and returns that one's failure."""
-    try:
-        return list(map(decode, messages)), None
-    except _NO_EVENT:
-        events: list[_Event] = []
+    events: list[_Event] = []
     try:
         for message in messages:
             events.append(decode(message))  # noqa: PERF401 -- what came before a fault is kept
-    except _NO_EVENT as error:
+    except NO_EVENT as error:
         return events, broken(backend, f"the upstream sent no event: {error}")
     return events, None
 

@@ -54,7 +54,8 @@ def request_body(request: GenerateRequest, options: UpstreamOptions) -> dict[str
     """Builds the streaming request's body in the upstream's protocol."""
     make = _chat_body if options.protocol == "chat" else _responses_body
     body = make(request, options)
-    body = {name: value for name, value in body.items() if name not in options.omit}
+    if options.omit:
+        body = {name: value for name, value in body.items() if name not in options.omit}
     if options.takes_min_tokens:
         extras = request.extras
         body |= _given(min_tokens=extras.min_tokens or None, ignore_eos=extras.ignore_eos or None)
@@ -65,17 +66,17 @@ def request_body(request: GenerateRequest, options: UpstreamOptions) -> dict[str
 
 def wrapped_tools(request: GenerateRequest, options: UpstreamOptions) -> frozenset[str]:
     """Names the custom tools that are offered as functions of one string."""
-    if options.custom_tools == "native":
+    if options.custom_tools == "native" or not request.tools:
         return frozenset()
     return frozenset(tool.name for tool in request.tools if isinstance(tool, CustomTool))
 
 
 def _responses_body(request: GenerateRequest, options: UpstreamOptions) -> dict[str, Any]:
     native = options.custom_tools == "native"
-    items = (_responses_item(entry.item, options) for entry in request.items)
+    items = [_responses_item(entry.item, options) for entry in request.items]
     body: dict[str, Any] = {
         "model": options.upstream_model,
-        "input": [item for item in items if item is not None],
+        "input": [item for item in items if item is not None] if None in items else items,
         "stream": True,
         "store": options.stores and request.may_store,
         "max_output_tokens": request.max_output_tokens,
@@ -91,12 +92,14 @@ def _responses_body(request: GenerateRequest, options: UpstreamOptions) -> dict[
         body["text"] = {"format": {"type": "json_schema", **_schema(request.text_format)}}
     if request.extras.verbosity is not None:
         body.setdefault("text", {})["verbosity"] = request.extras.verbosity
-    reasoning = _given(effort=request.reasoning_effort, summary=request.reasoning_summary)
-    if reasoning:
-        body["reasoning"] = reasoning
+    effort, summary = request.reasoning_effort, request.reasoning_summary
+    if effort is not None or summary is not None:
+        body["reasoning"] = _given(effort=effort, summary=summary)
     if options.seals_reasoning:
         body["include"] = ["reasoning.encrypted_content"]
-    return body | _given(instructions=request.instructions) | _sampling(request)
+    if request.instructions is not None:
+        body["instructions"] = request.instructions
+    return body | _sampling(request)
 
 
 def _responses_item(item: Item, options: UpstreamOptions) -> dict[str, Any] | None:
@@ -134,6 +137,8 @@ def _responses_item(item: Item, options: UpstreamOptions) -> dict[str, Any] | No
 
 def _responses_content(parts: tuple[Part, ...], is_output: bool) -> str | list[dict[str, Any]]:
     """Returns a plain string if that suffices, as every server understands it."""
+    if len(parts) == 1 and isinstance(parts[0], TextPart):  # as most are
+        return parts[0].text
     if all(isinstance(part, TextPart) for part in parts):
         return parts_text(parts)
     return [_responses_part(part, "output_text" if is_output else "input_text") for part in parts]

@@ -40,7 +40,7 @@ from backends.upstream.errors import (
 )
 from backends.upstream.http_exchange import Receive
 from backends.upstream.options import UpstreamOptions, socket_url
-from backends.upstream.reader import decoded
+from backends.upstream.reader import NO_EVENT, decoded
 from backends.upstream.responses_reader import TERMINALS, Event, decode_event
 
 CANCEL_TIMEOUT_S = 5.0  # for a cancelled response to end; after that its socket is closed
@@ -352,7 +352,10 @@ class _Socket:
         """Decodes events; an invalid one ends the connection, and later ones are ignored."""
         if self._fault is not None:
             return
-        events, self._fault = decoded(decode_event, messages, self.backend)
+        try:
+            events = list(map(decode_event, messages))
+        except NO_EVENT:
+            events, self._fault = decoded(decode_event, messages, self.backend)
         is_last = False
         for event in events:
             if event.type in _LAST:
@@ -406,8 +409,8 @@ class _Stream:
         """
         self.chain = None
         self._continues = _PARENT in body
-        event = {name: value for name, value in body.items() if name != "stream"}
-        event["type"] = "response.create"
+        event = body | {"type": "response.create"}
+        event.pop("stream", None)
         if self._name is not None:
             event["stream_id"] = self._name
         if turn.traceparent is not None:

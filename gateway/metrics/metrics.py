@@ -93,7 +93,7 @@ class Metrics(Counters):
         refused one was to run.
         """
         counts, histograms = self.counts, self.histograms
-        where = route.value if route is not None else "none"
+        where = route or "none"
         counts["lanewise_tasks_running"][()].dec()
         counts["lanewise_requests_total"][where, outcome].inc()
         duration_s = duration_us / 1e6
@@ -114,7 +114,7 @@ class Metrics(Counters):
         tenant = self.tenants.label(tenant_id, num_tokens)
         counts["lanewise_tenant_tokens_total"][tenant, where].inc(num_tokens)
         if outcome == "rate_limited":
-            refused = where if wanted is None else wanted.value
+            refused = wanted or where
             counts["lanewise_tenant_rejected_total"][tenant, refused].inc()
 
         if arm is not None:
@@ -137,7 +137,7 @@ class Metrics(Counters):
 
     def queue_wait(self, route: Route, wait_us: int) -> None:
         """Records how long a task waited for its turn on its stream."""
-        self.histograms["lanewise_queue_wait_seconds"][(route.value,)].observe(wait_us / 1e6)
+        self.histograms["lanewise_queue_wait_seconds"][(route,)].observe(wait_us / 1e6)
 
     def stage(self, name: labels.Stage, duration_us: float) -> None:
         """Records the gateway's own time for one stage of one task."""
@@ -147,7 +147,7 @@ class Metrics(Counters):
 
     def decision(self, *, policy: str, rule: str, route: Route, mode: labels.Mode = "live") -> None:
         """Counts a route taken; `policy` and `rule` are names from the policy, never free text."""
-        self.counts["lanewise_route_decisions_total"][policy, rule, route.value, mode].inc()
+        self.counts["lanewise_route_decisions_total"][policy, rule, route, mode].inc()
 
     def policies_in_force(self, names: Sequence[str], version: int, shadow_version: int) -> None:
         """Says which policies decide."""

@@ -151,10 +151,9 @@ class Branches(dict[int, Branch]):
         self.past: list[Branch] = []  # that broke off, and that another goes on with
         self._used: Mapping[str, Usage] | None = None  # once it is final
 
-    def all(self) -> Iterator[Branch]:
-        """Yields every generation, those that broke off included."""
-        yield from self.past
-        yield from self.values()
+    def all(self) -> list[Branch]:
+        """Returns every generation, those that broke off included."""
+        return [*self.past, *self.values()]
 
     def replace(self, branch: Branch, successor: Branch) -> None:
         """Puts a branch in the place of another, which is over."""

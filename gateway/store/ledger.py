@@ -12,7 +12,7 @@ may count twice. This is an edge.
 import asyncio
 import logging
 import secrets
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
@@ -24,7 +24,7 @@ from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 from gateway.config.sections import LedgerConfig
-from gateway.store.ledger_entry import DAY_S, LedgerEntry, spent_of
+from gateway.store.ledger_entry import DAY_S, LedgerEntry, add_spent
 from gateway.store.reports import LedgerReport
 from gateway.store.usage_days import MAX_FIELDS, TTL_S, counters_of, usage_key
 from router.redis.cancelling import cancelled
@@ -57,7 +57,8 @@ class Ledger:
         self._waiting: deque[LedgerEntry] = deque()
         self._batch: list[LedgerEntry] = []  # sent until Redis has it
         self._number = 1  # the batch's
-        self._spent: dict[str, Counter[str]] = {}  # counters' key -> what to add
+        # A key of counters -> what to add to them.
+        self._spent: defaultdict[str, Counter[str]] = defaultdict(Counter)
         self._added = asyncio.Event()
         self._sending = asyncio.Lock()
         self._num_entries = self._num_appended = self._num_lost = self._num_dropped = 0
@@ -80,8 +81,7 @@ class Ledger:
             self._num_lost += 1
             return
         self._waiting.append(entry)
-        key = spent_key(entry.tenant_id, entry.ended_s)
-        self._spent.setdefault(key, Counter()).update(spent_of(entry))
+        add_spent(self._spent[spent_key(entry.tenant_id, entry.ended_s)], entry)
         self._added.set()
 
     async def run(self) -> None:
@@ -162,7 +162,7 @@ class Ledger:
         self._batch = []
 
     async def _send_spent(self) -> None:
-        spent, self._spent = self._spent, {}
+        spent, self._spent = self._spent, defaultdict(Counter)
         if not spent:
             return
         pipe = self._redis.pipeline(transaction=False)
@@ -174,7 +174,7 @@ class Ledger:
             await pipe.execute()
         except BaseException:
             for key, counters in self._spent.items():
-                spent.setdefault(key, Counter()).update(counters)
+                spent[key].update(counters)
             self._spent = spent
             raise
 

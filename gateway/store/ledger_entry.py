@@ -62,27 +62,21 @@ def entry_of(
 ) -> LedgerEntry:
     """Makes a task's entry. `used` is by backend; the route's other backends used nothing."""
     usages = dict.fromkeys(chosen.backends, Usage()) | dict(used)
-    lines = tuple(
-        line_of(
-            name,
-            infos[name].group,
-            infos[name].model,
-            usage,
-            weights,
-            prices.of(infos[name].model, ended_s),
-        )
-        for name, usage in usages.items()
-    )
+    lines = []
+    for name, usage in usages.items():
+        info = infos[name]
+        price = prices.of(info.model, ended_s)
+        lines.append(line_of(name, info.group, info.model, usage, weights, price))
     return LedgerEntry(
         task_id=task_id,
         tenant_id=tenant.id,
         key_id=tenant.key_id,
         tier=tenant.tier,
-        route=chosen.route.value,
+        route=chosen.route,
         outcome=outcome,
         ended_s=ended_s,
         duration_ms=duration_us // 1_000,
-        lines=lines,
+        lines=tuple(lines),
     )
 
 
@@ -140,12 +134,11 @@ def rows_of(entry: LedgerEntry) -> list[dict[str, str | int | bool]]:
     ]
 
 
-def spent_of(entry: LedgerEntry) -> Counter[str]:
-    """Returns what an entry adds to its tenant's counters of the day."""
-    spent = Counter(tasks=1)
+def add_spent(spent: Counter[str], entry: LedgerEntry) -> None:
+    """Adds an entry to its tenant's counters of the day."""
+    spent["tasks"] += 1
     for line in entry.lines:
         for name in SUMMED:
             spent[name] += getattr(line, name)
         spent[f"{line.group}.cost_units"] += line.cost_units
         spent[f"{line.group}.tokens"] += line.input_tokens + line.output_tokens
-    return spent

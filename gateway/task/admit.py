@@ -239,7 +239,7 @@ def _count_admission(gw: Gateway, task: Task, admitted: AdmittedTask) -> None:
     gw.metrics.reserved(admitted.reservation.demands)
     gw.metrics.decision(
         policy=admitted.decision.policy_version,
-        rule=chosen.rule or chosen.reason.value,
+        rule=chosen.rule or chosen.reason,
         route=chosen.route,
         mode="canary" if chosen.canary else "live",
     )

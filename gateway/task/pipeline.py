@@ -237,10 +237,11 @@ def _finish(
     The settlement was sent before, so that the client's next request comes after it.
     """
     run, task = running.run, running.task
-    ending = ending_of(outcome, job, running.answer_usage())
+    answer = running.answer_usage()
+    ending = ending_of(outcome, job, answer)
     job.writer.close_items(ending)
     backend = run.shown.answered_by
-    routing = ended_routing(gw, running, begun, outcome)
+    routing = ended_routing(gw, running, begun, outcome, answer)
     warning = context_event(task.id, routing.context) if job.parsed.wants_context else None
     if warning is not None:
         job.writer.send_about(CONTEXT_EVENT, warning)
@@ -248,8 +249,9 @@ def _finish(
     if job.pause is not None:
         routing = msgspec.structs.replace(routing, rejoined=job.pause.rejoined)
     body = job.writer.finish(ending, gw.wall_s(), routing)
-    said = (item for item in job.writer.output if not isinstance(item, Compaction))
-    output = tuple(measure(item) for item in said)  # a compaction is in the task's own context
+    # A compaction is in the task's own context.
+    said = [item for item in job.writer.output if not isinstance(item, Compaction)]
+    output = tuple(map(measure, said))
     finished = FinishedResponse(task=task, ending=ending, body=body, output=output, backend=backend)
     return EndedTask(
         reached=running,

@@ -102,12 +102,14 @@ def ended_routing(
     running: RunningTask,
     begun: Routing | None = None,
     outcome: RunOutcome | None = None,
+    answer: Usage | None = None,
 ) -> Routing:
     """Builds the final `routing`, with each backend's usage.
 
     Args:
         begun: The first `routing`, which is reused if nothing has changed.
         outcome: The answer's; None if there was to be no answer.
+        answer: What `running.answer_usage` said, if it was asked already.
     """
     run, chosen = running.run, running.admitted.chosen
     has_changed = (
@@ -115,7 +117,7 @@ def ended_routing(
     )
     if begun is None or has_changed:
         begun = running_routing(gw, running)
-    num_output = running.answer_usage().num_output_tokens
+    num_output = (answer or running.answer_usage()).num_output_tokens
     used = running.usage_by_backend()
     ended = msgspec.structs.replace(
         begun,
@@ -151,9 +153,11 @@ def cost_of(gw: Gateway, used: Mapping[str, Usage]) -> RoutedCost | None:
 
 def energy_joules(usages: Collection[Usage]) -> float | None:
     """Returns what engines took for these usages; None where it is not known of one that worked."""
-    if not all(usage.energy_uj or not usage.num_output_tokens for usage in usages):
-        return None
-    total_uj = sum([usage.energy_uj for usage in usages])
+    total_uj = 0
+    for usage in usages:
+        if usage.num_output_tokens and not usage.energy_uj:
+            return None
+        total_uj += usage.energy_uj
     return round(total_uj / 1e6, 3) if total_uj else None
 
 

@@ -67,8 +67,11 @@ def kind_of(words: Sequence[bytes]) -> Kind | None:
     for index, word in enumerate(words):
         kind = _kind_of_word(word, words[index + 1] if index + 1 < len(words) else b"")
         if kind == "implement":
-            made = (_kind_of_word(w, b"") for w in words[index + 1 : index + 1 + MADE_WITHIN])
-            return next((kind for kind in made if kind in _MADE), "implement")
+            for later in words[index + 1 : index + 1 + MADE_WITHIN]:
+                made = _kind_of_word(later, b"")
+                if made in _MADE:
+                    return made
+            return "implement"
         if kind is not None:
             return kind
     return None

@@ -94,7 +94,11 @@ def rank(
         named = [s for s in stats if s.info.group not in groups or s.info.name in wish.backends]
     for room_tokens in (1,) if wish.bound else (expected, 1):
         least_tokens = task.max_prompt_tokens + room_tokens
-        candidates = [s for s in named if _obstacle(s, task, wish, least_tokens) is None]
+        candidates = [
+            s
+            for s in named
+            if wish.model in (None, s.info.model) and _obstacle(s, task, wish, least_tokens) is None
+        ]
         orders = {group: _order(candidates, group, task) for group in _GROUPS}
         able = wish
         if wish.route is Route.PARALLEL and STRATEGIES[wish.strategy].needs_prediction:
@@ -176,7 +180,8 @@ def _pinned_model(policy: Policy, task: Task, stats: Sequence[BackendStats]) -> 
         return Refusal(code="model_not_found", message=message, param="model")
     if group not in task.tenant.limits:
         return _no_access(task, f"model {model!r}", "model")
-    if wanted not in (None, Route(group)):
+    route = Route(group)
+    if wanted not in (None, route):
         message = (
             f"The model {model!r} runs on route {group!r}, but `metadata.route` asks for "
             f"{wanted.value!r}. Ask for one of the two, or for model {AUTO!r}."
@@ -185,7 +190,7 @@ def _pinned_model(policy: Policy, task: Task, stats: Sequence[BackendStats]) -> 
     if task.hints.strategy is not None:
         return _no_strategy(task.hints.strategy, f"model {model!r} runs on route {group!r}")
     return _Wish(
-        route=Route(group),
+        route=route,
         strategy=policy.strategy,
         reason=Reason.MODEL,
         cause=f"The client asked for model {model}",

@@ -81,7 +81,8 @@ def values_of(
 @once
 def _unknown_share(reading: Reading) -> float:
     words = reading.words
-    return sum(word not in _KNOWN_WORDS for word in words) / len(words) if words else 0.0
+    num_known = sum(map(_KNOWN_WORDS.__contains__, words))
+    return (len(words) - num_known) / len(words) if words else 0.0
 
 
 def make_reference(rows: Sequence[Sequence[float]], weights: str = "") -> Reference:

@@ -242,6 +242,7 @@ def record_of(
 
 def _end_of(ended: TaskOutcome, backends: Mapping[str, BackendInfo]) -> dict[str, Any]:
     """Returns the fields that say how a task ended."""
+    usage = [_usage(name, used, backends) for name, used in ended.usages.items()]
     return {
         "outcome": ended.outcome,
         "error": ended.error,
@@ -253,9 +254,9 @@ def _end_of(ended: TaskOutcome, backends: Mapping[str, BackendInfo]) -> dict[str
         "ttft_ms": _ms(ended.ttft_us),
         "tpot_ms": _ms(ended.tpot_us),
         "duration_ms": ended.duration_us / 1e3,
-        "usage": tuple(_usage(name, used, backends) for name, used in ended.usages.items()),
-        "input_tokens": sum(used.num_input_tokens for used in ended.usages.values()),
-        "output_tokens": sum(used.num_output_tokens for used in ended.usages.values()),
+        "usage": tuple(usage),
+        "input_tokens": sum([each.input_tokens for each in usage]),
+        "output_tokens": sum([each.output_tokens for each in usage]),
         "cost": ended.cost,
     }
 
@@ -277,13 +278,15 @@ def _decided(record: DecisionRecord, decision: RouteDecision) -> DecisionRecord:
         security_sensitive=task_class.security_sensitive,
         expected_output_tokens=task_class.expected_output_tokens,
         ranked=tuple(
-            RankedRecord(route.route.value, route.strategy, route.backends, route.reason.value)
-            for route in decision.ranked
+            [
+                RankedRecord(each.route, each.strategy, each.backends, each.reason)
+                for each in decision.ranked
+            ]
         ),
-        route=chosen.route.value if chosen else None,
+        route=chosen.route if chosen else None,
         strategy=chosen.strategy if chosen else None,
         backends=chosen.backends if chosen else (),
-        reason=first.reason.value if first else None,
+        reason=first.reason if first else None,
         rule=first.rule if first else None,
         canary=first.canary if first else False,
         shadow=shadow
