@@ -51,7 +51,8 @@ async def follow_access(
     Raises `ConfigError` if the peppers' file cannot be read.
     """
     known = peppers(config, _pepper_file(config))
-    tenant_view = TenantsView((tenant.record() for tenant in config.tenants), config.tiers)
+    records = (tenant.record() for tenant in config.tenants)
+    tenant_view = TenantsView(records, config.tiers, config.server.limits_percent)
     keys = Keys(config.tenants, tenant_view, known, secrets.token_bytes(SALT_BYTES))
 
     def check() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from gateway.config.keys import KeyRecord
-from gateway.config.tenants import TenantRecord, Tier, resolve
+from gateway.config.tenants import WHOLE_PERCENT, TenantRecord, Tier, part_of, resolve
 from router.classify.task import Tenant
 
 
@@ -33,8 +33,12 @@ class TenantsView:
     """Holds the records by name: `key:<id>`, `tenant:<id>`, `tier:<name>`, `drain:<backend>`."""
 
     def __init__(
-        self, configured: Iterable[TenantRecord] = (), tiers: Mapping[str, Tier] | None = None
+        self,
+        configured: Iterable[TenantRecord] = (),
+        tiers: Mapping[str, Tier] | None = None,
+        limits_percent: int = WHOLE_PERCENT,
     ) -> None:
+        """`limits_percent`: this site's part of what the records say."""
         self.configured = {record.id: record for record in configured}
         self.is_current = False  # read from Redis lately
         self.keys: dict[str, KeyRecord] = {}
@@ -42,6 +46,7 @@ class TenantsView:
         self._configured_tiers = dict(tiers or {})
         self._tenants: dict[str, TenantRecord] = {}
         self._tiers: dict[str, Tier] = {}
+        self._limits_percent = limits_percent
         self._raw: dict[str, bytes] = {}  # for compare-and-set in Redis
         self._resolved: dict[str, Tenant] = {}
 
@@ -62,13 +67,14 @@ class TenantsView:
         return self._tenants | self.configured
 
     def tenant(self, tenant_id: str) -> Tenant | None:
-        """Returns a tenant with its resolved limits; None if it is unknown."""
+        """Returns a tenant with this site's part of its limits; None if it is unknown."""
         found = self._resolved.get(tenant_id)
         if found is None:
             record = self.configured.get(tenant_id) or self._tenants.get(tenant_id)
             if record is None:
                 return None
-            found = self._resolved[tenant_id] = resolve(record, self.tiers)
+            found = part_of(resolve(record, self.tiers), self._limits_percent)
+            self._resolved[tenant_id] = found
         return found
 
     def is_configured_tier(self, name: str) -> bool:

@@ -42,7 +42,7 @@ from gateway.config.sections import (
     masked_url,
     networks,
 )
-from gateway.config.tenants import DEFAULT_TIERS, TierConfig, fault_of_tier
+from gateway.config.tenants import DEFAULT_TIERS, TierConfig, fault_of_tier, part
 from gateway.config.weak_secrets import weakness
 from router.classify.task import TENANT_ID
 from router.policy.document import DocumentError, read_document, suggestion
@@ -83,6 +83,12 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tracing: TracingConfig = TracingConfig()
     policy_cache: str | None = None  # a file: the last good policy, for a start without Redis
     admin: AdminConfig = AdminConfig()
+
+    @property
+    def own_ceilings(self) -> dict[BackendGroup, int]:
+        """Returns this site's part of each ceiling."""
+        percent = self.server.limits_percent
+        return {group: part(ceiling, percent) for group, ceiling in self.ceilings.items()}
 
 
 def load_config(

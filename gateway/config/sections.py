@@ -12,7 +12,14 @@ from backends.contract import BackendGroup
 from gateway.config.budgets import Budgets
 from gateway.config.command_error import CommandError
 from gateway.config.development import DEVELOPMENT_KEY
-from gateway.config.tenants import DEFAULT_TIERS, TenantRecord, Tier, Weight, resolve
+from gateway.config.tenants import (
+    DEFAULT_TIERS,
+    WHOLE_PERCENT,
+    TenantRecord,
+    Tier,
+    Weight,
+    resolve,
+)
 from router.classify.task import GroupLimits, StorePolicy, Tenant
 from router.policy.positions import Path
 from router.pools.local_pools import OnBlind, WhenAway
@@ -65,6 +72,8 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tls_key_path: str | None = None  # PEM, not encrypted
     warm_up_timeout_s: Annotated[float, Meta(ge=0, le=60)] = 10.0  # 0: warm-ups prepare nothing
     workers: Annotated[int, Meta(ge=1, le=MAX_WORKERS)] = 1  # processes that share the port
+    # This site's part of all limits, ceilings and budgets, where others serve the same tenants.
+    limits_percent: Annotated[int, Meta(ge=1, le=100)] = WHOLE_PERCENT
     serves_link: bool = False  # offer the first backend to gateways at /v1/link
     # Networks whose PROXY protocol, `Forwarded` and `X-Forwarded-For` name the client's address.
     trusted_proxies: tuple[str, ...] = ()

@@ -9,10 +9,11 @@ from msgspec import Meta
 
 from backends.contract import BackendGroup
 from gateway.config.budgets import Budgets, with_budgets
-from router.classify.task import TENANT_ID, GroupLimits, StorePolicy, Tenant
+from router.classify.task import TENANT_ID, Account, GroupLimits, StorePolicy, Tenant
 
 MAX_LIMIT = 1_000_000_000_000  # per minute the pools count to 1e9, per day further
 MAX_WEIGHT = 1_000
+WHOLE_PERCENT = 100  # of the limits: there is one site
 
 TIER_NAME = re.compile(r"[a-z0-9_-]{1,32}")  # a metric label
 
@@ -82,6 +83,39 @@ def resolve(record: TenantRecord, tiers: Mapping[str, Tier]) -> Tenant:
     )
     budgets = {**tier.budgets, **record.budgets}
     return with_budgets(tenant, budgets) if budgets else tenant
+
+
+def part_of(tenant: Tenant, percent: int) -> Tenant:
+    """Returns a tenant with one site's part of its limits and budgets."""
+    if percent == WHOLE_PERCENT:
+        return tenant
+    limits = {group: _part_of_limits(whole, percent) for group, whole in tenant.limits.items()}
+    return msgspec.structs.replace(
+        tenant,
+        limits=limits,
+        accounts=tuple(_part_of_account(account, percent) for account in tenant.accounts),
+        key_account=tenant.key_account and _part_of_account(tenant.key_account, percent),
+        run_account=tenant.run_account and _part_of_account(tenant.run_account, percent),
+    )
+
+
+def part(limit: int, percent: int) -> int:
+    """Returns one site's part of a limit, rounded down; of at least one it is at least one."""
+    return limit if limit <= 0 else max(1, limit * percent // WHOLE_PERCENT)
+
+
+def _part_of_limits(whole: GroupLimits, percent: int) -> GroupLimits:
+    fields = msgspec.structs.asdict(whole).items()
+    parts = {name: None if limit is None else part(limit, percent) for name, limit in fields}
+    return msgspec.structs.replace(whole, **parts)
+
+
+def _part_of_account(account: Account, percent: int) -> Account:
+    hard, soft = (
+        (part(day, percent), part(month, percent), part(ever, percent))
+        for day, month, ever in (account.hard, account.soft)
+    )
+    return msgspec.structs.replace(account, hard=hard, soft=soft)
 
 
 def fault_of(record: TenantRecord, tiers: Mapping[str, Tier]) -> str | None:

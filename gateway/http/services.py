@@ -89,7 +89,7 @@ class Services:
         self.gw.reseal(seals_of(self.access, config))
         self.gw.prices.configure(config.prices)
         if self.ceiling_leases is not None:
-            self.ceiling_leases.configure(config.ceilings)
+            self.ceiling_leases.configure(config.own_ceilings)
 
     def caller(self, scope: Any, headers: Mapping[str, str]) -> Tenant:
         """Returns the tenant whose key a request shows, and counts its connection for that key.

@@ -340,7 +340,7 @@ def _ceiling_leases(stack: AsyncExitStack, config: Config, url: str) -> CeilingL
     if not config.ceilings:
         return None
     budget_us = config.redis.budget_ms * 1_000
-    leases = CeilingLeases(url, secrets.token_hex(8), config.ceilings, budget_us=budget_us)
+    leases = CeilingLeases(url, secrets.token_hex(8), config.own_ceilings, budget_us=budget_us)
     stack.push_async_callback(leases.close)
     return leases
 

@@ -9,7 +9,7 @@ import subprocess
 import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from redis import Redis
 from redis.exceptions import ConnectionError as RedisConnectionError
@@ -208,10 +208,16 @@ class Sentinels:
         return int(state["num-slaves"]) == 1 and int(state["num-other-sentinels"]) == 2
 
 
+class Listening(Protocol):
+    """A process with a loopback port."""
+
+    port: int
+
+
 class Wire:
     """A TCP proxy before a server: late by `delay_s` both ways together, cut, or silent."""
 
-    def __init__(self, target: Server, seed: int = 0) -> None:
+    def __init__(self, target: Listening, seed: int = 0) -> None:
         self._target = target
         self.delay_s = 0.0
         self.is_silent = False  # takes everything and passes on nothing

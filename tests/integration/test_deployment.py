@@ -149,6 +149,16 @@ def test_the_image_is_made_of_what_is_not_ignored() -> None:
     assert all((DEPLOY.parent / name).exists() for name in taken)
 
 
+def test_the_sites_of_an_edge_share_what_there_is() -> None:
+    edge, home = (
+        load_config((DEPLOY / "edge" / f"{site}.toml").read_bytes(), {})
+        for site in ("edge", "home")
+    )
+    assert edge.server.limits_percent + home.server.limits_percent == 100
+    assert edge.tenants == home.tenants
+    assert [each.options for each in edge.backends] == [each.options for each in home.backends]
+
+
 def test_secrets_are_made_once_and_are_nobody_elses(tmp_path: Path) -> None:
     folder = tmp_path / "secrets"
     asked("sh", DEPLOY / "secrets.sh", folder)

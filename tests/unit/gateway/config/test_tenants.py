@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from gateway.access.tenant_view import TenantsView
+from gateway.config.budgets import Budget, Budgets
 from gateway.config.tenants import (
     DEFAULT_TIERS,
     TenantRecord,
@@ -15,6 +16,7 @@ from gateway.config.tenants import (
     resolve,
 )
 from router.classify.task import GroupLimits
+from router.pools.prices import NUSD
 
 FAST = GroupLimits(requests_per_min=60, tokens_per_min=1000, max_concurrent=4)
 DEEP = GroupLimits(requests_per_min=6, tokens_per_min=100, max_concurrent=2)
@@ -106,3 +108,25 @@ def test_a_record_of_a_newer_release_is_left_out_and_one_with_more_fields_taken(
     )
     assert odd == ["tenant:odd", "badge:x"]
     assert tenant_view.tenant("new") is not None
+
+
+def test_sites_parts_of_a_limit_add_up_to_no_more_than_it() -> None:
+    half = GroupLimits(
+        requests_per_min=7, tokens_per_min=1_000_001, max_concurrent=1, tokens_per_day=None
+    )
+    budgets: Budgets = {"day": Budget(soft_usd=1.0, hard_usd=10.0), "key_day": Budget(hard_usd=2.0)}
+    record = TenantRecord(id="acme", tier="one", budgets=budgets)
+    sites = [TenantsView([record], {"one": Tier(limits={"fast": half})}, each) for each in (20, 80)]
+    edge, home = (site.tenant("acme") for site in sites)
+    assert edge is not None
+    assert home is not None
+    for name in ("requests_per_min", "tokens_per_min"):
+        parts = [getattr(each.limits["fast"], name) for each in (edge, home)]
+        assert sum(parts) <= getattr(half, name)
+        assert parts[0] == getattr(half, name) // 5
+    assert edge.limits["fast"].max_concurrent == 1  # never less, or nobody could use it
+    assert edge.limits["fast"].tokens_per_day is None
+    assert edge.accounts[0].hard == (2 * NUSD, -1, -1)
+    assert edge.accounts[0].soft == (NUSD // 5, -1, -1)
+    assert edge.key_account is not None
+    assert edge.key_account.hard[0] == 2 * NUSD // 5
