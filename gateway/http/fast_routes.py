@@ -53,7 +53,7 @@ async def answer_response(
     if lost is not None:
         return await answer_lost(rejoins, gw, lost, parsed, receive)
     parent_id = body.previous_response_id
-    parent = rejoins.remembered(tenant, parent_id) if parent_id is not None else None
+    parent = await rejoins.recalled(tenant, parent_id) if parent_id is not None else None
     keep = rejoins.keep if asks_for_grace(parsed) else None
     return await create_response(gw, tenant, parsed, receive, headers, parent=parent, keep=keep)
 

@@ -27,7 +27,7 @@ async def find_lost(
     # It is never run: what would refuse it does so when the request itself is.
     job = Job(parsed, unheard(parsed), tenant, arrived_us=gw.clock_us(), refuse=lambda _: None)
     if (parent_id := parsed.body.previous_response_id) is not None:
-        job.bring(rejoins.remembered(tenant, parent_id))
+        job.bring(await rejoins.recalled(tenant, parent_id))
     return await rejoins.find(job)
 
 

@@ -10,7 +10,7 @@ from redis.asyncio import Redis
 
 from backends.contract import ContextItem
 from gateway.core.gateway import Gateway
-from gateway.core.job import Job
+from gateway.core.job import Job, Parent
 from gateway.rejoin.handover import Handover
 from gateway.rejoin.lost_response import LostResponse
 from gateway.rejoin.mail import ALL, Mail
@@ -26,6 +26,9 @@ from gateway.rejoin.notes import (
     Left,
     Listens,
     Note,
+    Recall,
+    Recalled,
+    Remembers,
     Told,
 )
 from gateway.rejoin.rejoins import Key, Outcome, Rejoins
@@ -38,6 +41,8 @@ from router.classify.task import Tenant
 
 MAX_LEASES = 4_096  # of other processes
 MAX_HANDOVERS = 1_024  # to other processes
+MAX_KEPT = 65_536  # responses that others remember
+MAX_RECALLED_TOKENS = 1_000_000  # of a context; Redis cuts who has 32 MB to read of a channel
 CLAIM_S = 1.0  # for the owner's answer; without one, the request begins anew
 
 
@@ -50,7 +55,9 @@ class Elsewhere:
         self._mail = Mail(redis, self._take, self._note_dead)
         self._leases: OrderedDict[str, Lease] = OrderedDict()
         self._leases_of_key: dict[Key, dict[str, Lease]] = {}
+        self._kept: OrderedDict[str, str] = OrderedDict()  # the owners of what others remember
         self._claims: dict[int, asyncio.Future[Granted] | RemoteResponse] = {}
+        self._recalls: dict[int, asyncio.Future[Recalled]] = {}
         self._asked: dict[int, str] = {}  # the owners of claims without an answer
         self._num_claims = 0
         self._handovers: dict[tuple[str, int], Handover] = {}
@@ -93,6 +100,10 @@ class Elsewhere:
         """Tells all processes that nobody can come back to a response any more."""
         self._mail.send(ALL, Gone(lost.job.parsed.id, self._mail.inbox))
 
+    def announce_memory(self, ids: tuple[str, ...], life_s: float) -> None:
+        """Tells all processes which responses of a lost connection can be continued."""
+        self._mail.send(ALL, Remembers(self._mail.inbox, ids, life_s))
+
     def _own_mac(self, identity: Identity, parsed: ParsedCreate) -> bytes:
         own = tuple(each for each in parsed.input.items if isinstance(each, ContextItem))
         if len(own) < len(parsed.input.items):
@@ -104,6 +115,22 @@ class Elsewhere:
     def may_have(self, key: Key) -> bool:
         """Says whether another process keeps a response of this key."""
         return key in self._leases_of_key
+
+    async def recall(self, key: Key, response_id: str) -> Parent | None:
+        """Returns what another process remembers of a response, to be continued."""
+        owner = self._kept.get(response_id)
+        if owner is None:
+            return None
+        number = self._next_number()
+        answer = self._recalls[number] = asyncio.get_running_loop().create_future()
+        self._mail.send(owner, Recall(response_id, self._mail.inbox, number, key))
+        try:
+            recalled = await asyncio.wait_for(answer, CLAIM_S)
+        except TimeoutError:
+            return None
+        finally:
+            del self._recalls[number]
+        return recalled if recalled.items else None
 
     async def find(self, job: Job, items: tuple[ContextItem, ...] | None) -> RemoteResponse | None:
         """Claims the response that a job comes back to; `items`: its context, if it is known."""
@@ -183,7 +210,7 @@ class Elsewhere:
         key = (lease.tenant_id, lease.key_id)
         self._leases[lease.id] = lease
         self._leases_of_key.setdefault(key, {})[lease.id] = lease
-        self._rejoins.num_elsewhere = len(self._leases_of_key)
+        self._count()
         asyncio.get_running_loop().call_later(lease.life_s, self._expire, lease)
         if len(self._leases) > MAX_LEASES:
             self._forget(next(iter(self._leases)))
@@ -201,7 +228,24 @@ class Elsewhere:
         del own[response_id]
         if not own:
             del self._leases_of_key[key]
-            self._rejoins.num_elsewhere = len(self._leases_of_key)
+            self._count()
+
+    def _note_kept(self, kept: Remembers) -> None:
+        for response_id in kept.ids:
+            self._kept[response_id] = kept.owner
+        while len(self._kept) > MAX_KEPT:
+            self._kept.popitem(last=False)
+        self._count()
+        asyncio.get_running_loop().call_later(kept.life_s, self._forget_kept, kept)
+
+    def _forget_kept(self, kept: Remembers) -> None:
+        for response_id in kept.ids:
+            if self._kept.get(response_id) == kept.owner:
+                del self._kept[response_id]
+        self._count()
+
+    def _count(self) -> None:
+        self._rejoins.num_elsewhere = len(self._leases_of_key) + len(self._kept)
 
     # What was handed over
 
@@ -221,6 +265,9 @@ class Elsewhere:
         """Forgets a process: what it kept is gone with it, and nobody waits for its answers."""
         for lease in [each for each in self._leases.values() if each.owner == inbox]:
             self._forget(lease.id)
+        for response_id in [each for each, owner in self._kept.items() if owner == inbox]:
+            del self._kept[response_id]
+        self._count()
         for number, owner in self._asked.items():
             answer = self._claims[number]
             if owner == inbox and isinstance(answer, asyncio.Future) and not answer.done():
@@ -242,6 +289,13 @@ class Elsewhere:
                 lease = self._leases.get(response_id)
                 if lease is not None and lease.owner == owner:
                     self._forget(response_id)
+            case Remembers(owner=owner) if owner != self._mail.inbox:
+                self._note_kept(note)
+            case Recall():
+                self._mail.send(note.inbox, self._remembered(note))
+            case Recalled(number=number):
+                if (asked := self._recalls.get(number)) is not None and not asked.done():
+                    asked.set_result(note)
             case Claim():
                 self._grant(note)
             case Granted(number=number):
@@ -258,6 +312,12 @@ class Elsewhere:
             case Left(inbox=inbox, number=number) | Beat(inbox=inbox, number=number):
                 if (handover := self._handovers.get((inbox, number))) is not None:
                     handover.take(note)
+
+    def _remembered(self, note: Recall) -> Recalled:
+        found = self._rejoins.remembered_of(note.key, note.id)
+        if found is None or sum(item.num_tokens for item in found.items) > MAX_RECALLED_TOKENS:
+            return Recalled(note.number)
+        return Recalled(note.number, found.items, found.backend, found.lineage)
 
     def _grant(self, claim: Claim) -> None:
         outcome: Outcome

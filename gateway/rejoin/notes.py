@@ -3,7 +3,8 @@
 A process that keeps a lost response sends a `Lease` to all, with keyed hashes of all that decides
 the answer: who has the same request can tell, and nobody can read it. The process that the client
 comes back to sends a `Claim`, and `Listens` once it does; then it gets each event as `Told`, and
-`Finished` with what the next turn continues.
+`Finished` with what the next turn continues. `Remembers`, `Recall` and `Recalled` do the same for
+what a lost connection remembered.
 """
 
 from typing import Literal
@@ -13,6 +14,7 @@ import msgspec
 from backends.contract import ContextItem
 from gateway.core.job import Ended
 from gateway.wire.sealing import Seals
+from gateway.wire.stored_response import Lineage
 
 
 class Lease(msgspec.Struct, frozen=True, array_like=True, tag="lease"):
@@ -33,6 +35,32 @@ class Gone(msgspec.Struct, frozen=True, array_like=True, tag="gone"):
 
     id: str
     owner: str
+
+
+class Remembers(msgspec.Struct, frozen=True, array_like=True, tag="remembers"):
+    """Says which responses of a lost connection can be continued, and who remembers them."""
+
+    owner: str
+    ids: tuple[str, ...]
+    life_s: float
+
+
+class Recall(msgspec.Struct, frozen=True, array_like=True, tag="recall"):
+    """Asks for what is remembered of a response."""
+
+    id: str
+    inbox: str  # of who asks
+    number: int  # of the question, there
+    key: tuple[str, str]  # of the tenant, and its key
+
+
+class Recalled(msgspec.Struct, array_like=True, tag="recalled"):
+    """Answers that; nothing of it is remembered where there are no items."""
+
+    number: int
+    items: tuple[ContextItem, ...] = ()
+    backend: str | None = None
+    lineage: Lineage = Lineage()
 
 
 class Claim(msgspec.Struct, frozen=True, array_like=True, tag="claim"):
@@ -93,7 +121,20 @@ class Left(msgspec.Struct, frozen=True, array_like=True, tag="left"):
     how: Literal["gone", "lost", "cancelled", "steered", "draining", "awaited"]
 
 
-Note = Lease | Gone | Claim | Granted | Listens | Told | Finished | Beat | Left
+Note = (
+    Lease
+    | Gone
+    | Remembers
+    | Recall
+    | Recalled
+    | Claim
+    | Granted
+    | Listens
+    | Told
+    | Finished
+    | Beat
+    | Left
+)
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(list[Note])

@@ -76,6 +76,11 @@ class RecentResponses:
         """Returns a response, or None if it is not remembered."""
         return self._responses.get(response_id)
 
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """Returns the responses that it holds."""
+        return tuple(self._responses)
+
     def forget(self, response_id: str, *, only_from: str | None) -> None:
         """Drops a response, if that stream produced it."""
         response = self._responses.get(response_id)

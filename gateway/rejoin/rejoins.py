@@ -15,7 +15,7 @@ from typing import Literal, Protocol
 from backends.contract import ContextItem, Item
 from gateway.config.sections import ServerConfig
 from gateway.core.gateway import Gateway
-from gateway.core.job import Ended, Job, Pause
+from gateway.core.job import Ended, Job, Parent, Pause
 from gateway.rejoin.lost_response import LostResponse
 from gateway.rejoin.matching import (
     ClientHolds,
@@ -59,6 +59,10 @@ class Others(Protocol):
 
     def take_back(self, key: Key, response_id: str) -> None: ...
 
+    def announce_memory(self, ids: tuple[str, ...], life_s: float) -> None: ...
+
+    async def recall(self, key: Key, response_id: str) -> Parent | None: ...
+
     async def find_named(
         self, tenant: Tenant, response_id: str, starting_after: int
     ) -> LostResponse | None: ...
@@ -72,7 +76,7 @@ class Rejoins:
     """The lost responses of a process, and what lost connections remembered."""
 
     others: Others | None = None  # once there is a way to them
-    num_elsewhere = 0  # keys of which others keep responses
+    num_elsewhere = 0  # keys of which others keep responses, and responses that they remember
 
     def __init__(self, gw: Gateway, config: ServerConfig) -> None:
         self._gw = gw
@@ -266,9 +270,13 @@ class Rejoins:
     async def find(self, job: Job) -> LostResponse | None:
         """Returns the response that a job's client comes back to, if any.
 
-        It is the caller's then: it joins its writer, and follows it.
+        The job gets what it continues, where another process remembers that. The response is the
+        caller's then: it joins its writer, and follows it.
         """
         key, turn, others = (job.tenant.id, job.tenant.key_id), turn_of(job.parsed), self.others
+        parent_id = job.parsed.body.previous_response_id
+        if parent_id is not None and job.parent is None:
+            job.bring(await self.recalled(job.tenant, parent_id))
         if not may_rejoin(job.parsed):
             return None
         is_elsewhere = others is not None and others.may_have(key)
@@ -398,6 +406,8 @@ class Rejoins:
         if len(own) > MAX_MEMORIES_OF_KEY:
             own.popleft().clear()
         asyncio.get_running_loop().call_later(grace_s, self._forget_memory, key, recent)
+        if self.others is not None and recent.ids:
+            self.others.announce_memory(recent.ids, grace_s)
 
     def _forget_memory(self, key: Key, recent: RecentResponses) -> None:
         own = self._memories.get(key)
@@ -410,10 +420,21 @@ class Rejoins:
 
     def remembered(self, tenant: Tenant, response_id: str) -> Remembered | None:
         """Returns a response that a lost connection of this key remembered."""
-        for recent in self._memories.get((tenant.id, tenant.key_id), ()):
+        return self.remembered_of((tenant.id, tenant.key_id), response_id)
+
+    def remembered_of(self, key: Key, response_id: str) -> Remembered | None:
+        """Returns it by its tenant and key."""
+        for recent in self._memories.get(key, ()):
             if (found := recent.get(response_id)) is not None:
                 return found
         return None
+
+    async def recalled(self, tenant: Tenant, response_id: str) -> Parent | None:
+        """Returns such a response, also if another process has it."""
+        found = self.remembered(tenant, response_id)
+        if found is not None or self.others is None:
+            return found
+        return await self.others.recall((tenant.id, tenant.key_id), response_id)
 
     async def close(self) -> None:
         """Stops every response, and forgets all."""

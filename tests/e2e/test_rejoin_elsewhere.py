@@ -28,6 +28,7 @@ from tests.e2e.returning_client import (
 )
 from tests.e2e.socket_client import SocketClient, text_of
 
+NUM_LOOKS, LOOK_S = 200, 0.05
 STORY = "Tell a story of a lighthouse in 400 words."
 
 
@@ -115,6 +116,26 @@ async def test_it_continues_there_what_the_lost_socket_remembered(
         assert (await client.turn(**follow_up))["status"] == "completed"
 
 
+async def test_it_continues_there_what_had_ended(
+    gateway: GatewayProcess, other: GatewayProcess
+) -> None:
+    """The request that continues it is new there: the lost socket never brought it."""
+    async with SocketClient.open(gateway) as client:
+        first = await client.turn("The word is walrus.", model="lanewise-fast", store=False)
+        reset(client)
+        await client.socket.wait_closed()
+    await asyncio.sleep(0.2)
+    body = body_of("elsewhere-10", input="What is the word?", previous_response_id=first["id"])
+    for _ in range(NUM_LOOKS):  # the news of a loss may be late
+        async with SocketClient.open(other) as client:
+            await client.send({"type": "response.create", **body})
+            event = await client.next_type("response.completed", "error")
+        if event["type"] != "error":
+            break
+        await asyncio.sleep(LOOK_S)
+    assert "walrus" in text_of(event["response"])
+
+
 async def test_a_goodbye_there_stops_it_here(
     gateway: GatewayProcess, other: GatewayProcess
 ) -> None:
@@ -131,6 +152,10 @@ async def test_its_end_may_be_lost_there(gateway: GatewayProcess, other: Gateway
     async with lost_after(gateway, body, 4) as lost:
         pass
     async with lost_after(other, body, FAR, "response.completed"):
+        for _ in range(NUM_LOOKS):  # the other one tells of the loss
+            if gateway.metrics().total("lanewise_lost_responses", state="ended"):
+                break
+            await asyncio.sleep(LOOK_S)
         events = await come_back(gateway, body)
     assert events[-1]["response"]["id"] == lost[0]["response"]["id"]
     assert text_in(events) == text_of(events[-1]["response"])
