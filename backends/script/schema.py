@@ -30,6 +30,7 @@ from backends.script.work import Work
 SHALLOW_DEPTH = 6
 MAX_DEPTH = 32
 NODE_CHARS = 45  # the work on a node of a schema, and at least
+ITEM_CHARS = 100  # besides, on an array's item: a number asks for a thousand, and for more in each
 ENTRY_CHARS = 5  # on an entry that is copied or compared: a property, a name, an option
 BITS_PER_CHAR = 2  # of a fraction
 MAX_ITEMS = 1_000  # of one array, and properties of one object
@@ -213,6 +214,7 @@ class _Maker:
         made: list[Any] = []
         seen: set[bytes] | None = set() if schema.get("uniqueItems") else None
         for index in range(min(number, most)):
+            self._spend(ITEM_CHARS)
             part = firsts[index] if index < len(firsts) else rest
             value = self.make(part, "" if index else name, depth + 1, wanted=True)
             if seen is not None:

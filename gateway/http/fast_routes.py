@@ -46,7 +46,11 @@ async def answer_response(
     if body.background:
         return await services.background.create(tenant, body, len(content))
     parsed = await parse_request(
-        body, f"resp_{new_id()}", max_tokens=gw.max_context_tokens, store=tenant.store
+        body,
+        f"resp_{new_id()}",
+        max_tokens=gw.max_context_tokens,
+        store=tenant.store,
+        num_bytes=len(content),
     )
     parsed, rejoins = told_by_headers(parsed, headers), services.rejoins
     lost = await find_lost(rejoins, gw, tenant, parsed)

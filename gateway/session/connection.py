@@ -4,6 +4,7 @@ This is an edge.
 """
 
 import asyncio
+import itertools
 import logging
 from collections.abc import Sequence
 from functools import partial
@@ -25,6 +26,7 @@ from gateway.transport.asgi_socket import AsgiSocket
 from gateway.transport.byte_budgets import text_bytes
 from gateway.transport.ids import new_id
 from gateway.transport.outbox import Outbox
+from gateway.transport.socket_protocol import MAX_TAKEN
 from gateway.wire.errors import ProtocolError, too_large
 from gateway.wire.events import BadFrameError, ClientEvent, ResponseCreate, decode_event
 from gateway.wire.items import InputReader
@@ -140,7 +142,7 @@ class Connection:
 
     async def _read(self) -> None:
         """Reads frames until the client closes, disconnects, or breaks the protocol."""
-        while True:
+        for number in itertools.count(1):
             message = await self._socket.receive()
             if message["type"] == "websocket.disconnect":
                 self._close_code = message.get("code") or VANISHED
@@ -156,6 +158,8 @@ class Connection:
                 self._close_code = TOO_BIG
                 return
             self._is_holding = False
+            if number % MAX_TAKEN == 0:
+                await asyncio.sleep(0)  # what is queued does not wait, so nobody would have a turn
 
     def _take_now(self, reader: "asyncio.Future[None]", text: str) -> bool:
         """Handles a frame without waking the reader; returns false if it has to wait."""
@@ -197,7 +201,8 @@ class Connection:
         if event is not None:
             own_input = None
             if isinstance(event, ResponseCreate):
-                own_input = await read_input(event, self._gw.max_context_tokens)
+                max_tokens = self._gw.max_context_tokens
+                own_input = await read_input(event, max_tokens, num_bytes=num_bytes)
             self._handle(event, text_bytes(text), started_us, own_input)
         return True
 

@@ -12,11 +12,22 @@ from gateway.wire.json_marks import MAX_MARKS, MarkCount
 from gateway.wire.requests import ParsedCreate, countable_tokens, parse_create
 from router.classify.task import StorePolicy
 
+LONG_BYTES = 65_536  # of a message: between two steps of a longer one others have a turn
 
-async def read_input(body: CreateBody, max_tokens: int) -> InputReader | None:
-    """Reads a request's items, up to one that is not valid; None if they are few, or too many."""
-    value = body.input
-    if not isinstance(value, list) or not PIECE_ITEMS < len(value) <= MAX_INPUT_ITEMS:
+
+async def read_input(
+    body: CreateBody, max_tokens: int, *, num_bytes: int = 0
+) -> InputReader | None:
+    """Reads a request's items, up to one that is not valid; None if they are few, or too many.
+
+    Few items of a long message, which is of `num_bytes`, are read, too, and none in the turn in
+    which it was decoded.
+    """
+    value, is_long = body.input, num_bytes > LONG_BYTES
+    if is_long:
+        await asyncio.sleep(0)
+    least = 0 if is_long else PIECE_ITEMS
+    if not isinstance(value, list) or not least < len(value) <= MAX_INPUT_ITEMS:
         return None
     reader = InputReader(value, max_tokens=countable_tokens(body, max_tokens))
     with contextlib.suppress(ProtocolError):  # who parses the request comes to it again
@@ -54,9 +65,10 @@ async def parse_request(
     generate: bool = True,
     max_tokens: int,
     store: StorePolicy = "asked",
+    num_bytes: int = 0,
 ) -> ParsedCreate:
-    """Checks a request as `parse_create` does, giving way to others meanwhile."""
-    own_input = await read_input(body, max_tokens)
+    """Checks a request of so many bytes as `parse_create` does, giving way to others meanwhile."""
+    own_input = await read_input(body, max_tokens, num_bytes=num_bytes)
     return parse_create(
         body,
         response_id,

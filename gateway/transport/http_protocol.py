@@ -19,6 +19,7 @@ from gateway.transport.socket_protocol import VISIT, WRITE_NOW, SocketProtocol
 
 # What a request's line and headers may hold. A browser's are below 16 KiB.
 MAX_HEAD_BYTES = 64 << 10
+MAX_HEADERS = 256  # the most of browsers and proxies are below 100
 # Of a request's bytes to its body's: chunks have sizes, and trailers may follow.
 MAX_FRAMING = 2
 OPEN_PATHS = ("/healthz", "/health", "/readyz", "/metrics")  # answered with the last descriptors
@@ -81,7 +82,7 @@ class HttpProtocol(HttpToolsProtocol):
         before, visit = self.cycle, self._visit
         self._in_head, self._in_body = False, True
         visit.is_answering = True
-        if visit.is_proxied or visit.is_last_resort:
+        if visit.is_proxied or visit.is_last_resort or len(self.headers) > MAX_HEADERS:
             self.app = self._refusal() or self.app
         super().on_headers_complete()
         if self.cycle is not before:  # otherwise it is an upgrade
@@ -95,6 +96,9 @@ class HttpProtocol(HttpToolsProtocol):
     def _refusal(self) -> HttpRefusal | None:
         """Returns the answer to who may not ask, or may not ask this."""
         visit = self._visit
+        if len(self.headers) > MAX_HEADERS:
+            visit.cut_for("head")
+            return HEAD_TOO_LARGE
         if visit.is_last_resort and self.url.partition(b"?")[0].decode() not in OPEN_PATHS:
             return BUSY
         if visit.is_proxied:

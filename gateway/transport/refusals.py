@@ -40,7 +40,8 @@ class HttpRefusal:
 
 HEAD_TOO_LARGE = HttpRefusal(
     ProtocolError(
-        "invalid_value", "The request's line and headers may hold 64 KiB together. Send fewer."
+        "invalid_value",
+        "The request's line and headers may hold 64 KiB together, and be 256. Send fewer.",
     ),
     HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE,
 )

@@ -10,7 +10,7 @@ from gateway.wire.errors import ProtocolError
 MAX_MARKS = 200_000  # decoded in 30 ms (2026, one core); 10,000 items of some parts have 170,000
 MAX_QUOTES = 1 << 21  # in all, escaped ones too: each is visited where a document has many marks
 
-_PIECE_CHARS = 1 << 20  # counted at once
+_PIECE_CHARS = 1 << 18  # counted at once
 _PIECE_QUOTES = 2_000  # visited at once
 
 

@@ -92,10 +92,11 @@ async def exchange(
     try:
         writer.write(data.replace(KEY.encode(), key.encode()))
         async with asyncio.timeout(timeout_s):
-            with contextlib.suppress(ConnectionError):
+            with contextlib.suppress(OSError):  # ENOTCONN, too: it has answered, and closed before
                 await writer.drain()
                 if half_closes:
                     writer.write_eof()
+            with contextlib.suppress(ConnectionError):
                 while (chunk := await reader.read(65_536)) and len(raw) < MAX_HELD_BYTES:
                     raw += chunk
                     answers.read(chunk)
@@ -132,7 +133,7 @@ async def after_handshake(
             if b" 101 " not in head:
                 return f"no upgrade: {head[:80]!r}"
             num_bytes = 0
-            with contextlib.suppress(ConnectionError):
+            with contextlib.suppress(OSError):
                 writer.write(data + b"\x88\x82\x00\x00\x00\x00\x03\xe8")
                 if half_closes:
                     await writer.drain()

@@ -122,3 +122,17 @@ def test_an_answer_is_no_longer_than_its_limit_needs() -> None:
     from_prompt = wanted_length("Implement 1795231234.8821871 words on caches")
     assert from_prompt.within(100).num_tokens <= 116
     assert wanted_length("Write 5000 words").within(100).number == 116
+
+
+def test_items_of_items_are_given_up_soon() -> None:
+    class Counted(Work):
+        num_spent = 0
+
+        def spend(self, num_chars: int, param: str) -> None:
+            self.num_spent += 1
+            super().spend(num_chars, param)
+
+    work = Counted()
+    with pytest.raises(TooMuchWorkError):
+        instance(array(**{"$ref": "#"}) | {"minItems": 99}, Values("x"), Chance(0, 1), work)
+    assert work.num_spent < 10_000  # 74,000 without what items cost, ten times as long

@@ -7,7 +7,7 @@ import pytest
 
 from backends.contract import ContextItem
 from backends.prompt import cache_salt, prompt_size
-from gateway.task.own_input import check_values, make_prefix, parse_request, read_input
+from gateway.task.own_input import LONG_BYTES, check_values, make_prefix, parse_request, read_input
 from gateway.wire.errors import ProtocolError
 from gateway.wire.events import CreateBody
 from gateway.wire.items import MAX_INPUT_ITEMS, PIECE_ITEMS
@@ -42,6 +42,15 @@ async def test_others_have_a_turn_between_pieces() -> None:
 async def test_few_items_are_read_at_once() -> None:
     assert await read_input(body(*[ITEM] * PIECE_ITEMS), WINDOW) is None
     assert await read_input(CreateBody(model="auto", input="hi"), WINDOW) is None
+
+
+async def test_few_items_of_a_long_message_wait_for_another_turn() -> None:
+    was_others_turn = asyncio.Event()
+    asyncio.get_running_loop().call_soon(was_others_turn.set)
+    reader = await read_input(body(ITEM), WINDOW, num_bytes=LONG_BYTES + 1)
+    assert was_others_turn.is_set()
+    assert reader is not None
+    assert len(reader.parsed().items) == 1
 
 
 @pytest.mark.parametrize(

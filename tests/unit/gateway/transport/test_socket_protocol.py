@@ -297,3 +297,17 @@ async def test_a_message_in_thousands_of_parts_takes_little_more_than_its_bytes(
     assert [message["text"] for message in told] == ["a" + "0123456789" * 500 + "z"] * 2
     wire.protocol.connection_lost(None)
     await asyncio.gather(*state.tasks)
+
+
+@pytest.mark.parametrize("changed", [{}, {"Upgrade": None, "Connection": None}])
+async def test_too_many_headers_are_refused(changed: dict[str, None]) -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        raise AssertionError("it was asked")
+
+    state, wire = connected(app)
+    wire.protocol.data_received(head(more="X: y\r\n" * 300, **changed))
+    for _ in range(4):
+        await asyncio.sleep(0)
+    assert wire.written.startswith(b"HTTP/1.1 431 ")
+    wire.protocol.connection_lost(None)
+    await asyncio.gather(*state.tasks)
