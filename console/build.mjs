@@ -2,7 +2,7 @@
 // the versions are locked, and nothing of this machine goes in. Each file of entries/ names what
 // the pages use of a library; LICENSES.txt has the licence of every package that went in.
 import { build } from "esbuild";
-import { cp, readFile, readdir, writeFile } from "node:fs/promises";
+import { readFile, readdir, writeFile } from "node:fs/promises";
 
 const OUT = new URL("../gateway/console/static/vendor/", import.meta.url).pathname;
 const HERE = new URL("./", import.meta.url).pathname;
@@ -20,7 +20,6 @@ const built = await build({
   metafile: true,
   outdir: OUT,
 });
-await cp(`${HERE}node_modules/uplot/dist/uPlot.min.css`, `${OUT}uplot.css`);
 
 const packages = new Set();
 for (const input of Object.keys(built.metafile.inputs)) {

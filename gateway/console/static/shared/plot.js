@@ -1,43 +1,17 @@
-// A chart over time. Its colours are those of the legend's swatches, so that themes hold for both.
-import { html, useEffect, useRef } from "../vendor/preact.js";
-import { uPlot } from "../vendor/uplot.js";
+// A chart over time. Its lines stretch with the page, and its colours are those of the legend's swatches.
+import { html } from "../vendor/preact.js";
 
-const HEIGHT = 150;
-const colour = (element) => getComputedStyle(element).color;
+const TOP = 6;
+const BOTTOM = 128; // of the lines; the times stand below
+const SCALE = 1000; // of the lines' own coordinates
+const NUM_TIMES = 4;
+const NUM_GRID_LINES = 3;
+
+export const clock = (unixS) => new Date(unixS * 1000).toLocaleTimeString([], { hour12: false });
 
 /** `times`: Unix seconds. `series`: [{ name, kind, values }]; `kind` names a colour. */
-export function Plot({ title, times, series, unit, timeFormat = "{HH}:{mm}:{ss}" }) {
-  const place = useRef(null);
-  const chart = useRef(null);
-  const names = series.map(({ name, kind }) => `${name} ${kind}`).join();
-
-  useEffect(() => {
-    const make = () => {
-      chart.current?.destroy();
-      chart.current = draw(place.current, series, times, timeFormat);
-    };
-    make();
-    const resized = new ResizeObserver(() => {
-      if (place.current) chart.current.setSize({ width: place.current.clientWidth, height: HEIGHT });
-    });
-    resized.observe(place.current);
-    const dark = matchMedia("(prefers-color-scheme: dark)");
-    dark.addEventListener("change", make);
-    const themed = new MutationObserver(make);
-    themed.observe(document.documentElement, { attributeFilter: ["data-theme"] });
-    return () => {
-      resized.disconnect();
-      themed.disconnect();
-      dark.removeEventListener("change", make);
-      chart.current.destroy();
-      chart.current = null;
-    };
-  }, [names]);
-
-  useEffect(() => {
-    chart.current?.setData([times, ...series.map(({ values }) => values)]);
-  }, [times]);
-
+export function Plot({ title, times, series, unit, timeText = clock }) {
+  const most = Math.max(1, ...series.map(({ values }) => values.reduce((a, b) => Math.max(a, b), 0))) * 1.1;
   const latest = series.map(({ name, values }) => `${name} ${Math.round(values.at(-1) ?? 0)}`).join(", ");
   return html`
     <figure class="plot">
@@ -46,26 +20,41 @@ export function Plot({ title, times, series, unit, timeFormat = "{HH}:{mm}:{ss}"
         ${series.map(({ name, kind }) => html`<span class="legend"><i class=${`swatch ${kind}`}></i>${name}</span>`)}
         <span class="quiet">${unit}</span>
       </figcaption>
-      <div ref=${place} role="img" aria-label=${`${title}; now: ${latest || "nothing"}`}></div>
+      <svg role="img" aria-label=${`${title}; now: ${latest || "nothing"}`}>
+        ${gridValues(most).map((value) => html`<${GridLine} value=${value} most=${most} />`)}
+        <svg y=${TOP} width="100%" height=${BOTTOM - TOP} viewBox=${`0 0 ${SCALE} ${SCALE}`} preserveAspectRatio="none">
+          ${series.map(({ kind, values }) => html`<path class=${kind} d=${line(times, values, most)} />`)}
+        </svg>
+        ${timesShown(times).map(([at, share]) => html`<text x=${`${share * 100}%`} y=${BOTTOM + 16} class=${side(share)}>${timeText(at)}</text>`)}
+      </svg>
     </figure>
   `;
 }
 
-function draw(place, series, times, timeFormat) {
-  const figure = place.closest("figure");
-  const text = colour(figure.querySelector(".quiet"));
-  const swatches = [...figure.querySelectorAll(".swatch")];
-  const axis = { stroke: text, grid: { stroke: text, width: 0.3 }, ticks: { show: false }, font: "11px sans-serif" };
-  const options = {
-    width: place.clientWidth,
-    height: HEIGHT,
-    legend: { show: false },
-    cursor: { show: false },
-    scales: { y: { range: (_, __, max) => [0, Math.max(max * 1.1, 1)] } },
-    axes: [{ ...axis, values: timeFormat, space: 90, size: 28 }, { ...axis, size: 46, values: (_, ticks) => ticks.map(short) }],
-    series: [{}, ...series.map((_, index) => ({ stroke: colour(swatches[index]), width: 1.5, points: { show: false } }))],
-  };
-  return new uPlot(options, [times, ...series.map(({ values }) => values)], place);
+function GridLine({ value, most }) {
+  const y = BOTTOM - ((BOTTOM - TOP) * value) / most;
+  return html`<line x2="100%" y1=${y} y2=${y} /><text y=${y - 2}>${value >= 1000 ? `${value / 1000}k` : value}</text>`;
 }
 
-const short = (value) => (value >= 1000 ? `${value / 1000}k` : `${value}`);
+/** Round values from 0 up, about as many as there are to be lines. */
+function gridValues(most) {
+  const magnitude = 10 ** Math.floor(Math.log10(most / NUM_GRID_LINES));
+  const step = [1, 2, 5, 10].map((each) => each * magnitude).find((each) => most / each <= NUM_GRID_LINES + 1);
+  return Array.from({ length: Math.floor(most / step) + 1 }, (_, index) => Number((index * step).toPrecision(3)));
+}
+
+function line(times, values, most) {
+  const place = placed(times);
+  const steps = values.map((value, index) => `${Math.round(place(times[index]) * SCALE)} ${Math.round(SCALE * (1 - value / most))}`);
+  return steps.length > 1 ? `M${steps.join("L")}` : "";
+}
+
+const placed = (times) => (at) => (at - times[0]) / (times.at(-1) - times[0] || 1);
+
+function timesShown(times) {
+  const place = placed(times);
+  const indexes = Array.from({ length: NUM_TIMES }, (_, index) => Math.round((index * (times.length - 1)) / (NUM_TIMES - 1)));
+  return times.length < 2 ? [] : [...new Set(indexes)].map((index) => [times[index], place(times[index])]);
+}
+
+const side = (share) => (share < 0.05 ? "first" : share > 0.95 ? "last" : "between");

@@ -53,7 +53,7 @@ function Days({ rows, by, numDays }) {
     kind: COLOURS[index],
     values: times.map((at) => tokensOf(rows.filter((row) => row[by] === name && row.day === dayOf(at)))),
   }));
-  return html`<${Plot} title="Tokens" unit="per day" times=${times} series=${series} timeFormat="{MM}-{DD}" />`;
+  return html`<${Plot} title="Tokens" unit="per day" times=${times} series=${series} timeText=${(at) => dayOf(at).slice(5)} />`;
 }
 
 const tokensOf = (rows) => rows.reduce((sum, row) => sum + row.input_tokens + row.output_tokens, 0);

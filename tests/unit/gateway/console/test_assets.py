@@ -39,7 +39,7 @@ def test_all_but_policies_is_small() -> None:
     light = [p for p in paths() if p not in ("vendor/codemirror.js", "vendor/LICENSES.txt")]
     light = [path for path in light if not path.startswith("policies/")]
     sizes = {path: min(len(body) for body in asset(path).bodies.values()) for path in light}
-    first = {path for path in light if not path.startswith(("live/", "tenants/", "vendor/uplot"))}
+    first = {path for path in light if not path.startswith("tenants/")}
     assert sum(sizes[path] for path in first) <= MAX_PACKED_BYTES
 
 
