@@ -11,6 +11,7 @@ from router.backtest.fleet import Outage
 from router.backtest.lengths import WordOdds
 from router.classify.agent import Agent, AgentRole
 from router.classify.task import Hints, Route, Tenant
+from router.decide.decision import Reason
 from router.record.recording import DecisionRecord
 from router.record.seen import NO_CONTEXT, NO_RUN
 from router.strategies.table import RECORDS
@@ -66,7 +67,7 @@ class _Shared:
 
 def read_records(records: Iterable[DecisionRecord]) -> Logged:
     """Makes arrivals of records, in order of time, and links turns to the answers before them."""
-    rows: list[tuple[Arrival, LoggedFacts, int]] = []
+    rows: list[tuple[Arrival, LoggedFacts, bool, int]] = []
     limits: dict[str, tuple[float, Tenant]] = {}
     out: dict[str, list[tuple[int, bool]]] = {}
     broken: dict[str, list[int]] = {}  # when a generation of a backend failed
@@ -76,7 +77,10 @@ def read_records(records: Iterable[DecisionRecord]) -> Logged:
         if record.prompt_tokens is None:
             continue
         schema = min(schema, record.schema)
-        rows.append((arrival_of(record, shared), facts_of(record, shared), len(rows)))
+        # A log is in the order of ends. Of two that came at once, who found a pool full came last.
+        found_full = record.reason == Reason.FALLBACK or record.outcome == "rate_limited"
+        arrival, facts = arrival_of(record, shared), facts_of(record, shared)
+        rows.append((arrival, facts, found_full, len(rows)))
         known = limits.get(record.tenant)
         if record.limits and (known is None or known[0] <= record.at):
             tenant = Tenant(id=record.tenant, tier=record.tier, limits=record.limits)
@@ -92,7 +96,7 @@ def read_records(records: Iterable[DecisionRecord]) -> Logged:
             if each.state == "failed":
                 at_ms = each.started_ms if each.last_ms is None else each.last_ms
                 broken.setdefault(each.backend, []).append(round(record.at * _US + at_ms * 1e3))
-    rows.sort(key=lambda row: (row[0].at_us, row[2]))
+    rows.sort(key=lambda row: (row[0].at_us, *row[2:]))
     arrivals = _linked([row[0] for row in rows], [row[1] for row in rows])
     return Logged(
         arrivals,

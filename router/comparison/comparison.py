@@ -22,6 +22,8 @@ from router.classify.task import Tenant
 from router.comparison.redecide import Redecided
 from router.comparison.statistics import (
     FIGURES,
+    HIGH,
+    LOW,
     Difference,
     Slo,
     TaskSummary,
@@ -179,7 +181,8 @@ class _Backtest:
         self._lengths = learn_lengths(logged.arrivals)
         self._infos = {each.info.name: each.info for each in question.fleet.machines}
         self._tenants = dict(question.tenants) | logged.tenants
-        self._overhead_us, self._delivery_us = overheads(logged)
+        self._own = own_times(logged)
+        self._overhead_us, self._delivery_us = self._own.before_us, self._own.behind_us
         self._has_text = all(arrival.text is not None for arrival in logged.arrivals)
         self._names = question.base.metadata_names if logged.schema >= 2 else frozenset[str]()
         self._truth = logged_table(logged)
@@ -313,7 +316,9 @@ class _Backtest:
             pools=totals.pools,
             energy_kj=totals.energy_j / 1e3,
             untestable=untestable,
-            intervals=intervals(table, asked.slo, asked.seed),
+            intervals=intervals(
+                table, asked.slo, asked.seed, replay.off_by, self._own.spread_us / 1e3
+            ),
             latency_curve=_curve(table),
             worsens_slo=slo is not None and slo.seen and slo.change < 0,
         )
@@ -349,7 +354,15 @@ class _Backtest:
         )
 
 
-def overheads(logged: Logged) -> tuple[int, int]:
+class OwnTimes(msgspec.Struct, frozen=True):
+    """Holds a gateway's own time: medians, and how far tasks are from them."""
+
+    before_us: int  # an engine starts
+    behind_us: int  # an engine's first token
+    spread_us: float  # half of what 90 % of the tasks' times behind the first token lie within
+
+
+def own_times(logged: Logged) -> OwnTimes:
     """Returns the gateway's own time before an engine starts, and behind its first token."""
     before = [
         facts.started_us - arrival.queued_us
@@ -361,7 +374,9 @@ def overheads(logged: Logged) -> tuple[int, int]:
         for facts in logged.facts
         if facts.ttft_us is not None and facts.first_us is not None and facts.strategy is None
     ]
-    return tuple(max(0, round(median(each))) if each else 0 for each in (before, behind))  # type: ignore[return-value]  # of two
+    medians = [max(0, round(median(each))) if each else 0 for each in (before, behind)]
+    low, high = np.percentile(behind, (LOW, HIGH)) if behind else (0.0, 0.0)
+    return OwnTimes(medians[0], medians[1], float(high - low) / 2)
 
 
 def _moved(before: ResultTable, after: ResultTable) -> tuple[Moved, ...]:

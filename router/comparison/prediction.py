@@ -7,7 +7,7 @@ from statistics import fmean
 import msgspec
 
 from router.backtest.log_reader import Logged
-from router.comparison.comparison import BacktestReport, Tested, overheads
+from router.comparison.comparison import BacktestReport, Tested, own_times
 from router.comparison.report import TITLES, shown
 from router.comparison.statistics import Slo, TaskSummary, summarise
 from router.comparison.table import logged_table
@@ -90,12 +90,11 @@ def prediction_of(
         if value is None:
             continue
         low, high = tested.intervals.get(name, (value, value))
-        off = abs(report.replay.off_by.get(name, 0.0) * value)
         least = _LEAST_POINTS if _is_share(name) else _LEAST_SHARE * value
         figures[name] = ExpectedFigure(
             value,
-            value - math.hypot(value - low, off, least),
-            value + math.hypot(high - value, off, least),
+            value - math.hypot(value - low, least),
+            value + math.hypot(high - value, least),
         )
     return PolicyPrediction(
         policy=policy,
@@ -111,13 +110,12 @@ def conditions_of(logged: Logged, summary: TaskSummary) -> TakenForGranted:
     """Returns the conditions of a log, and of what its tasks came to."""
     arrivals = logged.arrivals
     span_s = (arrivals[-1].at_us - arrivals[0].at_us) / 1e6
-    overhead_us, _ = overheads(logged)
     return TakenForGranted(
         tasks_per_s=len(arrivals) / max(1.0, span_s),
         prompt_tokens=fmean(arrival.prompt_tokens for arrival in arrivals),
         output_tokens=summary.output_tokens / max(1, summary.num_tasks),
         tpot_ms=summary.tpot_ms_p50,
-        overhead_ms=overhead_us / 1e3,
+        overhead_ms=own_times(logged).before_us / 1e3,
     )
 
 

@@ -7,6 +7,7 @@ added. Where the interval holds 0, no difference was seen.
 
 import math
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 
 import msgspec
 import numpy as np
@@ -215,8 +216,19 @@ def differences(
     return found
 
 
-def intervals(table: ResultTable, slo: Slo, seed: int = 0) -> dict[str, tuple[float, float]]:
-    """Returns the 90 % interval of each figure, and of the tokens of a task."""
+def intervals(
+    table: ResultTable,
+    slo: Slo,
+    seed: int = 0,
+    off_by: Mapping[str, float] = MappingProxyType({}),
+    own_ms: float = 0.0,
+) -> dict[str, tuple[float, float]]:
+    """Returns the 90 % interval of each figure, and of the tokens of a task.
+
+    What a replay of the log missed a figure by, as a share of it, is added in quadrature; and to
+    times to the first or last token how far the gateway's own time is from its median, since a
+    simulation gives every task the median.
+    """
     columns = _Columns(table, slo)
     blocks = _blocks(columns.at_us)
     chance = np.random.default_rng(seed)
@@ -230,8 +242,18 @@ def intervals(table: ResultTable, slo: Slo, seed: int = 0) -> dict[str, tuple[fl
                 draws.setdefault(name, []).append(value)
         per_task = summary.weighted_tokens / max(1, summary.num_tasks)
         draws.setdefault("tokens_per_task", []).append(per_task)
-    found = {name: np.percentile(values, (LOW, HIGH)) for name, values in draws.items()}
-    return {name: (float(low), float(high)) for name, (low, high) in found.items()}
+    whole = _summary(columns, np.arange(len(table)))
+    found: dict[str, tuple[float, float]] = {}
+    for name, values in draws.items():
+        low, high = (float(value) for value in np.percentile(values, (LOW, HIGH)))
+        middle = getattr(whole, name, None)
+        if middle is not None:
+            off = abs(off_by.get(name, 0.0) * middle)
+            own = own_ms if name.startswith(("ttft", "latency")) else 0.0
+            low = middle - math.hypot(max(0.0, middle - low), off, own)
+            high = middle + math.hypot(max(0.0, high - middle), off, own)
+        found[name] = low, high
+    return found
 
 
 def _blocks(at_us: Column) -> list[NDArray[np.int64]]:

@@ -57,8 +57,10 @@ def main() -> bool:
         for figure, predicted, came, held in rows:
             low, high = tested.intervals.get(figure, (predicted, predicted))
             num_figures += 1
-            num_within += low * 0.999 <= came <= high * 1.001
+            is_within = low * 0.999 <= came <= high * 1.001
+            num_within += is_within
             told = "held" if held else "MISSED"
+            told += "" if is_within else f", outside {low:,.3f} to {high:,.3f}"
             print(f"  {figure:18} {predicted:12,.3f}, came {came:12,.3f}: {told}")
         num_held += all(held for *_, held in rows)
     share = num_within / num_figures

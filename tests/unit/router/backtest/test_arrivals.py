@@ -81,6 +81,17 @@ def test_turns_are_linked_by_their_prefixes() -> None:
     assert after.think_us == pytest.approx(900_000, abs=1)
 
 
+@pytest.mark.parametrize(
+    "turned_away", [{"route": "fast", "reason": "fallback"}, {"outcome": "rate_limited"}]
+)
+def test_of_two_that_came_at_once_who_found_a_pool_full_came_last(
+    turned_away: dict[str, Any],
+) -> None:
+    ended_first = record(0, **turned_away)
+    logged = read_records([ended_first, record(1, reason="class")])
+    assert [each.id for each in logged.arrivals] == [record(1).id, ended_first.id]
+
+
 def test_outages_are_what_decisions_saw() -> None:
     def seen(*, healthy: bool) -> SeenRecord:
         return SeenRecord(engines=(EngineSeen("gpu", healthy=healthy),))

@@ -13,7 +13,7 @@ from router.comparison.comparison import BacktestQuestion, BacktestReport, back_
 from router.comparison.html import as_html
 from router.comparison.prediction import MIN_TASKS, check, prediction_of
 from router.comparison.report import as_csv, as_text
-from router.comparison.statistics import Slo, differences, summarise
+from router.comparison.statistics import Slo, differences, intervals, summarise
 from router.comparison.table import ResultTable
 from router.comparison.what_if import scaled, without_untestable
 from router.policy.policy import DEFAULT_POLICY, parse_policy
@@ -59,6 +59,15 @@ def test_a_summary() -> None:
     assert (refused.refused, refused.slo_met, refused.latency_ms_p50) == (1.0, 0.0, None)
     left = summarise(table([1.0], outcome="cancelled"), Slo())
     assert (left.failed, left.slo_met) == (0.0, 0.0)
+
+
+def test_an_interval_holds_what_the_replay_missed_and_what_the_gateway_takes() -> None:
+    made = table([100.0] * 50)
+    assert intervals(made, Slo())["latency_ms_p50"] == (100.0, 100.0)
+    off = intervals(made, Slo(), 0, {"latency_ms_p50": -0.03, "output_tokens": 0.5}, own_ms=4.0)
+    assert off["latency_ms_p50"] == pytest.approx((95.0, 105.0)), "3 and 4 in quadrature"
+    assert off["ttft_ms_p50"] == pytest.approx((6.0, 14.0))
+    assert off["output_tokens"] == pytest.approx((1_250, 3_750)), "no time"
 
 
 def test_a_difference_is_seen_only_where_it_is_one() -> None:
