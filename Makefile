@@ -19,7 +19,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 PYTHON ?= $(shell for p in python3 python3.12 python3.11 python3.13 python3.14; do \
   $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 
-.PHONY: help run init example test clients accept chaos conformance fuzz check fmt bench bench-others pin-images sbom audit train strategies dashboards sdk console setup lock clean
+.PHONY: help run init example test clients accept chaos conformance fuzz check fmt bench bench-others pin-images release sbom audit train strategies dashboards sdk console setup lock clean
 
 help: ## Show this list.
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1	\2/p' Makefile | expand -t 14
@@ -84,6 +84,9 @@ console: $(VENV)/.node ## Build the libraries of the console's pages anew, byte 
 
 pin-images: ## Write the digests of the images under deploy/, where a registry answers.
 	@exec $(BIN)/python deploy/pin_images.py
+
+release: $(VENV)/.dev ## Make wheel, image archive, changelog and tag, and push nothing (VERSION=0.2.0).
+	@exec $(BIN)/python -m deploy.release "$(VERSION)"
 
 sbom: $(VENV)/.dev ## Write build/sbom.json: what the image is made of (CycloneDX).
 	@mkdir -p build && exec $(BIN)/cyclonedx-py requirements requirements.lock -o build/sbom.json
