@@ -167,13 +167,12 @@ async def erase_tenant(request: AnyRequest, tenant_id: str) -> ErasedTenant:
     if not TENANT_ID.fullmatch(tenant_id):
         raise ProtocolError("not_found", f"No tenant can be called '{tenant_id[:80]}'.")
     services = services_of(request)
-    await services.background.erase(tenant_id)
+    await services.forget(tenant_id)  # first, so that nothing is stored again
     num_keys = await services.gw.store.erase(tenant_id)
     num_keys += await services.kept_answers.erase(tenant_id)
     await services.learned.erase(tenant_id)
-    services.gw.experience.erase(tenant_id)
-    if services.gw.recorder is not None:
-        services.gw.recorder.erase(tenant_id)
+    await services.erasures.announce(tenant_id)
+    await services.forget(tenant_id)  # what was learned meanwhile
     await write_records(request, "tenants.erase", tenant_id, {})
     return ErasedTenant(id=tenant_id, keys=num_keys)
 

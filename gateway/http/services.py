@@ -25,6 +25,7 @@ from gateway.http.batch_route import RouteBatches
 from gateway.http.model_list import model_list
 from gateway.live.feed import Feed
 from gateway.rejoin.rejoins import Rejoins
+from gateway.store.erasures import Erasures
 from gateway.store.kept_answers import KeptAnswers
 from gateway.store.ledger import Ledger
 from gateway.store.policy_watch import PolicyWatch
@@ -60,6 +61,7 @@ class Services:
     feed: Feed  # of the console
     socket_tickets: SocketTickets
     kept_answers: KeptAnswers
+    erasures: Erasures
     relays: Relays
     rejoins: Rejoins
     fleet: Fleet | None  # the workers on this machine, where this is one of several
@@ -79,6 +81,14 @@ class Services:
         """
         async with self._apart:
             return await asyncio.to_thread(call, *args, **more)
+
+    async def forget(self, tenant_id: str) -> None:
+        """Drops what this process has in memory of a tenant; its background runs end."""
+        await self.background.erase(tenant_id)
+        self.gw.budgets.memory.forget(tenant_id)
+        self.gw.experience.erase(tenant_id)
+        if self.gw.recorder is not None:
+            self.gw.recorder.erase(tenant_id)
 
     def configure(self, config: Config) -> None:
         """Goes on with a changed configuration; its policy and backends are replaced elsewhere."""

@@ -57,6 +57,7 @@ from gateway.process.maintenance import every, maintenance
 from gateway.rejoin.elsewhere import Elsewhere
 from gateway.rejoin.rejoins import Rejoins
 from gateway.store.decision_log import LogInUse, Recorder
+from gateway.store.erasures import Erasures
 from gateway.store.kept_answers import TTL_S, KeptAnswers
 from gateway.store.ledger import open_ledger
 from gateway.store.policy_watch import InForce, PolicyWatch
@@ -107,7 +108,8 @@ async def services(
     """
     async with AsyncExitStack() as stack:
         made = await _services(stack, config, fleet, task_log)
-        _run(stack, [every(PREDICTION_INTERVAL_S, partial(check_prediction, made))])
+        checking = every(PREDICTION_INTERVAL_S, partial(check_prediction, made))
+        _run(stack, [checking, made.erasures.follow(made.forget)])
         yield made
 
 
@@ -170,6 +172,7 @@ async def _services(
         route_batches=RouteBatches(partial(live_desk, gw)),
         socket_tickets=SocketTickets(redis.store),
         feed=_feed(stack, config, gw, access, policies, fleet),
+        erasures=Erasures(redis.admin),
         kept_answers=_kept_answers(stack, redis.store, failover),
         relays=_relays(stack, config),
         rejoins=_rejoins(stack, config, gw, redis.admin),

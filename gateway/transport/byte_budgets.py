@@ -99,6 +99,13 @@ class MemoryBudgets:
         if not memories:
             del self._by_tenant[memory.tenant_id], self._totals[memory.tenant_id]
 
+    def forget(self, tenant_id: str) -> None:
+        """Drops all that is remembered for a tenant."""
+        while memories := self._by_tenant.get(tenant_id):
+            memory = next(iter(memories))
+            memory.drop()
+            self.remove(memory)
+
     def _count(self, tenant_id: str, num_bytes: int) -> None:
         self._totals[tenant_id] = self._totals.get(tenant_id, 0) + num_bytes
         self.num_bytes += num_bytes

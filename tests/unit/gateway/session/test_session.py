@@ -947,6 +947,22 @@ def test_a_tenants_own_oldest_responses_are_forgotten_on_whatever_connection() -
     assert budgets.num_bytes == 0
 
 
+def test_all_that_is_remembered_of_an_erased_tenant_is_forgotten() -> None:
+    budgets = MemoryBudgets(max_tenant_bytes=1_000, max_bytes=1_000)
+    mine, other = (RecentResponses(tenant_id=name, budgets=budgets) for name in ("a", "b"))
+    mine.remember("r1", remembered(None))
+    child = remembered(None)
+    child.parent_id = "r1"
+    mine.remember("r2", child)
+    other.remember("r3", remembered(None))
+    budgets.forget("a")
+    assert mine.ids == ()
+    assert other.ids == ("r3",)
+    budgets.forget("a")
+    other.clear()
+    assert budgets.num_bytes == 0
+
+
 def test_what_a_client_may_not_have_received_is_bounded_and_soon_forgotten() -> None:
     budgets = MemoryBudgets(max_tenant_bytes=3 * SMALL_BYTES, max_bytes=1 << 40)
     kept: list[Unconfirmed] = []
