@@ -16,6 +16,7 @@ from backends.contract import ContextItem, Item
 from gateway.config.sections import ServerConfig
 from gateway.core.gateway import Gateway
 from gateway.core.job import Ended, Job, Parent, Pause
+from gateway.rejoin.held_turns import HeldTurns
 from gateway.rejoin.lost_response import LostResponse
 from gateway.rejoin.matching import (
     ClientHolds,
@@ -86,6 +87,7 @@ class Rejoins:
         self._unconfirmed: deque[Unconfirmed] = deque()
         self._memories: dict[Key, deque[RecentResponses]] = {}
         self._connections: dict[Key, dict[Callable[[str], None], None]] = {}
+        self.turns = HeldTurns()
 
     def configure(self, config: ServerConfig) -> None:
         """Goes on with a changed configuration; it holds for connections that are lost later."""
@@ -93,7 +95,7 @@ class Rejoins:
 
     @property
     def is_empty(self) -> bool:
-        """Says whether nothing can be come back to."""
+        """Says whether nothing was lost that can be come back to."""
         return not (self._by_key or self.num_elsewhere)
 
     def grace_s(self, tenant: Tenant) -> float:
@@ -280,7 +282,8 @@ class Rejoins:
         if not may_rejoin(job.parsed):
             return None
         is_elsewhere = others is not None and others.may_have(key)
-        if not (is_elsewhere or any(each.turn == turn for each in self._by_key.get(key, ()))):
+        is_here = any(each.turn == turn for each in self._by_key.get(key, ()))
+        if not (is_elsewhere or is_here or self.turns.get(job) is not None):
             return None
         items: tuple[ContextItem, ...] | None = None
         try:
@@ -291,10 +294,22 @@ class Rejoins:
             give_back_opened(self._gw, job)
         if items is not None:
             asked = returning_by(job.parsed, items)
+            await self._free(job, asked)
             for lost in tuple(self._by_key.get(key, ())):
                 if (held := _held(lost, asked)) is not None:
                     return lost if self._take(lost, asked, held) else None
         return None if others is None else await others.find(job, items)
+
+    async def _free(self, job: Job, asked: Returning) -> None:
+        """Takes the same response of the same turn from a connection that answers no ping."""
+        running = self.turns.get(job)
+        if running is None or running.job.request is None:
+            return
+        writer = running.holder.writer_of(running.job)
+        if writer is None or _held(LostResponse(running.job, writer, 0, 0), asked) is None:
+            return
+        if await running.holder.is_silent():
+            running.holder.give(running.job.parsed.id)
 
     async def find_named(
         self, tenant: Tenant, response_id: str, starting_after: int

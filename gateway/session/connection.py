@@ -30,6 +30,7 @@ from gateway.transport.socket_protocol import MAX_TAKEN
 from gateway.wire.errors import ProtocolError, too_large
 from gateway.wire.events import BadFrameError, ClientEvent, ResponseCreate, decode_event
 from gateway.wire.items import InputReader
+from gateway.wire.response import ResponseStream
 from router.classify.task import Tenant
 
 logger = logging.getLogger("lanewise")
@@ -117,7 +118,7 @@ class Connection:
         expiry = loop.call_later(self._config.connection_max_age_s, self._expire, reader)
         release_key = self._gw.key_sessions.add(self._tenant, partial(self._lose_key, reader))
         self._socket.take_by(partial(self._take_now, reader))
-        leave = None if self._rejoins is None else self._rejoins.watch(self._tenant, self._give)
+        leave = None if self._rejoins is None else self._rejoins.watch(self._tenant, self.give)
         try:
             await asyncio.wait((reader, writer), return_when=asyncio.FIRST_COMPLETED)
             if not reader.done():  # only an error ends the writer first; the reader may know why
@@ -249,15 +250,21 @@ class Connection:
         """Runs one response, and then starts the next on its stream; returns its end."""
         if not self._outbox.has_room:
             await self._outbox.room()  # none for a client that does not read those before
-        lost = None
-        if self._rejoins is not None and not self._rejoins.is_empty:
-            lost = await self._rejoins.find(job)
-        if lost is not None:
-            job, ended = lost.job, await self._follow(job, lost)
-        else:
-            ended = await handle_task(self._gw, job)
-            if job.pause is not None:
-                return ended  # its connection was lost meanwhile
+        rejoins, lost = self._rejoins, None
+        if rejoins is not None:
+            if not rejoins.is_empty or rejoins.turns.get(job) is not None:
+                lost = await rejoins.find(job)
+            rejoins.turns.hold(job if lost is None else lost.job, self)
+        try:
+            if lost is not None:
+                job, ended = lost.job, await self._follow(job, lost)
+            else:
+                ended = await handle_task(self._gw, job)
+                if job.pause is not None:
+                    return ended  # its connection was lost meanwhile
+        finally:
+            if rejoins is not None:
+                rejoins.turns.release(job)
         self._session.tenant = self._keys.latest(self._tenant)
         self._act(self._session.ended(job, ended))
         return ended
@@ -329,7 +336,15 @@ class Connection:
         if is_kept:
             self._session.let_go(each.job)
 
-    def _give(self, response_id: str) -> None:
+    def writer_of(self, job: Job) -> ResponseStream | None:
+        """Returns the writer of a response that runs here and may go on elsewhere."""
+        return next((each.writer for each in self._session.losable() if each.job is job), None)
+
+    async def is_silent(self) -> bool:
+        """Says whether the client answers no ping."""
+        return not await self._socket.answers()
+
+    def give(self, response_id: str) -> None:
         """Lets go of a response that its client asks for on another connection: this one is dead.
 
         Nobody may have noticed yet: the network is gone, and the next ping is still to be missed.

@@ -5,7 +5,14 @@ from typing import Any, cast
 
 from litestar.types import Receive, Scope, Send
 
-from gateway.transport.socket_protocol import ABORT, TAKE_BY, WRITE, WRITE_NOW, Taker
+from gateway.transport.socket_protocol import (
+    ABORT,
+    ANSWERS,
+    TAKE_BY,
+    WRITE,
+    WRITE_NOW,
+    Taker,
+)
 
 Headers = Iterable[tuple[bytes, bytes]]
 
@@ -13,7 +20,7 @@ Headers = Iterable[tuple[bytes, bytes]]
 class AsgiSocket:
     """One connection; call `accept`, `deny` or `close` first."""
 
-    __slots__ = ("_receive", "_send", "abort", "take_by", "write", "write_now")
+    __slots__ = ("_receive", "_send", "abort", "answers", "take_by", "write", "write_now")
 
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self._receive = receive
@@ -21,6 +28,7 @@ class AsgiSocket:
         state: Mapping[str, Any] = scope["state"]
         # These are methods of `SocketProtocol`.
         self.abort: Callable[[], None] = state[ABORT]
+        self.answers: Callable[[], Awaitable[bool]] = state[ANSWERS]
         self.write: Callable[..., Awaitable[None]] = state[WRITE]
         self.write_now: Callable[..., bool] = state[WRITE_NOW]
         self.take_by: Callable[[Taker | None], None] = state[TAKE_BY]

@@ -31,10 +31,12 @@ from gateway.wire.errors import ProtocolError, too_large, too_many_bytes
 
 ABNORMAL = 1006
 LINGER_S = 5.0  # to drain the client's data after its message was refused
+ANSWER_S = 1.0  # for a pong, after which the client is taken to be gone
 SILENCE_S = 1.0  # without data, after which the client is taken to be done
 
 # Keys of `scope["state"]`.
 ABORT, WRITE, WRITE_NOW, TAKE_BY, VISIT = "abort", "write", "write_now", "take_by", "visit"
+ANSWERS = "answers"
 
 # Of one message. Conformance suites send 4 MiB in 64 bytes each. Each takes 40 bytes besides its
 # own, so some are joined as they come.
@@ -69,6 +71,7 @@ def _strip(fault: Exception | None) -> None:
 class SocketProtocol(WebSocketsSansIOProtocol):
     """Adds direct writes to the connection's state, and holds little memory while idle."""
 
+    _pong: asyncio.Future[None] | None = None  # that `answers` waits for
     _is_silent = False  # no data since the last check, after a message that was too large
     _until_s = 0.0  # until when that data is drained
     _unread: bytearray | None = None  # what came and is still to be read
@@ -147,6 +150,7 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         self.scope["state"][WRITE] = self.write_messages
         self.scope["state"][WRITE_NOW] = self.write_now
         self.scope["state"][TAKE_BY] = self.take_by
+        self.scope["state"][ANSWERS] = self.answers
         self.scope["state"][VISIT] = self._visit
 
     def data_received(self, data: bytes) -> None:
@@ -382,6 +386,21 @@ class SocketProtocol(WebSocketsSansIOProtocol):
             if not self.read_paused:  # otherwise the pong may lie unread
                 self.keepalive_timeout()
             return
+        self._ping()
+
+    async def answers(self) -> bool:
+        """Pings at once, and says whether the pong comes in time, or may lie unread."""
+        if self.close_sent or self.transport.is_closing():
+            return False
+        if self.read_paused:
+            return True
+        if self._pong is None:
+            self._pong = asyncio.get_running_loop().create_future()
+            self._ping()
+        done, _ = await asyncio.wait((self._pong,), timeout=ANSWER_S)
+        return bool(done)
+
+    def _ping(self) -> None:
         self.pending_ping_payload = struct.pack("!I", random.getrandbits(32))
         self.conn.send_ping(self.pending_ping_payload)
         self.transport.write(b"".join(self.conn.data_to_send()))
@@ -390,3 +409,6 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         """Takes the pong of the pending ping; ignores others."""
         if event.data == self.pending_ping_payload:
             self.pending_ping_payload = None
+            pong, self._pong = self._pong, None
+            if pong is not None:
+                pong.set_result(None)

@@ -352,6 +352,27 @@ async def test_nobody_waits_for_a_ping_to_be_missed(gateway: GatewayProcess) -> 
     await asyncio.to_thread(wait_until_at_rest, gateway)
 
 
+@pytest.mark.parametrize("is_silent", [True, False])
+async def test_the_same_turn_is_taken_from_a_socket_that_answers_no_ping(
+    gateway: GatewayProcess, is_silent: bool
+) -> None:
+    """And from none that does: its client wants two answers."""
+    body = body_of(client_metadata=codex_metadata(f"turn-silent-{is_silent}"))
+    body |= {"model": "lanewise-deep", "max_output_tokens": 100}
+    async with SocketClient.open(gateway) as client:
+        await client.send({"type": "response.create", **body})
+        created = await client.next_type("response.created")
+        if is_silent:
+            client.socket.transport.pause_reading()
+        events = await come_back(gateway, body)
+        assert (events[-1]["response"]["id"] == created["response"]["id"]) is is_silent
+        assert text_in(events) == text_of(events[-1]["response"])
+        if is_silent:
+            reset(client)
+        else:
+            assert (await client.terminal())["response"]["id"] == created["response"]["id"]
+
+
 async def test_a_name_that_nobody_knows_is_an_error(gateway: GatewayProcess) -> None:
     (event,) = await named(gateway, "resp_x", 3)
     assert event["error"]["code"] == "response_not_found"

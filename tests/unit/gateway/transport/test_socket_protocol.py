@@ -12,7 +12,7 @@ from gateway.process.server import uvicorn_config
 from gateway.transport import http_protocol
 from gateway.transport.keepalive import KeepAlive
 from gateway.transport.socket_handshake import plain_key
-from gateway.transport.socket_protocol import ABORT, TAKE_BY, VISIT, WRITE, WRITE_NOW
+from gateway.transport.socket_protocol import ABORT, ANSWERS, TAKE_BY, VISIT, WRITE, WRITE_NOW
 
 KEY = "dGhlIHNhbXBsZSBub25jZQ=="  # RFC 6455 1.3
 ACCEPT = b"s3pPLMBiTxaQ9kYGzzhZRbK+xOo="
@@ -150,7 +150,7 @@ async def test_a_plain_upgrade_is_what_the_long_way_makes_of_it(
     assert ACCEPT in short["answer"]
     assert short["message"] == {"type": "websocket.receive", "text": "{}"}
     assert short["pong"] == b"\x8a\x01?"
-    assert short["ways"] == sorted([ABORT, TAKE_BY, VISIT, WRITE, WRITE_NOW])
+    assert short["ways"] == sorted([ABORT, ANSWERS, TAKE_BY, VISIT, WRITE, WRITE_NOW])
     assert short["headers left"] == []
 
 
