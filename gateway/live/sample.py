@@ -35,7 +35,7 @@ class WorkerSample(msgspec.Struct, frozen=True, kw_only=True):
     at: float  # Unix time
     draining: bool
     pools: str  # redis, or degraded while it is away
-    num_gateways: int  # that live, as Redis last said
+    num_gateways: int  # that Redis heard from just now
     keys_current: bool
     policy: str
     policy_source: str

@@ -28,7 +28,7 @@ def worker_sample(gw: Gateway, keys: Keys, policies: PolicyWatch) -> WorkerSampl
         at=gw.unix_s(),
         draining=gw.state.draining,
         pools=gw.pools.mode,
-        num_gateways=gw.metrics.reports.pools.num_gateways,
+        num_gateways=gw.pools.report.num_heard,
         keys_current=keys.tenant_view.is_current,
         policy=gw.state.policy.version,
         policy_source=in_force.source,

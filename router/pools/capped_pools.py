@@ -14,7 +14,7 @@ from router.classify.task import Account, Tenant
 from router.pools.budgets import AccountBalance
 from router.pools.ceiling_leases import CeilingLeases
 from router.pools.failover_pools import FailoverPools
-from router.pools.pools import Balance, Demand, Grant, PoolsMode, Reservation
+from router.pools.pools import Balance, Demand, Grant, PoolsMode, PoolsReport, Reservation
 
 FULL_WAIT_US = 1_000_000  # nobody knows when a slot falls free
 
@@ -30,6 +30,10 @@ class CappedPools:
     @property
     def mode(self) -> PoolsMode:
         return self._pools.mode
+
+    @property
+    def report(self) -> PoolsReport:
+        return self._pools.report
 
     @property
     def ready(self) -> bool:

@@ -88,6 +88,7 @@ class FailoverPools:
         self.redis.on_late = self._late
         self.redis.on_broken(self._broken)
         self._counts: deque[int] = deque([1], maxlen=COUNTS_KEPT)
+        self._num_heard = 1
         self._num_recoveries = 0
 
     @property
@@ -116,6 +117,7 @@ class FailoverPools:
         return PoolsReport(
             mode=self.mode,
             num_gateways=max(self._counts),
+            num_heard=self._num_heard,
             num_unsettled=len(self._backlog.unsettled),
             num_uncharged=self._backlog.num_uncharged,
             num_recoveries=self._num_recoveries,
@@ -349,6 +351,7 @@ class FailoverPools:
             return False
         pulse = await self.beat()
         self._counts.append(pulse.num_gateways)
+        self._num_heard = pulse.num_heard
         is_first, self._has_beaten = not self._has_beaten, True
         return pulse.is_new and not is_first
 

@@ -12,17 +12,19 @@ from router.pools.redis_pools import PoolsUnavailable
 from router.redis.servers import RedisAway, RedisServers, Script
 
 ALIVE_MS = 10_000  # without a heartbeat for longer a gateway counts as gone
+HEARD_MS = 1_700  # who watches is told earlier: after this time and one more heartbeat of ours
 KEY = "lw1:{gateways}:alive"  # member: gateway id; score: its last heartbeat, server's ms
 
-# KEYS: the set. ARGV: our id, how long a heartbeat counts. Returns how many are alive, and 1 if we
-# were not in the set.
+# KEYS: the set. ARGV: our id, how long a heartbeat counts, and what is lately. Returns how many are
+# alive, 1 if we were not in the set, and how many were heard lately.
 _BEAT = Script(
     """
 local time = redis.call('TIME')
 local now_ms = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
 local added = redis.call('ZADD', KEYS[1], now_ms, ARGV[1])
 redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', now_ms - tonumber(ARGV[2]))
-return {redis.call('ZCARD', KEYS[1]), added}
+local heard = redis.call('ZCOUNT', KEYS[1], now_ms - tonumber(ARGV[3]), '+inf')
+return {redis.call('ZCARD', KEYS[1]), added, heard}
 """,
     1,
 )
@@ -33,6 +35,7 @@ class Pulse(msgspec.Struct, frozen=True):
 
     num_gateways: int  # that live, this one included
     is_new: bool  # Redis did not know us: our first heartbeat, or it lost its data
+    num_heard: int = 1  # of those, how many sent a heartbeat just now
 
 
 class Heartbeat:
@@ -46,10 +49,11 @@ class Heartbeat:
     async def beat(self) -> Pulse:
         """Sends a heartbeat; `PoolsUnavailable` if Redis does not reply or cannot write."""
         try:
-            num_gateways, added = await self._servers.run(_BEAT, (KEY, self._id, ALIVE_MS))
+            command = (KEY, self._id, ALIVE_MS, HEARD_MS)
+            num_gateways, added, num_heard = await self._servers.run(_BEAT, command)
         except RedisAway as error:
             raise PoolsUnavailable(f"Redis: {error}") from error
-        return Pulse(num_gateways, bool(added))
+        return Pulse(num_gateways, bool(added), num_heard)
 
     async def stop(self) -> None:
         """Removes this gateway from the count; while Redis is away it expires by itself."""

@@ -97,6 +97,7 @@ class PoolsReport(msgspec.Struct, frozen=True, kw_only=True):
 
     mode: PoolsMode
     num_gateways: int  # that live, this one included, as Redis last said
+    num_heard: int = 1  # of those, how many it heard from just now
     num_unsettled: int  # settlements that wait for Redis
     num_uncharged: int  # settlements given up since start
     num_recoveries: int  # returns to Redis since start

@@ -10,7 +10,7 @@ from redis.backoff import ConstantBackoff
 from redis.retry import Retry as Waiting
 
 from gateway.process.embedded_redis import EmbeddedRedis
-from router.pools.heartbeat import KEY
+from router.pools.heartbeat import HEARD_MS, KEY
 from router.pools.redis_pools import RedisPools
 from tests.integration.watched_gateway import LIMITS, PATIENCE_S, TENANT, gateway
 
@@ -116,6 +116,12 @@ async def test_gateways_count_each_other(redis_url: str) -> None:
     ):
         await one.pools.check()
         assert (one.pools.report.num_gateways, two.pools.report.num_gateways) == (2, 2)
+        with Redis.from_url(redis_url) as client:
+            now_ms = client.time()[0] * 1_000
+            for beat_ms, num_heard in ((now_ms * 2, 2), (now_ms - HEARD_MS - 1_000, 1)):
+                client.zadd(KEY, {"two": beat_ms})
+                await one.pools.check()
+                assert (one.pools.report.num_gateways, one.pools.report.num_heard) == (2, num_heard)
         await two.heartbeat.stop()
         assert (await one.heartbeat.beat()).num_gateways == 1
         with Redis.from_url(redis_url) as client:
