@@ -18,7 +18,7 @@ from backends.upstream.chain import PARENT_LOST, StoredChains, Turn
 from backends.upstream.chat_reader import decode_chunk
 from backends.upstream.errors import Failure, broken, http_failure, too_much
 from backends.upstream.options import UpstreamOptions, http_url
-from backends.upstream.reader import decoded
+from backends.upstream.reader import NO_EVENT, decoded
 from backends.upstream.responses_reader import decode_sse_event
 
 # Receives events that came together, as the protocol has them; True once the last has come.
@@ -85,7 +85,11 @@ class HttpTransport:
                 messages = parser.feed(arrived)
             except EventTooLongError as error:
                 raise too_much(self._backend, f"the upstream sent too much: {error}") from error
-            events, fault = decoded(self._decode, messages, self._backend)
+            fault: Failure | None = None
+            try:
+                events = list(map(self._decode, messages))
+            except NO_EVENT:
+                events, fault = decoded(self._decode, messages, self._backend)
             if events and receive(events):
                 return True
             if fault is not None:

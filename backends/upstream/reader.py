@@ -24,7 +24,10 @@ NO_EVENT = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 def decoded(
     decode: Callable[[bytes], _Event], messages: Sequence[bytes], backend: str
 ) -> tuple[list[_Event], Failure | None]:
-    """Decodes messages up to the first invalid one, and returns that one's failure."""
+    """Decodes messages up to the first invalid one, and returns that one's failure.
+
+    Whoever reads tokens decodes first without it, and asks it once that raised a `NO_EVENT`.
+    """
     events: list[_Event] = []
     try:
         for message in messages:

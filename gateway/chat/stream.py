@@ -72,6 +72,7 @@ class ChatStream(ResponseWriter):
         self._emit = emit
         self._include_usage = bool(chat.stream_options and chat.stream_options.include_usage)
         self._head: Json = {}
+        self._around_text: tuple[bytes, bytes] | None = None  # of a chunk, the same for each text
         self._routing: Routing | None = None
         self._texts: list[str] = []
         self._comments: list[str] = []
@@ -125,8 +126,12 @@ class ChatStream(ResponseWriter):
         if self._pending:
             text = "".join(self._pending)
             self._pending.clear()
-            (self._comments if self._is_comment else self._texts).append(text)
-            self._chunk({COMMENTARY if self._is_comment else "content": text})
+            if self._is_comment:
+                self._comments.append(text)
+                self._chunk({COMMENTARY: text})
+            else:
+                self._texts.append(text)
+                self._text_chunk(text)
 
     def gathered_bytes(self) -> int:
         return joined_bytes(self._pending)
@@ -145,6 +150,7 @@ class ChatStream(ResponseWriter):
     def answered_by(self, model: str) -> None:
         """Sets the model of later chunks."""
         self._head["model"] = model
+        self._around_text = None
 
     def finish(self, ending: Ending, completed_at: int, routing: Routing | None) -> bytes:
         """Makes the whole answer, a `chat.completion`."""
@@ -193,7 +199,23 @@ class ChatStream(ResponseWriter):
             return "content_filter"
         return "tool_calls" if self._calls else "stop"
 
+    def _text_chunk(self, text: str) -> None:
+        """Sends what `_chunk` would of a text, which makes the rest of the chunk only once."""
+        if self._emit is None or self.num_events == 0:
+            self._chunk({"content": text})
+            return
+        if self._around_text is None:
+            whole = _encode(self._chunk_of({"content": ""}))
+            before, name, after = whole.partition(b'"content":""')
+            self._around_text = b"data: " + before + name[:-2], after + b"\n\n"
+        before, after = self._around_text
+        self.num_events += 1
+        self._emit(before + _encode(text) + after)
+
     def _chunk(self, delta: Json, finish_reason: str | None = None) -> None:
+        self._send(self._chunk_of(delta, finish_reason))
+
+    def _chunk_of(self, delta: Json, finish_reason: str | None = None) -> Json:
         choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish_reason}
         chunk = {**self._head, "object": "chat.completion.chunk", "choices": [choice]}
         chunk |= {"service_tier": "default", "system_fingerprint": None}
@@ -201,7 +223,7 @@ class ChatStream(ResponseWriter):
             chunk["usage"] = None
         if self.num_events == 0:
             chunk["routing"] = self._routing
-        self._send(chunk)
+        return chunk
 
     def _send(self, chunk: Mapping[str, object]) -> None:
         self.num_events += 1

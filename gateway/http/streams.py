@@ -96,7 +96,7 @@ class HttpAnswer(ASGIResponse):
         self.body = body
         self._headers = [
             (b"content-type", media_type),
-            *((name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()),
+            *[(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()],
         ]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -254,8 +254,11 @@ class EventStream(HttpAnswer):
             goes_on = self._has_left and self._on_leave is not None and self._on_leave()
             if not goes_on:
                 self._pump.cancel()
-                [ended] = await asyncio.gather(self._pump, return_exceptions=True)
-                self.is_final = isinstance(ended, Ended) and ended.ending.is_final
+                if not self._pump.done():
+                    await asyncio.wait((self._pump,))
+                was_broken = self._pump.cancelled() or self._pump.exception() is not None
+                ended = None if was_broken else self._pump.result()
+                self.is_final = ended is not None and ended.ending.is_final
 
     async def _send_events(self, send: Send, receive: Receive) -> None:
         """Write what the outbox gets, while watching whether anyone is there."""

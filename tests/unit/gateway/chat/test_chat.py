@@ -412,6 +412,23 @@ ANSWERS: list[tuple[list[Delta], str | None, list[dict[str, Any]] | None, str]] 
 ]
 
 
+@pytest.mark.parametrize("options", [{}, {"stream_options": {"include_usage": True}}])
+def test_chunks_of_text_differ_in_their_text_alone(options: dict[str, Any]) -> None:
+    frames: list[bytes] = []
+    chat, create, _ = parse_chat(body(**options), "resp_1")
+    stream = ChatStream(create, chat, frames.append)
+    stream.open(100, 'm"content":"" %b', ROUTING)
+    rest = json.loads(frames.pop().removeprefix(b"data: "))
+    del rest["routing"]
+    for model in ('m"content":"" %b', "another"):
+        stream.answered_by(model)
+        for said in ("", "One", ' "content":"" ', "\n\u00e9\u2028%d", "\\"):
+            stream.push(text(said + "."), None)
+            chunk = rest | {"model": model}
+            chunk["choices"] = [rest["choices"][0] | {"delta": {"content": said + "."}}]
+            assert json.loads(frames.pop().removeprefix(b"data: ")) == chunk
+
+
 @pytest.mark.parametrize(("deltas", "content", "calls", "reason"), ANSWERS)
 def test_a_whole_answer(
     deltas: list[Delta], content: str | None, calls: list[dict[str, Any]] | None, reason: str
