@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from backends.contract import BackendGroup
+from backends.contract import BackendGroup, Message
+from backends.prompt import parts_text
 from gateway.run import stall_watch
 from gateway.task.pipeline import handle_task
 from router.classify.task import Tenant
@@ -282,6 +283,43 @@ async def test_a_cancel_while_it_goes_on_stops_it() -> None:
     assert response["status"] == "incomplete"
     assert response["output"][0]["content"][0]["text"] == "".join(TOKENS[:8])
     assert site.deep.only.num_cancels == 1
+
+
+@pytest.mark.parametrize("fault", ["breaks", "stalls"])
+@pytest.mark.parametrize(("group", "other"), [("fast", "deep"), ("deep", "fast")])
+async def test_a_steer_behind_a_break_takes_along_what_both_engines_said(
+    group: BackendGroup, other: BackendGroup, fault: Fault
+) -> None:
+    site = Site(backend(group, 5, fault=fault), backend(other, 3, fault="stalls"))
+    engines = {"fast": site.fast, "deep": site.deep}
+    job = site.world.job(metadata={"route": group})
+    task = asyncio.create_task(handle_task(site.world.gw, job))
+    if fault == "stalls":
+        await until(lambda: engines[group].num_stalled > 0)
+        site.now_us += FULL_US
+    await until(lambda: engines[other].num_stalled > 0)
+    job.stop("steered")
+    ended = await task
+    await site.world.check()
+    check_response(site.world.heard.events)
+    response = site.world.terminal
+    assert response["incomplete_details"] == {"reason": "steered"}
+    both = "".join(TOKENS[:8])
+    assert said(response) == [(both, None)]
+    assert response["output"][0]["status"] == "completed", "the item in hand is ended cleanly"
+    assert [each["at_tokens"] for each in response["routing"]["continued"]] == [5]
+    assert engines[other].only.num_cancels == 1
+
+    site.world.heard.events.clear()
+    steered = site.world.job(parent=ended, metadata={"route": group}, input="Shorter.")
+    await handle_task(site.world.gw, steered)
+    await site.world.check()
+    assert said(site.world.terminal) == [(TEXT, None)]
+    request = engines[group].generations[-1].request
+    assert request.prefill == "", "it is a new answer"
+    messages = [entry.item for entry in request.items if isinstance(entry.item, Message)]
+    told = [(message.role, parts_text(message.content)) for message in messages]
+    assert told[1:] == [("assistant", both), ("user", "Shorter.")]
 
 
 async def test_before_its_first_token_the_other_group_answers_unless_a_route_is_asked_for() -> None:
