@@ -12,7 +12,11 @@ from router.classify.words import all_words_of
 _THANKS = re.compile(
     r"[,.!?()\n-][ \n]*((?:many thanks|thanks(?! to\b)|thank you|thx|tia|cheers"
     r"|(?:kind |best )?regards|merci(?! de (?!votre|ton\b))|vielen dank|danke|(?:muchas )?gracias"
-    r"|obrigad[oa])\b[\w\s,.!?'\u2019]{0,40})$",
+    r"|obrigad[oa])\b[\w\s,.!?'\u2019]{0,40})$"
+    # Behind a task without a full stop; but not the last word of "write a card that says thanks".
+    r"|(?<!:)(?<! of)(?<! with)(?<!\bsay)(?<! says)(?<! to)(?<! the)(?<! a) ("
+    r"(?:many )?(?:thanks|thank you|thx|cheers|tia)(?: in advance| a lot| so much)?"
+    r"[ .!]*(?:, ?\w+[ .!]*)?)$",
     re.IGNORECASE,
 )
 _THANKS_WORDS = frozenset(
@@ -64,7 +68,7 @@ def without_thanks(text: str) -> str:
     if not _THANKS_WORDS.isdisjoint(words):
         thanks = _THANKS.search(text, start)
         if thanks is not None:
-            return text[: thanks.start(1)].rstrip(_BEFORE_THANKS) or text
+            return text[: thanks.start(thanks.lastindex or 0)].rstrip(_BEFORE_THANKS) or text
     if words and words[-1] in _PLEASE:
         bare = text.rstrip(_BEHIND_PLEASE)[: -len(words[-1])].rstrip(_BEFORE_THANKS)
         return bare or text

@@ -46,6 +46,9 @@ COURTESIES = (
     "{}\nThanks!",
     "please {}, thanks",
     "{}, please.",
+    "{} Many thanks in advance!",
+    "{} TIA",
+    "{} Cheers, Anna",
 )
 
 
@@ -60,6 +63,7 @@ COURTESIES = (
         "Le site plante, merci de corriger la fuite",
         "The cache was slow. Thanks to Redis it is fast",
         "trim, screen, stir, swim, compete, mix",
+        "Write a poem of thanks",
     ],
 )
 def test_courtesies_change_nothing_of_what_is_read(task: str) -> None:
