@@ -6,8 +6,7 @@ and tokens per day. `reserve_first` reserves all demands of the first ranked rou
 reservation is a lease: a gateway renews it while the task lives, and if the gateway dies, the lease
 expires and everything is released.
 
-`MemoryPools` keeps them in a dict, for tests and back-tests on virtual time. `RedisPools` has the
-same methods, awaited, for production.
+`MemoryPools` keeps them in a dict, for tests and back-tests; `RedisPools` awaits the same methods.
 """
 
 import heapq
