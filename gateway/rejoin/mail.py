@@ -35,6 +35,7 @@ class Mail:
         self._redis = redis
         self._take = take
         self._note_dead = note_dead
+        self._is_cluster = isinstance(redis, RedisCluster)  # a node counts its own listeners only
         self.inbox = f"lw1:lost:{secrets.token_hex(8)}"
         self._queue: deque[tuple[str, Note]] = deque()
         self._has_some = asyncio.Event()
@@ -61,13 +62,14 @@ class Mail:
                 except (RedisError, OSError) as error:
                     logger.warning("notes on lost responses were not sent: %s", error)
                     continue
-                if not num_listening and channel != ALL:
+                if not num_listening and channel != ALL and not self._is_cluster:
                     self._note_dead(channel)
 
     async def listen(self) -> None:
-        """Takes what comes, until cancelled. A Cluster has no such channels in redis-py."""
-        while not isinstance(self._redis, RedisCluster):
+        """Takes what comes, until cancelled; each node of a Cluster has what any was sent."""
+        while True:
             try:
+                await self._redis.initialize()
                 async with self._redis.pubsub() as subscription:
                     await subscription.subscribe(ALL, self.inbox)
                     self.is_listening = True

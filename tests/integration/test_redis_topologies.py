@@ -1,6 +1,7 @@
 """The pools on a Cluster and behind Sentinels: real servers, real failovers, slots under way."""
 
 import asyncio
+import contextlib
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
@@ -10,6 +11,8 @@ import numpy as np
 import pytest
 from redis.exceptions import RedisError
 
+from gateway.rejoin.mail import ALL, Mail
+from gateway.rejoin.notes import Gone, Note
 from router.classify.task import GroupLimits, Tenant
 from router.learn.experience import Experience
 from router.learn.learned_store import LearnedStore
@@ -279,6 +282,35 @@ async def test_sentinels_that_know_no_such_master(tmp_path: Path) -> None:
         with pytest.raises(PoolsUnavailable, match="no Sentinel"):
             await pools.ping()
         await pools.close()
+
+
+async def test_notes_on_lost_responses_reach_other_gateways_through_a_cluster(
+    cluster: Cluster,
+) -> None:
+    heard: asyncio.Queue[Note] = asyncio.Queue()
+    clients = [redis_client(cluster.url, timeout_s=PATIENCE_S) for _ in range(2)]
+    mails = [
+        Mail(clients[0], lambda _: None, lambda _: None),
+        Mail(clients[1], heard.put_nowait, lambda _: None),
+    ]
+    running_mails = [
+        asyncio.create_task(task) for mail in mails for task in (mail.listen(), mail.deliver())
+    ]
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            notes: list[Note] = []
+            while len(notes) < 2:  # until both listen
+                mails[0].send(ALL, Gone("resp_1", "to all"))
+                mails[0].send(mails[1].inbox, Gone("resp_1", "to one"))
+                with contextlib.suppress(TimeoutError):
+                    note = await asyncio.wait_for(heard.get(), 0.1)
+                    notes += [note] if note not in notes else []
+    finally:
+        for task in running_mails:
+            task.cancel()
+        await asyncio.gather(*running_mails, return_exceptions=True)
+        for client in clients:
+            await client.aclose()
 
 
 async def test_what_outcomes_taught_is_shared_through_a_cluster(cluster: Cluster) -> None:
