@@ -13,7 +13,7 @@ from gateway.wire.response import ResponseStream
 Turn = tuple[str, str, str | None, str | None]  # tenant, key, thread and turn
 
 
-class Holder(Protocol):
+class TurnHolder(Protocol):
     """A connection that runs responses."""
 
     def writer_of(self, job: Job) -> ResponseStream | None: ...
@@ -27,7 +27,7 @@ class HeldTurn(NamedTuple):
     """The latest response of a turn, and the connection that runs it."""
 
     job: Job
-    holder: Holder
+    holder: TurnHolder
 
 
 class HeldTurns:
@@ -42,7 +42,7 @@ class HeldTurns:
             return None
         return self._held.get(_turn(job))
 
-    def hold(self, job: Job, holder: Holder) -> None:
+    def hold(self, job: Job, holder: TurnHolder) -> None:
         """Notes who runs a job, until `release`."""
         if None not in turn_of(job.parsed):
             self._held[_turn(job)] = HeldTurn(job, holder)
