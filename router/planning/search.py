@@ -22,6 +22,9 @@ MONEY = "money"
 ENERGY = "energy"
 CLEARLY_LESS = 0.9  # of the capacity of a fleet that failed, in every group: fails, too; assumed
 LEAST_WORK = 0.9  # of the least energy of working seen: no fleet works with less; assumed
+# Of what a part of it worked with: more servers of the same kinds share fewer batches, so together
+# they hardly ever work with less. Of 15,520 pairs of simulated fleets four were below this.
+LEAST_OF_PART = 0.75
 _SURE = 1e-9  # relative: a bound that reaches the best so far cannot beat it
 
 
@@ -197,12 +200,21 @@ class Searcher:
             ),
             default=0.0,
         )
-        least_kwh = self._idle_kwh(counts) + LEAST_WORK * work_kwh
+        least_kwh = self._idle_kwh(counts) + max(LEAST_WORK * work_kwh, self._part_kwh(counts))
         if measure == ENERGY:
             return least_kwh
         kinds = self._material.kinds
         price = sum(number * kind.per_hour for kind, number in zip(kinds, counts, strict=True))
         return price + least_kwh * self._material.energy_per_kwh
+
+    def _part_kwh(self, counts: Counts) -> float:
+        """Returns what a fleet works with at least, by the simulated ones that it contains."""
+        parts = (
+            one.energy_kwh - self._idle_kwh(one.cell.counts)
+            for one in self.known.values()
+            if _same_kinds(one.cell.counts, counts) and _within(one.cell.counts, counts)
+        )
+        return LEAST_OF_PART * max(parts, default=0.0)
 
     def _idle_kwh(self, counts: Counts) -> float:
         kinds = self._material.kinds

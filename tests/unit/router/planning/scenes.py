@@ -1,13 +1,26 @@
 """Small traffic, servers and objectives for plans."""
 
 import random
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import msgspec
 
 from backends.contract import BackendGroup, BackendInfo
 from router.backtest.arrivals import AnswerLength, Arrival
 from router.backtest.fleet import EngineMachine
 from router.planning.capacity import capacity_of
-from router.planning.terms import PLAN_TENANT, Material, PlanSlo, ServerKind
+from router.planning.cells import CellResult, run_cell
+from router.planning.search import Searcher
+from router.planning.terms import (
+    PLAN_TENANT,
+    Cell,
+    Counts,
+    Material,
+    PlanSlo,
+    ServerKind,
+    all_counts,
+)
 from router.policy.policy import DEFAULT_POLICY
 from tests.unit.wafer_engine.affine_cost import AffineCost
 
@@ -65,6 +78,74 @@ def server(
         capacity=capacity_of(machine, traffic(0)),
         **given | more,
     )
+
+
+class JudgingSimulator:
+    """Simulates each fleet once, and judges it by whatever objectives are asked for."""
+
+    def __init__(self, terms: Material) -> None:
+        self._terms = terms
+        self._known: dict[Cell, CellResult] = {}
+
+    def __call__(self, slo: PlanSlo, cells: Sequence[Cell]) -> list[CellResult]:
+        return [self._judged(slo, cell) for cell in cells]
+
+    def _judged(self, slo: PlanSlo, cell: Cell) -> CellResult:
+        if cell not in self._known:
+            self._known[cell] = run_cell(self._terms, cell)
+        result = self._known[cell]
+        figures = result.figures
+        broken = {
+            name: figures[name] / bound
+            for name, bound in slo.bounds().items()
+            if figures.get(name, 0.0) > bound
+        }
+        if result.refused > slo.max_refused:
+            broken["refused"] = result.refused
+        return msgspec.structs.replace(result, meets=not broken, broken=broken)
+
+
+class Verdict(NamedTuple):
+    """Says what a search found beside what all simulations find."""
+
+    num_simulated: int
+    num_fleets: int
+    found_cheapest: bool
+    found_frugal: bool
+
+
+def verdict(terms: Material, simulate: JudgingSimulator) -> Verdict | None:
+    """Searches, and simulates every fleet; None if none meets the objectives."""
+    slo = terms.slo
+    plan = Searcher(terms, 1.0, lambda cells: simulate(slo, cells)).plan()
+    fleets = all_counts(terms.kinds)
+    results = simulate(slo, [Cell("default", 1.0, one) for one in fleets])
+    every = dict(zip(fleets, results, strict=True))
+    passing = [
+        result
+        for counts, result in every.items()
+        if result.meets
+        and (
+            not slo.spare_failures
+            or all(any(less) and every[less].meets for less in reduced(counts))
+        )
+    ]
+    if not passing:
+        return None
+    cheapest, frugal = plan.cheapest, plan.frugal
+    return Verdict(
+        plan.num_simulated,
+        plan.num_fleets,
+        cheapest is not None and cheapest.money == min(one.money for one in passing),
+        frugal is not None and frugal.energy_kwh == min(one.energy_kwh for one in passing),
+    )
+
+
+def reduced(counts: Counts) -> list[Counts]:
+    """A fleet without one server, of each kind."""
+    return [
+        (*counts[:at], number - 1, *counts[at + 1 :]) for at, number in enumerate(counts) if number
+    ]
 
 
 def material(seed: int = 1, **more: Any) -> Material:

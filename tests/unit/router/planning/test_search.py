@@ -2,13 +2,30 @@
 
 from collections.abc import Sequence
 
+import msgspec
+
 from router.planning.advice import advise, plan_text
 from router.planning.cells import CellResult, run_cell
 from router.planning.search import Searcher
-from router.planning.terms import Cell, Counts, Material, PlanSlo, all_counts
-from tests.unit.router.planning.scenes import material, server, traffic
+from router.planning.terms import Cell, Material, Objective, PlanSlo
+from tests.unit.router.planning.scenes import (
+    JudgingSimulator,
+    material,
+    server,
+    traffic,
+    verdict,
+)
 
-SEEDS = (0, 1, 2)
+SEED = 2
+NUM_TASKS = 24
+MOST = 0.1  # of 215 fleets are simulated; `make accept` asks for more seeds and objectives
+OBJECTIVES = (
+    PlanSlo(latency_p95_ms=2_000, spare_failures=1),
+    PlanSlo(latency_p95_ms=2_500, spare_failures=0),
+    PlanSlo(ttft_p95_ms=250, deep=Objective(tpot_p95_ms=25), spare_failures=0),
+    PlanSlo(ttft_p95_ms=150, deep=Objective(tpot_p95_ms=20), spare_failures=0),
+    PlanSlo(deep=Objective(tpot_p95_ms=20), spare_failures=0),
+)
 
 
 class Simulator:
@@ -25,40 +42,18 @@ class Simulator:
         return [self.known[cell] for cell in cells]
 
 
-def reduced(counts: Counts) -> list[Counts]:
-    """A fleet without one server, of each kind."""
-    return [
-        (*counts[:at], number - 1, *counts[at + 1 :]) for at, number in enumerate(counts) if number
-    ]
-
-
 def test_a_search_finds_what_all_simulations_find() -> None:
+    terms = material(SEED, arrivals=traffic(SEED, NUM_TASKS))
+    simulate = JudgingSimulator(terms)
     num_simulated = num_fleets = 0
-    for seed in SEEDS:
-        terms = material(seed)
-        simulate = Simulator(terms)
-        plan = Searcher(terms, 1.0, simulate).plan()
-        num_simulated += plan.num_simulated
-        num_fleets += plan.num_fleets
-        fleets = all_counts(terms.kinds)
-        results = simulate([Cell("default", 1.0, one) for one in fleets])
-        every = dict(zip(fleets, results, strict=True))
-        passing = [
-            result
-            for counts, result in every.items()
-            if result.meets
-            and (
-                not terms.slo.spare_failures
-                or all(any(less) and every[less].meets for less in reduced(counts))
-            )
-        ]
-        assert passing, f"seed {seed}"
-        assert plan.cheapest is not None
-        assert plan.frugal is not None
-        assert plan.cheapest.money == min(one.money for one in passing), f"seed {seed}"
-        assert plan.frugal.energy_kwh == min(one.energy_kwh for one in passing), f"seed {seed}"
-        assert plan.cheapest in plan.front or plan.cheapest.money == plan.front[0].money
-    assert num_simulated <= 0.1 * num_fleets, f"{num_simulated} of {num_fleets}"
+    for slo in OBJECTIVES:
+        found = verdict(msgspec.structs.replace(terms, slo=slo), simulate)
+        assert found is not None, "some fleet meets them"
+        assert found.found_cheapest
+        assert found.found_frugal
+        num_simulated += found.num_simulated
+        num_fleets += found.num_fleets
+    assert num_simulated <= MOST * num_fleets, f"{num_simulated} of {num_fleets}"
 
 
 def test_a_spare_is_a_server_more() -> None:
