@@ -239,19 +239,16 @@ def first_fitting(
                 break
         else:
             return index, (0, None)
-        longest = max(
-            (
-                (wait_ms, (demand.group, unit))
-                for demand in demands
-                for unit, wait_ms in zip(
-                    UNITS,
-                    bucket.waits_ms(buckets[demand.group], limits[demand.group], demand.tokens),
-                    strict=True,
-                )
-            ),
-            key=itemgetter(0),
+        found = (
+            (wait_ms, (each.group, unit))
+            for each in demands
+            for unit, wait_ms in zip(
+                UNITS,
+                bucket.waits_ms(buckets[each.group], limits[each.group], each.tokens),
+                strict=True,
+            )
         )
-        waits.append(longest)
+        waits.append(max(found, key=itemgetter(0)))
     return None, min(waits, key=itemgetter(0))
 
 
