@@ -1,13 +1,12 @@
 // A chart over time. Its lines stretch with the page, and its colours are those of the legend's swatches.
 import { html } from "../vendor/preact.js";
+import { clock } from "./format.js";
 
 const TOP = 6;
 const BOTTOM = 128; // of the lines; the times stand below
 const SCALE = 1000; // of the lines' own coordinates
 const NUM_TIMES = 4;
 const NUM_GRID_LINES = 3;
-
-export const clock = (unixS) => new Date(unixS * 1000).toLocaleTimeString([], { hour12: false });
 
 /** `times`: Unix seconds. `series`: [{ name, kind, values }]; `kind` names a colour. */
 export function Plot({ title, times, series, unit, timeText = clock }) {
