@@ -107,7 +107,10 @@ class Backlog:
         """Settles a reservation in Redis, which adopts it first if it cannot know it."""
         if not entry.held.in_redis:
             await self.adopt(entry.held)
-        await self._redis.settle(entry.held.reservation, entry.used_tokens, entry.nusd)
+        held = entry.held
+        await self._redis.settle(
+            held.reservation, entry.used_tokens, entry.nusd, once=held.is_local
+        )
 
     async def bring_up_to_date(self, held: Iterable[Held]) -> None:
         """Adopts these, then charges pending settlements; after a failure the rest stays."""

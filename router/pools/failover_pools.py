@@ -172,7 +172,9 @@ class FailoverPools:
         sent: Coroutine[Any, Any, Any] | None = None
         if self._breaker.is_closed:
             if held.in_redis:
-                sent = self.redis.settle(held.reservation, entry.used_tokens, nusd)
+                sent = self.redis.settle(
+                    held.reservation, entry.used_tokens, nusd, once=held.is_local
+                )
             else:
                 sent = self._backlog.charge(entry)
         return self._settled(entry, sent)

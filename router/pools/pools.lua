@@ -31,6 +31,8 @@
 --   extend   lease_ms, lease, former, tokens used of fast, of deep: `former` becomes `lease`, which
 --            holds more, or a group less: that one is given back, and charged what was used
 --   settle   tokens used of fast, of deep; lease, and former where an extension is in doubt;
+--            then "!" and how many ms it is remembered, if its reservation may still arrive: "lease!"
+--            among the leases, which is none, so that the same settlement charges nothing again
 --            then "$" and the money spent, if the lease holds any
 --   renew    lease_ms, lease...
 --   reap     how many at most
@@ -563,9 +565,20 @@ if operation == 'settle' then
   if ARGV[last - 1] == '$' then
     last, nusd = last - 2, tonumber(ARGV[last])
   end
+  local settled, kept_ms
+  if ARGV[last - 1] == '!' then
+    kept_ms = tonumber(ARGV[last])
+    last, settled = last - 2, ARGV[5] .. '!'
+    if redis.call('ZSCORE', KEYS[1], settled) then
+      if redis.call('ZREM', KEYS[1], ARGV[5]) == 1 then give_back(ARGV[5], 0, 0, 0) end
+      save()
+      return 0
+    end
+  end
   for argument = 5, last do
     if redis.call('ZREM', KEYS[1], ARGV[argument]) == 1 then
       give_back(ARGV[argument], tonumber(ARGV[3]), tonumber(ARGV[4]), nusd)
+      if settled then redis.call('ZADD', KEYS[1], now_ms + kept_ms, settled) end
       save()
       return 1
     end

@@ -39,6 +39,8 @@ from router.redis.connection import RedisError
 from router.redis.servers import RedisAway, RedisServers, Script
 from router.redis.url import parse_redis_url
 
+# A settlement is repeated for a minute, and one of money until Redis answers again.
+SETTLED_KEPT_MS = 600_000
 _POOLS = Script(SCRIPT, NUM_KEYS)
 Answer = TypeVar("Answer")
 OnLate: TypeAlias = Callable[[str, tuple[str, ...], bool], None]
@@ -89,13 +91,17 @@ class RedisPools:
         reservation: Reservation,
         actual_tokens: Mapping[BackendGroup, int],
         nusd: int = 0,
+        *,
+        once: bool = False,
     ) -> Coroutine[Any, Any, int]:
         """Releases the slots and charges actual tokens; a group not named used none.
 
         The call is sent at once, so it precedes later calls whenever it is awaited. It returns 0
         for a reservation that was settled or has expired, so settling twice is harmless.
+        With `once` it also returns 0 if the reservation has arrived after it was settled.
         """
-        return self._call(settle_call(reservation, actual_tokens, nusd=nusd))
+        kept_ms = SETTLED_KEPT_MS if once else 0
+        return self._call(settle_call(reservation, actual_tokens, nusd=nusd, kept_ms=kept_ms))
 
     async def renew(self, reservations: Iterable[Reservation]) -> Renewal:
         """Renews leases from now, and reserves again what expired too early.

@@ -34,6 +34,7 @@ Arguments = tuple[str | int, ...]  # the keys, then the script's ARGV
 
 _STATE_FIELDS = 10
 _MONEY = "$"  # between tokens and money
+_REMEMBERED = "!"  # before how long a settlement is
 _BUDGET = 100  # a reply's `limited_by` is higher where a budget refused
 _OPERATION = NUM_KEYS  # where a call has it
 _TOKENS = NUM_KEYS + 12  # where a reservation has the tokens of its ranked demands, after its id
@@ -141,13 +142,19 @@ def settle_call(
     now_ms: int = 0,
     *,
     nusd: int = 0,
+    kept_ms: int = 0,
 ) -> Arguments:
-    """Encodes a settlement; a group not named used none."""
+    """Encodes a settlement; a group not named used none.
+
+    It is remembered for `kept_ms`, if its reservation may still arrive.
+    """
     fast, deep = actual_tokens.get("fast", 0), actual_tokens.get("deep", 0)
     keys = tenant_keys(reservation.tenant_id)
     head: Arguments = (*keys, "settle", now_ms, fast, deep, reservation.lease)
     if reservation.former is not None:
         head = (*head, reservation.former)
+    if kept_ms:
+        head = (*head, _REMEMBERED, kept_ms)
     return (*head, _MONEY, nusd) if nusd else head
 
 

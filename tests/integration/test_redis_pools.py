@@ -424,3 +424,19 @@ async def test_closing_fails_what_waits(redis_url: str) -> None:
     await pools.close()
     with pytest.raises(PoolsUnavailable):
         await call
+
+
+async def test_a_repeated_settlement_charges_nothing_for_a_reservation_that_came_after_it(
+    pools: RedisPools,
+) -> None:
+    """The reply to the first settlement was lost, and so was what its reservation came to."""
+    grant = await pools.reserve_first(TENANT, "a", [PARALLEL])
+    assert grant.reservation is not None
+    used: dict[BackendGroup, int] = {"fast": 400_000, "deep": 400_000}
+    assert await pools.settle(grant.reservation, used, once=True)
+    await pools.adopt(TENANT, grant.reservation)  # the late one
+    assert places(await pools.balances(TENANT)) == (6, 1)
+    assert not await pools.settle(grant.reservation, used, once=True)
+    left = await pools.balances(TENANT)
+    assert places(left) == (7, 2)
+    assert min(remaining(left, group, "tokens") for group in used) >= 600_000

@@ -211,6 +211,8 @@ class AwaitedPools(RedisPools):
         reservation: Reservation,
         actual_tokens: Mapping[BackendGroup, int],
         nusd: int = 0,
+        *,
+        once: bool = False,
     ) -> Coroutine[Any, Any, bool]:
         """Its effect comes when it is sent: calls of one connection are answered in order."""
         self.num_calls += 1

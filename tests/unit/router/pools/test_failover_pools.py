@@ -267,8 +267,10 @@ async def test_a_settlement_that_may_have_arrived_is_not_adopted_again() -> None
             reservation: Reservation,
             actual_tokens: Mapping[BackendGroup, int],
             nusd: int = 0,
+            *,
+            once: bool = False,
         ) -> Any:
-            balances = await super().settle(reservation, actual_tokens, nusd)
+            balances = await super().settle(reservation, actual_tokens, nusd, once=once)
             if self.deaf:
                 raise PoolsUnavailable("the answer was lost")
             return balances

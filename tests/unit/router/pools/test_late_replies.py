@@ -36,7 +36,7 @@ class LateRedis(AwaitedPools):
         self.memory = memory
         self._fate = fate
         self.late: list[Callable[[], None]] = []  # what is still to come
-        self._untaken: set[str] = set()  # reservations that an attempt may yet take
+        self._remembered: set[str] = set()  # reservations whose settlement is
 
     async def reserve_first(
         self, tenant: Tenant, reservation_id: str, ranked_demands: Sequence[tuple[Demand, ...]]
@@ -58,7 +58,6 @@ class LateRedis(AwaitedPools):
             grant = done()
             self.late.append(lambda: heard(grant))
         elif fate == "later":
-            self._untaken.add(reservation_id)
             self.late.append(lambda: heard(done()))
         else:
             if fate == "unheard":
@@ -79,7 +78,6 @@ class LateRedis(AwaitedPools):
                 self.memory.adopt(tenant, reservation, self.now_us)
             self.on_late(tenant.id, (reservation.lease,), fate != "lost")
 
-        self._untaken.add(reservation.id)
         self.late.append(later)
         raise PoolsUnavailable(fate)
 
@@ -88,14 +86,17 @@ class LateRedis(AwaitedPools):
         reservation: Reservation,
         actual_tokens: Mapping[BackendGroup, int],
         nusd: int = 0,
+        *,
+        once: bool = False,
     ) -> Any:
         fate = self._fate()
-        if fate != "ok" and reservation.id in self._untaken:
-            fate = "lost"  # carried out unheard before that attempt, it would be charged again
-        if fate in ("ok", "late", "unheard") and self.memory.settle(
-            reservation, actual_tokens, self.now_us
-        ):
-            self.settled.append((reservation.id, dict(actual_tokens)))
+        if fate in ("ok", "late", "unheard"):
+            if reservation.id in self._remembered:
+                self.memory.settle(reservation, {}, self.now_us)
+            elif self.memory.settle(reservation, actual_tokens, self.now_us):
+                self.settled.append((reservation.id, dict(actual_tokens)))
+                if once:
+                    self._remembered.add(reservation.id)
         return self._answered(True) if fate == "ok" else self._lost()
 
 
