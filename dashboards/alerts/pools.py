@@ -119,11 +119,14 @@ nothing.""",
         silent=Case({'lanewise_ledger_lost_total{reason="stream_full"}': "0x60"}, at="10m"),
         meaning="""\
 What tenants used is not all kept: `process_full` means that Redis was away for so long that the
-process had no room, `stream_full` that nobody exported the ledger in time.""",
+process had no room, `stream_full` that nobody exported the ledger in time, `redis_lost` that a
+master died with what its replica did not have yet, or Redis with all it had.""",
         first_look="Dashboard *pools and tenants*, **Usage ledger** and **Ledger entries**.",
         remedy="""\
 - `stream_full`: run `lanewise usage export` now, and by a timer from now on; or raise
   `ledger.max_entries`.
-- `process_full`: bring Redis back.""",
+- `process_full`: bring Redis back.
+- `redis_lost`: these are gone, and each process counts those of its last second; the task log
+  has them. An append-only file keeps what a restart would lose.""",
     ),
 )

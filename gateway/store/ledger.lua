@@ -11,12 +11,14 @@
 --       6 how many entries follow, then the entries
 --       then for each counter: the number of its key, its field, what to add
 --
--- Returns: entries dropped at the old end to keep to the most, and how many there are now.
+-- Returns: entries dropped at the old end to keep to the most, how many there are now, and the
+-- writer's last batch before this call: an earlier one than it knows of if Redis lost some.
 -- What is dropped was never exported: exporting deletes.
 
 local number = tonumber(ARGV[1])
-if number <= tonumber(redis.call('GET', KEYS[2]) or '0') then
-  return {0, redis.call('XLEN', KEYS[1])}
+local before = tonumber(redis.call('GET', KEYS[2]) or '0')
+if number <= before then
+  return {0, redis.call('XLEN', KEYS[1]), before}
 end
 local last = 6 + tonumber(ARGV[6])
 for argument = 7, last do
@@ -35,4 +37,4 @@ for key = 3, #KEYS do
 end
 redis.call('SET', KEYS[2], number, 'EX', ARGV[3])
 local dropped = redis.call('XTRIM', KEYS[1], 'MAXLEN', '~', ARGV[2])
-return {dropped, redis.call('XLEN', KEYS[1])}
+return {dropped, redis.call('XLEN', KEYS[1]), before}

@@ -2,7 +2,8 @@
 
 A batch has a number and is retried until Redis has it; the script appends each number once. The
 buffer is bounded: when Redis is away for so long that `MAX_WAITING` entries wait, later ones are
-lost, and counted. Entries that the stream drops because nobody exported them are counted, too. A
+lost, and counted. Entries that the stream drops because nobody exported them are counted, too, and
+those of the last second that Redis took and lost with its master, at the next batch. A
 gateway that is killed loses the work of about `FLUSH_S`; one that stops sends it first.
 
 Each tenant also has counters of the day, for `GET /v1/usage`. They are approximate: a retried batch
@@ -12,6 +13,7 @@ may count twice. This is an edge.
 import asyncio
 import logging
 import secrets
+import time
 from collections import Counter, defaultdict, deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -38,6 +40,9 @@ MAX_BATCH = 500
 SCANNED = 1_000  # counters of a day in one look at Redis
 MAX_WAITING = 50_000  # some 30 MB
 WRITER_TTL_S = DAY_S
+# What is told if Redis loses it: the last second's batches at least, but never the ones before a
+# writer's key expired.
+MAX_REMEMBERED, REMEMBERED_S = 10, 3_600.0
 SPENT_TTL_S = 3 * DAY_S
 CLOSE_S = 3.0  # when stopping, between two looks at whether Redis takes anything
 MAX_CLOSE_WAITS = 5  # of `CLOSE_S`
@@ -57,11 +62,14 @@ class Ledger:
         self._waiting: deque[LedgerEntry] = deque()
         self._batch: list[LedgerEntry] = []  # sent until Redis has it
         self._number = 1  # the batch's
+        # Batches that Redis took: their number, how many entries, and when.
+        self._taken: deque[tuple[int, int, float]] = deque(maxlen=MAX_REMEMBERED)
         # A key of counters -> what to add to them.
         self._spent: defaultdict[str, Counter[str]] = defaultdict(Counter)
         self._added = asyncio.Event()
         self._sending = asyncio.Lock()
-        self._num_entries = self._num_appended = self._num_lost = self._num_dropped = 0
+        self._num_entries = self._num_appended = self._num_lost = 0
+        self._num_dropped = self._num_forgotten = 0
         self._complained = False
 
     @property
@@ -73,6 +81,7 @@ class Ledger:
             self._num_appended,
             self._num_lost,
             self._num_dropped,
+            self._num_forgotten,
         )
 
     def add(self, entry: LedgerEntry) -> None:
@@ -150,7 +159,8 @@ class Ledger:
             for field, amount in counters.items():
                 arguments += (place, field, amount)
         keys = [STREAM, self._writer, *days]
-        dropped, self._num_entries = await self._append(keys=keys, args=arguments)
+        dropped, self._num_entries, last = await self._append(keys=keys, args=arguments)
+        self._note_forgotten(last)
         if dropped and not self._num_dropped:
             logger.warning(
                 "the usage ledger is full: its oldest entries are dropped; export them "
@@ -158,8 +168,18 @@ class Ledger:
             )
         self._num_dropped += dropped
         self._num_appended += len(self._batch)
+        self._taken.append((self._number, len(self._batch), time.monotonic()))
         self._number += 1
         self._batch = []
+
+    def _note_forgotten(self, last: int) -> None:
+        """Counts entries that Redis took after the last batch that it knows: they died with it."""
+        since_s = time.monotonic() - REMEMBERED_S
+        num = sum(size for number, size, at_s in self._taken if number > last and at_s > since_s)
+        if num:
+            self._num_forgotten += num
+            self._taken.clear()
+            logger.error("Redis lost up to %d entries of the usage ledger that it had taken", num)
 
     async def _send_spent(self) -> None:
         spent, self._spent = self._spent, defaultdict(Counter)

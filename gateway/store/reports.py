@@ -15,3 +15,4 @@ class LedgerReport(msgspec.Struct, frozen=True):
     num_appended: int = 0
     num_lost: int = 0  # for want of room in this process
     num_dropped: int = 0  # at the stream's old end, by this process's batches
+    num_forgotten: int = 0  # that Redis had taken, and lost with a master or its data

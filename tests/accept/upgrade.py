@@ -30,6 +30,7 @@ from router.redis.servers import slot_of
 from tests.chaos.fleet import TENANTS, Fleet, fleet
 from tests.chaos.load import Load, Tally
 from tests.chaos.watch import LEDGER, Watch
+from tests.e2e.gateway_process import GatewayProcess
 from tests.integration.redis_fleet import SOON_MS, Cluster, running
 from tests.ports import free_port
 
@@ -72,12 +73,19 @@ def asking(cluster: Cluster) -> Any:
     return ask
 
 
+def forgotten_entries(gateway: GatewayProcess) -> float:
+    """Of the ledger, that died with the master as this gateway has counted them."""
+    return gateway.metrics().total("lanewise_ledger_lost_total", reason="redis_lost")
+
+
 async def upgrade(made: Fleet, cluster: Cluster) -> list[int]:
     """Replaces each gateway, and kills a master meanwhile; the gateways' exit statuses."""
     statuses = []
+    counted = 0.0
     for number in range(3):
         await asyncio.sleep(SECONDS / 8)
         old = made.gateways.pop(0)
+        counted += forgotten_entries(old)
         stopping = asyncio.create_task(asyncio.to_thread(old.stop))
         if number == 1:
             master = cluster.master_of(slot_of("{ledger}"))
@@ -86,6 +94,8 @@ async def upgrade(made: Fleet, cluster: Cluster) -> list[int]:
         statuses.append(await stopping)
         made.gateways.append(await made.add(port=old.port))
         print(f"gateway {number + 1} of 3 is replaced", flush=True)
+    counted += sum(map(forgotten_entries, made.gateways))
+    print(f"{counted:.0f} entries of the ledger are counted as lost with the master", flush=True)
     return statuses
 
 

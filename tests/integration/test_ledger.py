@@ -143,6 +143,20 @@ async def test_a_batch_without_an_answer_is_not_appended_twice(
     assert found == ["resp_1", "resp_2"]
 
 
+async def test_what_redis_took_and_lost_with_its_master_is_counted(client: Redis) -> None:
+    ledger = Ledger(client, max_entries=1000)
+    for number in range(4):
+        ledger.add(entry(number))
+        assert await ledger.flush()
+        if number == 1:
+            replica = await client.get(ledger._writer)  # it has no more than that when it leads
+    await client.set(ledger._writer, replica)
+    for _ in range(3):
+        ledger.add(entry(4))
+        assert await ledger.flush()
+        assert ledger.report.num_forgotten == 2
+
+
 async def test_what_has_no_room_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gateway.store.ledger.MAX_WAITING", 100)
     at_once = Retry(NoBackoff(), 0)

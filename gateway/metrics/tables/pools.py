@@ -137,11 +137,13 @@ LEDGER = Row("Reservations and the ledger",
             (), rate(legend="appended"),
             read=single(lambda reports: reports.ledger.num_appended)),
         Metric("lanewise_ledger_lost_total", "counter",
-            "Entries lost: none had room in the process, or nobody exported them in time.",
-            (Label("reason", ("process_full", "stream_full")),),
+            "Entries lost: none had room in the process, nobody exported them in time, or Redis "
+            "lost them with a master or its data (of each process, the last second's at least).",
+            (Label("reason", ("process_full", "stream_full", "redis_lost")),),
             rate("reason", legend="lost: {{reason}}"),
             read=lambda reports: {("process_full",): reports.ledger.num_lost,
-                                  ("stream_full",): reports.ledger.num_dropped})),
+                                  ("stream_full",): reports.ledger.num_dropped,
+                                  ("redis_lost",): reports.ledger.num_forgotten})),
 )
 
 LOST = Row("Lost connections",
