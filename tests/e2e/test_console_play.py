@@ -7,6 +7,7 @@ import sys
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
@@ -23,6 +24,7 @@ from tests.ports import free_port
 
 pytestmark = needs_chromium
 
+PRICES = '[[prices]]\nmodel = "lanewise-fast"\ninput = 0\noutput = 1000.0\n'
 NASTY = "<img src=x onerror=\"document.title='owned'\">"
 VIEWS = [(1440, "light"), (1440, "dark"), (360, "light"), (360, "dark")]
 
@@ -38,6 +40,11 @@ def run_of(page: Page, lane: str) -> dict[str, str]:
     card = page.get_by_role("article", name=lane, exact=True)
     names, values = card.locator("dt").all_inner_texts(), card.locator("dd").all_inner_texts()
     return dict(zip(names, values, strict=True))
+
+
+def joules(shown: str) -> float:
+    value, unit = shown.split()
+    return float(value) * {"mJ": 1e-3, "J": 1.0, "kJ": 1e3}[unit]
 
 
 def race(page: Page, prompt: str) -> None:
@@ -58,13 +65,13 @@ def test_the_race_shows_what_the_events_carried(gateway: GatewayProcess, browser
     """The tokens on the page are those of the terminal events, which the socket brought."""
     with opened(browser, gateway.url) as tab:
         page = tab.page
-        ended = {}
+        ended: dict[str, dict[str, Any]] = {}
 
         def note(frame: str | bytes) -> None:
             event = json.loads(frame)
             if event["type"] == "response.completed":
                 response = event["response"]
-                ended[response["routing"]["route"]] = response["usage"]["output_tokens"]
+                ended[response["routing"]["route"]] = response
 
         page.on("websocket", lambda socket: socket.on("framereceived", note))
         race(page, "Reverse a string in Python.")
@@ -72,9 +79,12 @@ def test_the_race_shows_what_the_events_carried(gateway: GatewayProcess, browser
             card = page.get_by_role("article", name=lane, exact=True)
             expect(card.get_by_text("done", exact=True)).to_be_visible()
         assert set(ended) == {"fast", "deep"}
-        for lane, tokens in ended.items():
+        for lane, response in ended.items():
             shown = run_of(page, lane.title())
-            assert shown["Tokens"] == f"{tokens:,}"
+            assert shown["Tokens"] == f"{response['usage']['output_tokens']:,}"
+            assert joules(shown["Energy"]) == pytest.approx(
+                response["routing"]["energy_joules"], rel=0.01
+            )
             assert re.fullmatch(r"[\d.,]+ (ms|s)", shown["Time"])
             assert re.fullmatch(r"[\d.,]+ (ms|s)", shown["First word"])
         assert "lanes=fast%2Cdeep" in page.url
@@ -160,7 +170,7 @@ def test_a_key_is_asked_for_and_kept_in_memory_alone(
 ) -> None:
     key = "sk-8c1f0e7ad93b4256"
     config = tmp_path / "own.toml"
-    config.write_text(CONFIG.replace(DEVELOPMENT_KEY, key))
+    config.write_text(f"{CONFIG.replace(DEVELOPMENT_KEY, key)}\n{PRICES}")
     own = GatewayProcess(tmp_path, "--config", str(config), "--redis", redis_url)
     try:
         own.wait_until_ready()
@@ -172,6 +182,9 @@ def test_a_key_is_asked_for_and_kept_in_memory_alone(
             race(page, "Say hi.")
             card = page.get_by_role("article", name="Fast", exact=True)
             expect(card.get_by_text("done", exact=True)).to_be_visible()
+            shown = run_of(page, "Fast")
+            # 1,000 dollars for a million tokens
+            assert float(shown["Cost"].lstrip("$")) == int(shown["Tokens"]) / 1000
             kept = "JSON.stringify([localStorage, sessionStorage, document.cookie, location.href])"
             assert key not in page.evaluate(kept)
             page.reload()

@@ -1,6 +1,6 @@
 // One lane of the race: its figures, its answer, what else was said, and a line to steer it.
 import { html, useEffect, useRef, useSignal } from "../vendor/preact.js";
-import { count, duration } from "../shared/format.js";
+import { count, duration, energy, money } from "../shared/format.js";
 import { Markdown } from "../shared/markdown.js";
 import { nowMs, parent } from "./race.js";
 import { tokenRate, tokensOf } from "./run.js";
@@ -43,8 +43,15 @@ function Figures({ run }) {
     ["Tokens/s", rate === null ? "–" : about + count(Math.round(rate))],
     ["Tokens", about + count(tokens)],
     ["Time", duration(run.elapsedMs(now))],
+    ...spent(run.routing.value),
   ];
   return html`<dl class="figures">${figures.map(([name, value]) => html`<div><dt>${name}</dt><dd>${value}</dd></div>`)}</dl>`;
+}
+
+/** What the end tells where prices are configured, and the power of all engines that worked is known. */
+function spent(routing) {
+  const { cost, energy_joules: joules } = routing ?? {};
+  return [...(cost ? [["Cost", money(cost.amount, cost.currency)]] : []), ...(joules == null ? [] : [["Energy", energy(joules)]])];
 }
 
 function Where({ run }) {

@@ -14,6 +14,18 @@ export function duration(ms) {
   return `${Math.floor(ms / 60_000)} min ${Math.round((ms % 60_000) / 1000)} s`;
 }
 
+/** An amount to the cent, or below 1 in three figures: one answer costs a part of a cent. */
+export function money(amount, currency) {
+  const digits = amount < 1 ? { maximumSignificantDigits: 3 } : {};
+  return new Intl.NumberFormat("en", { style: "currency", currency, ...digits }).format(amount);
+}
+
+/** Joules, in the unit that suits them. */
+export function energy(joules) {
+  const [value, unit] = joules < 1 ? [joules * 1e3, "mJ"] : joules < 1e3 ? [joules, "J"] : [joules / 1e3, "kJ"];
+  return `${Number(value.toPrecision(3))} ${unit}`;
+}
+
 /** How long ago a Unix time was. */
 export function ago(unixS, nowS = Date.now() / 1000) {
   const s = Math.max(0, Math.round(nowS - unixS));
