@@ -8,11 +8,11 @@ import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
 from tests.e2e.admin_api import ask, run_task
-from tests.e2e.browser import Theme, chromium, needs_chromium, opened
+from tests.e2e.browser import Tab, Theme, chromium, needs_chromium, opened
 from tests.e2e.gateway_process import GatewayProcess
 
 pytestmark = needs_chromium
-VIEWS = [(1440, "light"), (1440, "dark"), (360, "light"), (360, "dark")]
+VIEWS: list[tuple[int, Theme]] = [(1440, "light"), (1440, "dark"), (360, "light"), (360, "dark")]
 NASTY = "<img src=x onerror=alert(1)>"
 POLICY = f"""version = "canaried"
 description = "{NASTY}"
@@ -55,6 +55,31 @@ def in_force(page: Page) -> Locator:
     return page.get_by_role("region", name="In force")
 
 
+def back_test(tab: Tab) -> None:
+    """Back-tests the draft, and compares what the page shows with what the gateway answered."""
+    page, panel = tab.page, tab.page.get_by_role("tabpanel")
+    page.get_by_role("tab", name="Back-test").click()
+    with page.expect_response("**/admin/backtest") as answered:
+        page.get_by_role("button", name="Run the back-test").press("Enter")
+    report = answered.value.json()
+    (tested,) = report["policies"]
+    assert tested["num_moved"] > 0
+    words = f"{tested['num_moved']} of {report['num_tasks']} tasks would go another way."
+    expect(panel.get_by_role("status")).to_contain_text(words)
+    expect(panel).to_contain_text(f"by {tested['moved'][0]['rule']}")
+    for figure in ("TTFT", "Whole answer", "Refused"):
+        expect(panel.get_by_role("cell", name=figure).first).to_be_visible()
+    for width, theme in VIEWS:
+        page.set_viewport_size({"width": width, "height": 900})
+        page.emulate_media(color_scheme=theme)
+        assert tab.violations() == []
+        assert not tab.overflows()
+        panel.scroll_into_view_if_needed()
+        tab.picture(f"policies-backtest-{width}-{theme}")
+    page.set_viewport_size({"width": 1440, "height": 900})
+    page.emulate_media(color_scheme="light")
+
+
 def test_from_a_decision_to_a_rule_and_back(own: GatewayProcess, browser: Browser) -> None:
     run_task(own)
     with opened(browser, f"{own.url}/console/#live") as tab:
@@ -84,6 +109,7 @@ def test_from_a_decision_to_a_rule_and_back(own: GatewayProcess, browser: Browse
         page.get_by_role("button", name="Run it").click()
         expect(page.get_by_role("tabpanel")).to_contain_text("would go elsewhere")
 
+        back_test(tab)
         page.get_by_role("button", name="Store", exact=True).click()
         versions = page.get_by_role("region", name="Versions")
         newest = versions.get_by_role("listitem").first
@@ -139,7 +165,7 @@ def test_it_is_for_everybody(
         assert not tab.overflows()
         tab.picture(f"policies-{width}-{theme}")
         page.get_by_role("tab", name="Explain").focus()
-        for name in ("Changes", "Dry run", "Canary"):
+        for name in ("Changes", "Dry run", "Back-test", "Canary"):
             page.keyboard.press("ArrowRight")
             expect(page.get_by_role("tab", name=name)).to_be_focused()
         assert page.locator("main img").count() == 0

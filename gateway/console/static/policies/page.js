@@ -4,6 +4,7 @@ import { me } from "../shared/me.js";
 import { adminKey } from "../shared/site.js";
 import { Fault, Loading, NoKey } from "../shared/states.js";
 import { Audit } from "./audit.js";
+import { Backtest } from "./backtest.js";
 import { Canary } from "./canary.js";
 import { Changes } from "./changes.js";
 import { DryRun } from "./dry_run.js";
@@ -17,6 +18,7 @@ const TABS = [
   ["Explain", Explain],
   ["Changes", Changes],
   ["Dry run", DryRun],
+  ["Back-test", Backtest],
   ["Canary", Canary],
 ];
 

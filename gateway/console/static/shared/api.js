@@ -13,14 +13,14 @@ export class ApiError extends Error {
   }
 }
 
-async function ask(method, path, key, body, type) {
+async function ask(method, path, key, body, type, timeoutMs = TIMEOUT_MS) {
   let answer;
   try {
     answer = await fetch(path, {
       method,
       body,
       headers: { authorization: `Bearer ${key}`, ...(body === undefined ? {} : { "content-type": type }) },
-      signal: AbortSignal.timeout(TIMEOUT_MS),
+      signal: AbortSignal.timeout(timeoutMs),
     });
   } catch {
     throw new ApiError("The gateway does not answer. It may be restarting; try again.", 0);
@@ -37,10 +37,10 @@ async function ask(method, path, key, body, type) {
 }
 
 /** JSON in and out of `/admin/...`, with the admin key. */
-export async function admin(method, path, body) {
+export async function admin(method, path, body, timeoutMs) {
   try {
     const sent = body === undefined ? undefined : JSON.stringify(body);
-    return JSON.parse((await ask(method, `/admin/${path}`, adminKey.value, sent, "application/json")) || "null");
+    return JSON.parse((await ask(method, `/admin/${path}`, adminKey.value, sent, "application/json", timeoutMs)) || "null");
   } catch (error) {
     if (error.status === 401) wantsKey.value = "admin";
     throw error;
