@@ -5,9 +5,9 @@ import hmac
 from collections.abc import Iterable, Mapping
 
 from gateway.access.tenant_view import TenantsView
-from gateway.config.budgets import for_key
 from gateway.config.keys import KeyRecord, Peppers, is_key_of, key_id_of
 from gateway.config.sections import TenantConfig
+from gateway.config.tenants import for_key
 from gateway.wire.errors import ProtocolError
 from router.classify.task import Tenant
 
@@ -150,7 +150,10 @@ class Keys:
     def _named(self, tenant_id: str, key_id: str) -> Tenant:
         tenant = self.tenant_view.tenant(tenant_id)
         assert tenant is not None  # checked by the callers
-        return for_key(tenant, key_id)
+        record = self.tenant_view.keys.get(key_id)
+        if record is None or not record.limits:
+            return for_key(tenant, key_id)
+        return for_key(tenant, key_id, record.limits, self.tenant_view.limits_percent)
 
     def _digest(self, key: str) -> bytes:
         return hmac.digest(self._salt, key.encode(), hashlib.sha256)

@@ -46,7 +46,7 @@ class TenantsView:
         self._configured_tiers = dict(tiers or {})
         self._tenants: dict[str, TenantRecord] = {}
         self._tiers: dict[str, Tier] = {}
-        self._limits_percent = limits_percent
+        self.limits_percent = limits_percent
         self._raw: dict[str, bytes] = {}  # for compare-and-set in Redis
         self._resolved: dict[str, Tenant] = {}
 
@@ -73,7 +73,7 @@ class TenantsView:
             record = self.configured.get(tenant_id) or self._tenants.get(tenant_id)
             if record is None:
                 return None
-            found = part_of(resolve(record, self.tiers), self._limits_percent)
+            found = part_of(resolve(record, self.tiers), self.limits_percent)
             self._resolved[tenant_id] = found
         return found
 

@@ -7,7 +7,8 @@ from litestar import get, put
 from msgspec import Meta
 
 from gateway.admin.guard import services_of, write_records
-from gateway.config.budgets import Usd, for_key
+from gateway.config.budgets import Usd
+from gateway.config.tenants import for_key
 from gateway.http.streams import AnyRequest
 from gateway.wire.errors import ProtocolError
 from router.classify.task import Account, Tenant, for_run, run_name

@@ -7,9 +7,10 @@ import secrets
 from typing import Annotated, Any
 
 import msgspec
-from litestar import get, post
+from litestar import get, patch, post
 from msgspec import Meta
 
+from backends.contract import BackendGroup
 from gateway.admin.guard import admin_of, services_of, write_records
 from gateway.config.keys import (
     ID_BYTES,
@@ -20,6 +21,7 @@ from gateway.config.keys import (
     digest_of,
     new_key,
 )
+from gateway.config.tenants import KeyLimits, LimitsOfKey
 from gateway.http.services import Services
 from gateway.http.streams import AnyRequest
 from gateway.wire.errors import ProtocolError
@@ -39,6 +41,13 @@ class NewKey(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     tenant: str
     name: Annotated[str, Meta(max_length=MAX_NAME_CHARS)] = ""
     expires_in_s: Annotated[int, Meta(ge=1, le=MAX_LIFE_S)] | None = None  # None: never
+    limits: LimitsOfKey = {}  # its own, by group instead of those of each key of its tenant
+
+
+class KeyChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The key's own limits; null gives a group, or all, back to what its tenant's keys get."""
+
+    limits: dict[BackendGroup, KeyLimits | None] | None
 
 
 class Rotation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -61,6 +70,7 @@ class KeyView(msgspec.Struct, frozen=True, kw_only=True):
     revoked_at: int | None
     last_used_at: int | None  # to about a minute
     replaces: str | None
+    limits: LimitsOfKey  # its own
 
 
 class MadeKey(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,7 +100,27 @@ async def create_key(request: AnyRequest, data: NewKey) -> MadeKey:
     tenant = services.access.keys.tenant_view.raw(f"tenant:{data.tenant}")
     if tenant:  # it must still be there when the key is written
         others[f"tenant:{data.tenant}"] = tenant
-    return await _make(request, "keys.create", data.tenant, data.name, data.expires_in_s, others)
+    return await _make(
+        request,
+        "keys.create",
+        data.tenant,
+        data.name,
+        data.expires_in_s,
+        others,
+        limits=data.limits,
+    )
+
+
+@patch("/keys/{key_id:str}")
+async def change_key(request: AnyRequest, key_id: str, data: KeyChange) -> KeyView:
+    """Change a key's own limits; they hold for live connections from their next task on."""
+    services = services_of(request)
+    record = _find(services, key_id)
+    changed = {} if data.limits is None else {**record.limits, **data.limits}
+    limits = {group: own for group, own in changed.items() if own is not None}
+    record = msgspec.structs.replace(record, limits=limits)
+    await _write(request, "keys.set", record, {})
+    return (await _views(services, [record]))[0]
 
 
 @post("/keys/{key_id:str}/rotate")
@@ -107,7 +137,14 @@ async def rotate_key(request: AnyRequest, key_id: str, data: Rotation) -> MadeKe
         ends_s = min(ends_s, old.not_after_s)
     ending = _encoded(msgspec.structs.replace(old, not_after_s=ends_s))
     return await _make(
-        request, "keys.rotate", old.tenant_id, old.name, data.expires_in_s, ending, replaces=old.id
+        request,
+        "keys.rotate",
+        old.tenant_id,
+        old.name,
+        data.expires_in_s,
+        ending,
+        limits=old.limits,
+        replaces=old.id,
     )
 
 
@@ -122,7 +159,7 @@ async def revoke_key(request: AnyRequest, key_id: str) -> KeyView:
     return (await _views(services, [record]))[0]
 
 
-HANDLERS: list[Any] = [list_keys, create_key, rotate_key, revoke_key]
+HANDLERS: list[Any] = [list_keys, create_key, change_key, rotate_key, revoke_key]
 
 
 async def _make(
@@ -133,6 +170,7 @@ async def _make(
     expires_in_s: int | None,
     others: dict[str, bytes],
     *,
+    limits: LimitsOfKey,
     replaces: str | None = None,
 ) -> MadeKey:
     """Makes a key, and writes it together with other records."""
@@ -160,6 +198,7 @@ async def _make(
         created_by=admin_of(request).name,
         name=name,
         not_after_s=None if expires_in_s is None else now_s + expires_in_s,
+        limits=limits,
         replaces=replaces,
     )
     await _write(request, action, record, others)
@@ -211,6 +250,7 @@ async def _views(services: Services, records: list[KeyRecord]) -> list[KeyView]:
             revoked_at=record.revoked_s,
             last_used_at=used_s.get(record.id),
             replaces=record.replaces,
+            limits=record.limits,
         )
         for record in records
     ]

@@ -11,7 +11,9 @@ from gateway.access.tenant_view import TenantsView
 from gateway.admin.guard import services_of, write_records
 from gateway.config.budgets import Budget, BudgetName, Budgets
 from gateway.config.tenants import (
+    KeyLimits,
     Limit,
+    LimitsOfKey,
     TenantRecord,
     Tier,
     TierConfig,
@@ -38,6 +40,7 @@ class NewTenant(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     weight: Weight | None = None
     store: StorePolicy = "asked"  # never: its responses are stored nowhere
     budgets: Budgets = {}  # in money, each instead of the tier's
+    key_limits: LimitsOfKey = {}  # of each of its keys, by group instead of the tier's
 
 
 class TenantChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -49,6 +52,7 @@ class TenantChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     weight: Weight | UnsetType | None = UNSET
     store: StorePolicy | UnsetType = UNSET
     budgets: dict[BudgetName, Budget | None] | UnsetType | None = UNSET  # null: the tier's
+    key_limits: dict[BackendGroup, KeyLimits | None] | UnsetType | None = UNSET
 
 
 class TenantView(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,6 +66,7 @@ class TenantView(msgspec.Struct, frozen=True, kw_only=True):
     access: tuple[BackendGroup, ...] | None
     store: StorePolicy
     budgets: Budgets  # in money, its own and its tier's together
+    key_limits: dict[BackendGroup, GroupLimits]  # of each of its keys that has no own
     configured: bool  # by the configuration, so not to be changed here
     active_keys: int  # those made at run time
     created_at: int
@@ -138,6 +143,11 @@ async def change_tenant(request: AnyRequest, tenant_id: str, data: TenantChange)
         given["budgets"] = {name: own for name, own in changed.items() if own is not None}
     elif data.budgets is None:
         given["budgets"] = {}
+    if isinstance(data.key_limits, dict):
+        merged = {**record.key_limits, **data.key_limits}
+        given["key_limits"] = {group: own for group, own in merged.items() if own is not None}
+    elif data.key_limits is None:
+        given["key_limits"] = {}
     changes = {name: value for name, value in given.items() if value is not UNSET}
     record = msgspec.structs.replace(record, **changes)
     await _keep(request, "tenants.set", record)
@@ -272,6 +282,7 @@ def _view(request: AnyRequest, record: TenantRecord) -> TenantView:
         access=record.access,
         store=record.store,
         budgets={**_budgets_of_tier(tenant_view, record.tier), **record.budgets},
+        key_limits=tenant.limits_per_key,
         configured=record.id in tenant_view.configured,
         active_keys=sum(key.state(now_s) == "active" for key in tenant_view.keys_of(record.id)),
         created_at=record.created_s,

@@ -27,7 +27,7 @@ from router.classify.task import Hints, Task, Tenant
 from router.decide.admission import decide, demands, explain
 from router.decide.decision import Refusal
 from router.decide.ranking import classify_and_rank
-from router.pools.pools import MemoryPools
+from router.pools.memory_pools import MemoryPools
 from router.record.batch import Desk, decide_lines
 
 

@@ -36,14 +36,6 @@ def with_budgets(tenant: Tenant, budgets: Mapping[BudgetName, Budget]) -> Tenant
     )
 
 
-def for_key(tenant: Tenant, key_id: str) -> Tenant:
-    """Returns a tenant as one of its keys has it."""
-    if tenant.key_account is None:
-        return msgspec.structs.replace(tenant, key_id=key_id)
-    account = msgspec.structs.replace(tenant.key_account, name=f"k.{key_id}")
-    return msgspec.structs.replace(tenant, key_id=key_id, accounts=(*tenant.accounts, account))
-
-
 def _account(name: str, *windows: Budget | None) -> Account | None:
     if not any(windows):
         return None

@@ -14,6 +14,8 @@ from typing import Literal
 
 import msgspec
 
+from gateway.config.tenants import LimitsOfKey
+
 ID_BYTES = 8  # random, in an id
 SECRET_BYTES = 32
 MIN_PEPPER_CHARS = 32
@@ -44,6 +46,7 @@ class KeyRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     name: str = ""
     not_after_s: int | None = None  # it expires at this second
     revoked_s: int | None = None
+    limits: LimitsOfKey = {}  # its own, by group instead of those of each key of its tenant
     replaces: str | None = None  # the id it was rotated from
 
     def state(self, now_s: int) -> KeyState:

@@ -15,6 +15,7 @@ from gateway.config.development import DEVELOPMENT_KEY
 from gateway.config.tenants import (
     DEFAULT_TIERS,
     WHOLE_PERCENT,
+    LimitsOfKey,
     TenantRecord,
     Tier,
     Weight,
@@ -209,6 +210,7 @@ class TenantConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     weight: Weight | None = None  # None: the tier's
     store: StorePolicy = "asked"  # never: its responses are stored nowhere, whatever it asks
     budgets: Budgets = {}  # in money, each instead of the tier's
+    key_limits: LimitsOfKey = {}  # of each of its keys, by group instead of the tier's
 
     def record(self) -> TenantRecord:
         """Returns the tenant as a record."""
@@ -220,6 +222,7 @@ class TenantConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
             weight=self.weight,
             store=self.store,
             budgets=self.budgets,
+            key_limits=self.key_limits,
         )
 
     def tenant(self, tiers: Mapping[str, Tier] = DEFAULT_TIERS) -> Tenant:

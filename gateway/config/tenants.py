@@ -21,12 +21,25 @@ Weight = Annotated[float, Meta(gt=0, le=MAX_WEIGHT)]
 Limit = Annotated[int, Meta(ge=0, le=MAX_LIMIT)]
 
 
+class KeyLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What one key may use of a group; None: as much as its tenant."""
+
+    requests_per_min: Limit | None = None
+    tokens_per_min: Limit | None = None
+    max_concurrent: Limit | None = None
+    tokens_per_day: Limit | None = None  # of the UTC day
+
+
+LimitsOfKey = dict[BackendGroup, KeyLimits]
+
+
 class Tier(msgspec.Struct, frozen=True, kw_only=True):
     """The limits and weight of a tier; its tenants may not use a group without limits."""
 
     limits: dict[BackendGroup, GroupLimits] = {}
     weight: Weight = 1.0  # share when tenants wait for the same engines
     budgets: Budgets = {}  # in money
+    key_limits: LimitsOfKey = {}  # of each key of its tenants
 
 
 class TierConfig(Tier, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -43,6 +56,7 @@ class TenantRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     weight: Weight | None = None
     store: StorePolicy = "asked"
     budgets: Budgets = {}  # each instead of the tier's
+    key_limits: LimitsOfKey = {}  # of each of its keys, by group instead of the tier's
     created_s: int = 0
 
 
@@ -79,7 +93,12 @@ def resolve(record: TenantRecord, tiers: Mapping[str, Tier]) -> Tenant:
             limits[group] = merged
     weight = tier.weight if record.weight is None else record.weight
     tenant = Tenant(
-        id=record.id, tier=record.tier, limits=limits, weight=weight, store=record.store
+        id=record.id,
+        tier=record.tier,
+        limits=limits,
+        weight=weight,
+        store=record.store,
+        limits_per_key=_within({**tier.key_limits, **record.key_limits}, limits),
     )
     budgets = {**tier.budgets, **record.budgets}
     return with_budgets(tenant, budgets) if budgets else tenant
@@ -93,6 +112,9 @@ def part_of(tenant: Tenant, percent: int) -> Tenant:
     return msgspec.structs.replace(
         tenant,
         limits=limits,
+        limits_per_key={
+            group: _part_of_limits(each, percent) for group, each in tenant.limits_per_key.items()
+        },
         accounts=tuple(_part_of_account(account, percent) for account in tenant.accounts),
         key_account=tenant.key_account and _part_of_account(tenant.key_account, percent),
         run_account=tenant.run_account and _part_of_account(tenant.run_account, percent),
@@ -116,6 +138,47 @@ def _part_of_account(account: Account, percent: int) -> Account:
         for day, month, ever in (account.hard, account.soft)
     )
     return msgspec.structs.replace(account, hard=hard, soft=soft)
+
+
+def for_key(
+    tenant: Tenant, key_id: str, own: LimitsOfKey | None = None, percent: int = WHOLE_PERCENT
+) -> Tenant:
+    """Returns a tenant as one of its keys has it, whose `own` limits replace those of each key.
+
+    Of its own this site has `percent`.
+    """
+    limits = tenant.limits_per_key
+    if own:
+        limits = limits | _within(own, tenant.limits, percent)
+    if tenant.key_account is None:
+        return msgspec.structs.replace(tenant, key_id=key_id, key_limits=limits)
+    account = msgspec.structs.replace(tenant.key_account, name=f"k.{key_id}")
+    accounts = (*tenant.accounts, account)
+    return msgspec.structs.replace(tenant, key_id=key_id, key_limits=limits, accounts=accounts)
+
+
+def _within(
+    own: LimitsOfKey, limits: Mapping[BackendGroup, GroupLimits], percent: int = WHOLE_PERCENT
+) -> dict[BackendGroup, GroupLimits]:
+    """Fills in a key's limits from its tenant's, in groups that this may use."""
+    return {
+        group: GroupLimits(
+            requests_per_min=_first(
+                of_key.requests_per_min, limits[group].requests_per_min, percent
+            ),
+            tokens_per_min=_first(of_key.tokens_per_min, limits[group].tokens_per_min, percent),
+            max_concurrent=_first(of_key.max_concurrent, limits[group].max_concurrent, percent),
+            tokens_per_day=None
+            if of_key.tokens_per_day is None
+            else part(of_key.tokens_per_day, percent),
+        )
+        for group, of_key in own.items()
+        if group in limits and of_key != KeyLimits()
+    }
+
+
+def _first(limit: int | None, otherwise: int, percent: int) -> int:
+    return otherwise if limit is None else part(limit, percent)
 
 
 def fault_of(record: TenantRecord, tiers: Mapping[str, Tier]) -> str | None:

@@ -27,7 +27,7 @@ from router.decide.decision import RankedRoute
 from router.decide.waiting_queues import WaitingQueues
 from router.pools.pools import Demand, Grant, Reservation
 from router.waiting.fair_queue import FairQueue, QueuePosition, Waiter
-from router.waiting.rules import WaitingConfig, Waits
+from router.waiting.rules import WaitingConfig, Waits, is_of_key
 
 logger = logging.getLogger("lanewise")
 
@@ -263,7 +263,12 @@ class WaitingRoom:
                 entry.outcome.set_exception(error)
             return
         grant, now_us = attempt.grant, self.clock_us()
-        if grant.reservation is None:
+        if grant.reservation is None and is_of_key(grant):
+            entry.last = attempt
+            room.queue.remove(waiter.id, now_us)
+            if not entry.outcome.done():
+                entry.outcome.set_result(None)
+        elif grant.reservation is None:
             entry.last = attempt
             self._queues.put_back(room.group, waiter, grant, now_us)
         elif entry.outcome.done():

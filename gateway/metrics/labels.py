@@ -12,7 +12,7 @@ from router.decide.decision import Reason
 from router.learn.drift import SIGNALS, Sign
 from router.learn.pending_outcomes import OutcomeSource
 from router.pools.budgets import WINDOWS, Scope
-from router.pools.pools import GROUPS, PoolCall, PoolsMode, Shed, Unit
+from router.pools.pools import GROUPS, TENANT_UNITS, PoolCall, PoolsMode, Shed, Unit
 from router.strategies.table import STRATEGIES
 
 Outcome = Literal["ok", "rate_limited", "shed", "timeout", "error", "cancelled", "invalid"]
@@ -39,6 +39,10 @@ LIMIT_NAMES: dict[Unit, str] = {
     "tokens": "tpm",
     "concurrent": "conc",
     "tokens_day": "tpd",
+    "key_requests": "key_rpm",
+    "key_tokens": "key_tpm",
+    "key_concurrent": "key_conc",
+    "key_tokens_day": "key_tpd",
 }
 _ROUTES = tuple(route.value for route in Route)
 
@@ -65,7 +69,7 @@ WINDOW = Label("window", WINDOWS)
 KIND = Label("kind", ("soft", "hard"))
 ADMISSION = Label("result", get_args(Admission))
 LIMIT = Label("limit", ("none", *LIMIT_NAMES.values()))
-POOL = Label("limit", tuple(LIMIT_NAMES.values()))
+POOL = Label("limit", tuple(LIMIT_NAMES[unit] for unit in TENANT_UNITS))
 ASKED = Label("result", ("admitted", *LIMIT_NAMES.values(), "none"))  # none: no pool refused it
 ARM = Label("arm", get_args(Arm))
 DOOR = Label("door", get_args(Door))

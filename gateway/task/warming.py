@@ -14,7 +14,7 @@ from gateway.core.gateway import Gateway
 from gateway.wire.routing import RoutedWarmUp, WarmUpState
 from router.classify.task import Task
 from router.decide.decision import RankedRoute
-from router.pools.pools import Balance
+from router.pools.pools import TOKEN_UNITS, Balance
 
 _READY: tuple[WarmUpState, ...] = ("held", "opened", "cut")  # the next turn benefits
 
@@ -93,7 +93,7 @@ class Warming:
         if self._gw.warm_up_timeout_s <= 0 or self._gw.waiting.wanting(group):
             return "declined"
         for balance in self._balances:
-            is_tokens = balance.group == group and balance.unit in ("tokens", "tokens_day")
+            is_tokens = balance.group == group and balance.unit in TOKEN_UNITS
             if is_tokens and balance.remaining < self._task.request.num_prompt_tokens:
                 return "limited"  # its turn would be refused, too
         return None

@@ -4,9 +4,14 @@ import math
 
 from backends.contract import BackendGroup
 from router.decide.decision import Refusal
-from router.pools.pools import Balance, PoolsMode, Unit
+from router.pools.pools import TOKEN_UNITS, Balance, PoolsMode, Unit
 
 MODE_HEADER = "x-lanewise-ratelimit-mode"
+# What OpenAI's headers call requests and tokens, of the tenant and of its key.
+_OPENAI_UNITS: dict[str, tuple[Unit, ...]] = {
+    "requests": ("requests", "key_requests"),
+    "tokens": TOKEN_UNITS,
+}
 
 
 def rate_limit_headers(
@@ -15,7 +20,7 @@ def rate_limit_headers(
     mode: PoolsMode = "redis",
     refusal: Refusal | None = None,
 ) -> dict[str, str]:
-    """Writes headers for the pools of `groups`; of two pools OpenAI's have the tighter one.
+    """Writes headers for the pools of `groups`; of several pools OpenAI's have the tightest.
 
     `mode` goes into a header of ours. With a `refusal`, the pool that refused says when to retry,
     as `retry-after` does, instead of when it is full.
@@ -32,15 +37,16 @@ def rate_limit_headers(
         reset_s = math.ceil(balance.reset_us / 1e6)
         if refusal is not None and refusal.limited_by == (balance.group, balance.unit):
             reset_s = max(1, math.ceil((refusal.retry_after_us or 0) / 1e6))
-        if balance.unit == "concurrent":
+        kind = balance.unit.removeprefix("key_")
+        if kind == "concurrent":
             policies.append(f'{name};q={balance.limit};qu="concurrent-requests"')
         else:
-            unit = "" if balance.unit == "requests" else ';lanewise-unit="tokens"'
-            window_s = 86_400 if balance.unit == "tokens_day" else 60
+            unit = "" if kind == "requests" else ';lanewise-unit="tokens"'
+            window_s = 86_400 if kind == "tokens_day" else 60
             policies.append(f"{name};q={balance.limit};w={window_s}{unit}")
         states.append(f"{name};r={balance.remaining};t={reset_s}")
-    for unit in ("requests", "tokens"):
-        of_unit = [balance for balance in mine if balance.unit.removesuffix("_day") == unit]
+    for unit, kinds in _OPENAI_UNITS.items():
+        of_unit = [balance for balance in mine if balance.unit in kinds]
         if of_unit:
             tightest = min(of_unit, key=lambda balance: balance.remaining / max(1, balance.limit))
             headers[f"x-ratelimit-limit-{unit}"] = str(tightest.limit)
@@ -53,7 +59,7 @@ def rate_limit_headers(
 
 
 def policy_name(group: BackendGroup, unit: Unit) -> str:
-    """Names a pool for the IETF fields: `fast-requests`, `deep-tokens-day`."""
+    """Names a pool for the IETF fields: `fast-requests`, `deep-key-tokens-day`."""
     return f"{group}-{unit.replace('_', '-')}"
 
 

@@ -14,7 +14,8 @@ from router.classify.task import Task
 from router.decide.admission import demands, outgrown
 from router.decide.decision import RankedRoute
 from router.pools.cost import EVEN, Weights, cost_by_group, cost_tokens
-from router.pools.pools import Demand, Grant, MemoryPools, Reservation, shrunk
+from router.pools.memory_pools import MemoryPools
+from router.pools.pools import Demand, Grant, Reservation, shrunk
 
 HEARTBEAT_US = 10_000_000  # between two renewals of leases, and extensions of what outgrew them
 

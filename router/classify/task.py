@@ -69,8 +69,10 @@ class Tenant(msgspec.Struct, frozen=True, kw_only=True):
     weight: float = 1.0  # share when tenants wait for the same engines
     store: StorePolicy = "asked"
     key_id: str = ""  # of the request, for the usage ledger
+    key_limits: dict[BackendGroup, GroupLimits] = {}  # of that key alone, within `limits`
     accounts: tuple[Account, ...] = ()  # what a task is charged to in money, if it has budgets
     key_account: Account | None = None  # what each of its keys gets, under its own name
+    limits_per_key: dict[BackendGroup, GroupLimits] = {}  # what each of its keys gets
     run_account: Account | None = None  # what each of its runs gets, under its own name
 
 

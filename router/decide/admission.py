@@ -155,6 +155,10 @@ _NOUNS: dict[Unit, str] = {
     "tokens": "tokens per min",
     "concurrent": "concurrent tasks",
     "tokens_day": "tokens per day (UTC)",
+    "key_requests": "this key's requests per min",
+    "key_tokens": "this key's tokens per min",
+    "key_concurrent": "this key's concurrent tasks",
+    "key_tokens_day": "this key's tokens per day (UTC)",
 }
 
 
@@ -181,11 +185,11 @@ def _refusal(grant: Grant, ranked_demands: tuple[tuple[Demand, ...], ...]) -> Re
         for balance in grant.balances
         if (balance.group, balance.unit) == grant.limited_by
     )
-    if unit == "concurrent":
+    if unit in ("concurrent", "key_concurrent"):
         state = f"Limit {limit} at once, all in use."
     else:
         demand = next(d for ds in ranked_demands for d in ds if d.group == group)
-        asked = 1 if unit == "requests" else demand.tokens
+        asked = 1 if unit in ("requests", "key_requests") else demand.tokens
         state = f"Limit {limit}, Remaining {remaining}, Requested {asked}."
     message = (
         f"Rate limit reached for the {group} engines on {_NOUNS[unit]}: {state} "

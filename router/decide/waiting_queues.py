@@ -14,7 +14,14 @@ from router.decide.concurrency_limiter import ConcurrencyLimiter
 from router.pools.pools import GROUPS, Demand, Grant, Reservation
 from router.waiting.fair_queue import FairQueue, Waiter
 from router.waiting.retry_after import RetryAfter
-from router.waiting.rules import WaitingConfig, Waits, block_of, longest_wait_us, weight_of
+from router.waiting.rules import (
+    WaitingConfig,
+    Waits,
+    block_of,
+    is_of_key,
+    longest_wait_us,
+    weight_of,
+)
 
 HOLD_US = 250_000  # a full group is tried again after this, or when a task on it ends
 
@@ -133,6 +140,8 @@ class WaitingQueues:
         now_us: int,
     ) -> int:
         """Returns how long it may wait; 0 if not at all, or for certainly too short."""
+        if refused is not None and is_of_key(refused):
+            return 0  # others of its tenant must not stand behind it
         longest_us = longest_wait_us(self.config, waits, task, group, now_us)
         queue = self.queues[group]
         block = None if refused is None else block_of(refused)

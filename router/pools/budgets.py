@@ -63,7 +63,7 @@ class AccountBalance(msgspec.Struct, frozen=True):
         return day, month, whole if self.raised < 0 else self.raised
 
 
-def hold_of(most_nusd: int, accounts: Sequence[Account]) -> str:
+def money_of(most_nusd: int, accounts: Sequence[Account]) -> str:
     """Encodes held money for a lease; empty without accounts."""
     if not accounts:
         return ""

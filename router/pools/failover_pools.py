@@ -26,7 +26,7 @@ import msgspec
 from backends.contract import BackendGroup
 from router.classify.task import Account, Tenant
 from router.pools.backlog import Backlog, Held, Unsettled
-from router.pools.budgets import AccountBalance, hold_of
+from router.pools.budgets import AccountBalance
 from router.pools.heartbeat import Pulse
 from router.pools.local_pools import LocalPools, OnBlind, WhenAway
 from router.pools.pools import (
@@ -37,8 +37,8 @@ from router.pools.pools import (
     PoolsMode,
     PoolsReport,
     Reservation,
+    hold_of,
     lease_of,
-    most_nusd,
     reservation_id_of,
 )
 from router.pools.redis_breaker import PROBE_PAUSE_US, Breaker
@@ -396,7 +396,7 @@ class FailoverPools:
     ) -> None:
         """Has released whatever a call took whose reply nobody waits for."""
         leases = tuple(
-            lease_of(reservation_id, demands, hold_of(most_nusd(demands), tenant.accounts))
+            lease_of(reservation_id, demands, hold_of(tenant, demands))
             for demands in ranked_demands
         )
         self._late(tenant.id, leases, is_known=False)

@@ -9,13 +9,11 @@ from collections.abc import Sequence
 from router.classify.task import NO_LIMITS, Account, Tenant
 from router.pools.bucket import DAY_MS
 from router.pools.budgets import AccountBalance, Purse, month_left_ms, month_of
-from router.pools.pools import Demand, Grant, most_nusd
+from router.pools.pools import Grant, Ranked, most_nusd
 
 PARTS = 2  # of what is left, half is used
 MAX_TENANTS = 10_000  # remembered; the first to come is forgotten first
 MAX_KNOWN = 1_000  # accounts of a tenant, likewise
-
-Ranked = list[tuple[int, tuple[Demand, ...]]]
 
 
 class _TenantBudgets:

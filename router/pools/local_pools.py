@@ -17,18 +17,20 @@ import msgspec
 from backends.contract import BackendGroup
 from router.classify.task import GroupLimits, Tenant
 from router.pools import bucket
-from router.pools.budgets import hold_of
 from router.pools.local_budgets import LocalBudgets
+from router.pools.local_keys import LocalKeys
 from router.pools.pools import (
+    KEY_UNITS,
     LEASE_US,
     Balance,
     Demand,
     Grant,
+    Ranked,
     Reservation,
     all_balances,
     first_fitting,
+    hold_of,
     lease_of,
-    most_nusd,
 )
 
 # While Redis is away a group has local pools, takes no task, or is limited by its slots alone.
@@ -56,21 +58,26 @@ class LocalPools:
         self._held_before: dict[tuple[str, BackendGroup], int] | None = None  # the outage began
         self._by_reply: dict[str, _ByReply] = {}
         self.budgets = LocalBudgets()
+        self._keys = LocalKeys()
 
     def note(self, tenant_id: str, balances: tuple[Balance, ...], now_us: int) -> None:
-        """Remembers Redis's last balances, with which local pools begin."""
+        """Remembers Redis's last balances, with which local pools begin; not those of a key."""
+        if balances and balances[-1].unit in KEY_UNITS:
+            balances = tuple(each for each in balances if each.unit not in KEY_UNITS)
         _remember(self._known, tenant_id, (balances, now_us))
 
     def cut_off(self) -> None:
         """Notes that an outage begins: what runs here now is part of what Redis last reported."""
         self._held_before = dict(self._held)
         self._buckets.clear()
+        self._keys.clear()
         self._by_reply.clear()
 
     def forget_rates(self) -> None:
         """Drops local levels when Redis is back; the next outage begins with newer balances."""
         self._held_before = None
         self._buckets.clear()
+        self._keys.clear()
 
     def hold(self, reservation: Reservation) -> None:
         """Counts the slots of a task that runs here; `release` must follow."""
@@ -129,7 +136,7 @@ class LocalPools:
         limits_of = {group: tenant.limits[group] for group in view.states}
         for group, state in view.states.items():
             bucket.refill(state, limits_of[group], now_us // 1_000)
-        possible = [
+        possible: Ranked = [
             (index, demands)
             for index, demands in enumerate(ranked_demands)
             if all(
@@ -139,12 +146,9 @@ class LocalPools:
         ]
         if not possible:
             return None
-        if tenant.accounts:
-            possible, refusal = self.budgets.affordable(
-                tenant, possible, num_gateways, now_us // 1_000
-            )
-            if refusal is not None:
-                return refusal
+        possible, refusal = self._within_own(tenant, possible, num_gateways, now_us)
+        if refusal is not None:
+            return refusal
         index, (wait_ms, limited_by) = first_fitting(possible, view.states, limits_of)
         if index is None:
             balances = all_balances(view.states, limits_of)
@@ -175,7 +179,7 @@ class LocalPools:
         Demands on one group go before those on two. The caller must `hold` what is granted.
         """
         states, limits = self._at(tenant, when_away, num_gateways, now_us)
-        possible = [
+        possible: Ranked = [
             (index, demands)
             for index, demands in enumerate(ranked_demands)
             if all(demand.group in limits for demand in demands)
@@ -184,12 +188,9 @@ class LocalPools:
             possible = [(index, demands) for index, demands in possible if len(demands) == 1]
         if not possible:
             return None
-        if tenant.accounts:
-            possible, refusal = self.budgets.affordable(
-                tenant, possible, num_gateways, now_us // 1_000
-            )
-            if refusal is not None:
-                return refusal
+        possible, refusal = self._within_own(tenant, possible, num_gateways, now_us)
+        if refusal is not None:
+            return refusal
         index, (wait_ms, limited_by) = first_fitting(possible, states, limits)
         reservation = None
         if index is not None:
@@ -207,14 +208,32 @@ class LocalPools:
             mode="degraded",
         )
 
+    def _within_own(
+        self, tenant: Tenant, possible: Ranked, num_gateways: int, now_us: int
+    ) -> tuple[Ranked, Grant | None]:
+        """Returns the demands that the key's limits and the budgets let through, or a refusal."""
+        refusal = None
+        if tenant.key_limits:
+            parts = {
+                group: local_limits(limits, num_gateways)
+                for group, limits in tenant.key_limits.items()
+            }
+            possible, refusal = self._keys.fitting(tenant, possible, parts, now_us // 1_000)
+        if tenant.accounts and refusal is None:
+            return self.budgets.affordable(tenant, possible, num_gateways, now_us // 1_000)
+        return possible, refusal
+
     def _reserved(
         self, tenant: Tenant, reservation_id: str, demands: tuple[Demand, ...], now_us: int
     ) -> Reservation:
-        hold = hold_of(most_nusd(demands), tenant.accounts)
+        hold = hold_of(tenant, demands)
         lease = lease_of(reservation_id, demands, hold)
         if hold:
             self.budgets.hold(tenant.id, lease, now_us // 1_000)
-        return Reservation(reservation_id, tenant.id, demands, lease, expires_us=0, hold=hold)
+        made = Reservation(reservation_id, tenant.id, demands, lease, expires_us=0, hold=hold)
+        if tenant.key_limits:
+            self._keys.hold(made)
+        return made
 
     def extend(self, before: Reservation, after: Reservation) -> None:
         """Charges the tokens that an extension adds."""
@@ -237,6 +256,7 @@ class LocalPools:
         if reservation.hold:
             tenant_id, lease = reservation.tenant_id, reservation.lease
             self.budgets.settle(tenant_id, lease, nusd, now_us // 1_000)
+            self._keys.settle(reservation, actual_tokens)
         states, _ = self._buckets.get(reservation.tenant_id, ({}, 0))
         for demand in reservation.demands:
             state = states.get(demand.group)

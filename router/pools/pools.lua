@@ -6,7 +6,8 @@
 -- Releases run side by side on the same keys: docs/pools.md says what a new version may change.
 --
 -- KEYS  1 lease   sorted set: member "2:id|fast tokens|deep tokens" (-1: group not used),
---                 score = when it expires, in ms. Version 1 wrote "id|fast tokens|deep tokens" and
+--                 score = when it expires, in ms. Behind the id stands "#<key>" where the key's
+--                 own limits count it, and "$<money>;<accounts>" where budgets do. Version 1 wrote "id|fast tokens|deep tokens" and
 --                 did not count what is held.
 --       2 fast    hash: r, t    levels of requests and tokens, in 1/60000 units
 --       3 deep          at      when they held, ms
@@ -14,6 +15,7 @@
 --                       d, dt   the day that is counted, and the tokens charged on it
 --                       h       tokens reserved by tasks in flight, whose day is when they end
 --                       rpm, tpm, max, tpd   the limits, as the latest call gave them
+--                       k.<key>:r, ...       the same of a key with limits of its own
 --       4 spend   hash: money of accounts, in nano-dollars, by "<account>:<field>"; an account is
 --                 "t" (the tenant), "k.<key>" or "r.<run>"
 --                       on, h   the day that is counted; reserved by tasks in flight
@@ -25,6 +27,7 @@
 --
 -- ARGV  1 operation, 2 now in ms (0: the server's clock, the only one used in production), then
 --   reserve  lease_ms, LIMITS, id, then for each ranked demand: fast tokens, deep tokens
+--            and for a key with limits: "#", its id, LIMITS
 --            and with budgets: "$", for each demand what it can cost at most, then for each account
 --            its name, hard limits of day, month and all, soft limits of the same; -1: none
 --   adopt    as reserve, but the first demand is taken whether it fits or not
@@ -36,7 +39,7 @@
 --            then "$" and the money spent, if the lease holds any
 --   renew    lease_ms, lease...
 --   reap     how many at most
---   read     LIMITS
+--   read     LIMITS, then for a key with limits: its id, LIMITS
 --   raise    account, its limit: of a run, in nano-dollars; -1: as configured
 --   spent    accounts
 --   LIMITS   rpm, tpm, max, tpd of fast, then of deep; rpm -1: the tenant has no such group;
@@ -46,15 +49,15 @@
 --   reserve  status, index, wait_ms, limited_by, expires_ms, reaped, then the state
 --            status 1 granted, 2 held already (a repeated call), 0 refused; index counts from 0;
 --            limited_by = 10 * group + unit, both from 1 (fast, deep; requests, tokens, slots,
---            the day's tokens); or 100 + 10 * account + window, both from 1 (day, month, all)
---            behind the state: h, d, m, a, l of each account, ms left of the day and of the month,
+--            the day's tokens; the same of the key); or 100 + 10 * account + window, both from 1 (day, month, all)
+--            behind the state: the key's, if it has limits; then h, d, m, a, l of each account, ms left of the day and of the month,
 --            and what is to be told: 1, 2, 4 soft limits, 8, 16, 32 hard ones that were met first
 --   extend   1 extended, 2 extended before, 0 settled, reaped or forgotten before
 --   settle   1, or 0 if settled or reaped before
 --   renew    how many were held, how many were not and are taken anew; one whose pools are
 --            forgotten too is neither
 --   reap     how many expired leases were given back, and when the next one expires, 0: none
---   read     the state
+--   read     the state, then the key's
 --   raise    1
 --   spent    of each account as behind the state, with nothing to tell
 --   state    for fast and deep: r, t, n, rpm, tpm, max, tpd, dt, h, ms left of the day; ten times
@@ -73,6 +76,7 @@ local MAX_REAPED = 8
 local MAX_NUSD = 4000000 * 1000000000
 local MAX_RUNS = 10000
 local RUN_KEPT_MS = 30 * DAY_MS
+local POOL_FIELDS = {'r', 't', 'at', 'n', 'rpm', 'tpm', 'max', 'tpd', 'd', 'dt', 'h'}
 local ACCOUNT_FIELDS = {':on', ':h', ':d', ':m', ':a', ':l', ':s', ':x'}
 
 local operation = ARGV[1]
@@ -83,7 +87,8 @@ if now_ms == 0 then
 end
 local today = math.floor(now_ms / DAY_MS)
 
-local pools = {}
+local pools = {}  -- the tenant's, by group
+local key_pools = {}  -- those of keys, by key and group
 
 local function per_min(limit)
   return math.min(limit, MAX_PER_MIN)
@@ -294,43 +299,76 @@ local function refill(pool, elapsed_ms)
   pool.t = refilled(pool.t, pool.tpm, elapsed_ms)
 end
 
--- Reads a pool and brings it to now. A refill is exact, so it need not be saved; a clock that
--- stepped back must be, or the pool would stand still until it catches up. `argument` is where
--- ARGV has the limits, nil if the call has none.
-local function load(group, argument)
-  local stored = redis.call('HMGET', KEYS[group + 1], 'r', 't', 'at', 'n', 'rpm', 'tpm', 'max',
-                            'tpd', 'd', 'dt', 'h')
-  local pool
-  if stored[1] then
-    pool = {r = tonumber(stored[1]), t = tonumber(stored[2]), n = tonumber(stored[4]),
-            rpm = tonumber(stored[5]), tpm = tonumber(stored[6]), max = tonumber(stored[7]),
-            tpd = tonumber(stored[8] or -1), d = tonumber(stored[9] or today),
-            dt = tonumber(stored[10] or 0), h = tonumber(stored[11] or 0)}
-    pools[group] = pool
-    local elapsed_ms = now_ms - tonumber(stored[3])
-    refill(pool, math.max(0, elapsed_ms))
-    if today > pool.d then
-      pool.d, pool.dt = today, 0
-    elseif today < pool.d - 1 then
-      pool.d = today
-    end
-    if pool.n == 0 then pool.h = 0 end
-    if elapsed_ms < 0 then pool.changed = true end
+-- The fields of a key's pool, in its tenant's hash of the group.
+local function fields_of(key)
+  local fields = {}
+  for index, field in ipairs(POOL_FIELDS) do fields[index] = 'k.' .. key .. ':' .. field end
+  return fields
+end
+
+-- Reads a pool and brings it to now; nil if there is none. A refill is exact, so it need not be
+-- saved; a clock that stepped back must be, or the pool would stand still until it catches up.
+local function stored_pool(group, key)
+  local stored = redis.call('HMGET', KEYS[group + 1], unpack(key and fields_of(key) or POOL_FIELDS))
+  if not stored[1] then return nil end
+  local pool = {r = tonumber(stored[1]), t = tonumber(stored[2]), n = tonumber(stored[4]),
+                rpm = tonumber(stored[5]), tpm = tonumber(stored[6]), max = tonumber(stored[7]),
+                tpd = tonumber(stored[8] or -1), d = tonumber(stored[9] or today),
+                dt = tonumber(stored[10] or 0), h = tonumber(stored[11] or 0),
+                group = group, key = key}
+  local elapsed_ms = now_ms - tonumber(stored[3])
+  refill(pool, math.max(0, elapsed_ms))
+  if today > pool.d then
+    pool.d, pool.dt = today, 0
+  elseif today < pool.d - 1 then
+    pool.d = today
   end
-  if not argument then return end
+  if pool.n == 0 then pool.h = 0 end
+  if elapsed_ms < 0 then pool.changed = true end
+  return pool
+end
+
+-- Gives a pool the limits at `argument`, and makes it if it is new; -1: there is none.
+local function limited(pool, group, argument, key)
   local rpm = tonumber(ARGV[argument])
-  if rpm < 0 then return end
+  if rpm < 0 then return pool end
   local tpm, max, tpd = tonumber(ARGV[argument + 1]), tonumber(ARGV[argument + 2]),
                         tonumber(ARGV[argument + 3])
   if not pool then
-    pools[group] = {r = per_min(rpm) * PER_UNIT, t = per_min(tpm) * PER_UNIT, n = 0,
-                    rpm = rpm, tpm = tpm, max = max, tpd = tpd, d = today, dt = 0,
-                    h = 0, changed = true, limited = true}
-  elseif pool.rpm ~= rpm or pool.tpm ~= tpm or pool.max ~= max or pool.tpd ~= tpd then
+    return {r = per_min(rpm) * PER_UNIT, t = per_min(tpm) * PER_UNIT, n = 0, rpm = rpm, tpm = tpm,
+            max = max, tpd = tpd, d = today, dt = 0, h = 0, group = group, key = key,
+            changed = true, limited = true, limits = true}
+  end
+  pool.limits = true
+  if pool.rpm ~= rpm or pool.tpm ~= tpm or pool.max ~= max or pool.tpd ~= tpd then
     pool.rpm, pool.tpm, pool.max, pool.tpd = rpm, tpm, max, tpd
     refill(pool, 0)
     pool.changed, pool.limited = true, true
   end
+  return pool
+end
+
+-- Loads the tenant's pool; `argument` is where ARGV has the limits, nil if the call has none.
+local function load(group, argument)
+  local pool = stored_pool(group)
+  if argument then pool = limited(pool, group, argument) end
+  pools[group] = pool
+end
+
+-- A key's pool, read when it is first asked for; nil if the key has no limits of this group.
+local function key_pool(key, group)
+  local name = group .. key
+  if key_pools[name] == nil then key_pools[name] = stored_pool(group, key) or false end
+  return key_pools[name] or nil
+end
+
+local function save_key_pool(pool)
+  local names, written = fields_of(pool.key), {}
+  pool.at = now_ms
+  for index, field in ipairs(POOL_FIELDS) do
+    written[2 * index - 1], written[2 * index] = names[index], pool[field]
+  end
+  redis.call('HSET', KEYS[pool.group + 1], unpack(written))
 end
 
 -- Writes what changed, once per call.
@@ -346,6 +384,9 @@ local function save()
                  'd', pool.d, 'dt', pool.dt, 'h', pool.h)
     end
   end
+  for _, pool in pairs(key_pools) do
+    if pool and pool.changed then save_key_pool(pool) end
+  end
   for name, account in pairs(accounts) do
     if account.changed then
       redis.call('HSET', KEYS[4], name .. ':on', account.on, name .. ':h', account.h,
@@ -355,21 +396,30 @@ local function save()
   end
 end
 
-local function extend(group, tokens)
-  local pool = pools[group]
+-- Applies one of the functions below to the tenant's pool, and to the key's where it has one.
+local function both(how, group, key, ...)
+  if pools[group] then how(pools[group], ...) end
+  local pool = key and key_pool(key, group)
+  if pool then how(pool, ...) end
+end
+
+local function extend(pool, tokens)
   pool.t = bounded(pool.t - tokens * PER_UNIT, pool.tpm)
   pool.h = day_bounded(pool.h + tokens)
   pool.changed = true
 end
 
-local function adopt(group, tokens)
-  extend(group, tokens)
-  pools[group].n = pools[group].n + 1
+local function adopt(pool, tokens)
+  extend(pool, tokens)
+  pool.n = pool.n + 1
 end
 
-local function settle(group, reserved, used, counted)
-  local pool = pools[group]
-  if not pool or reserved < 0 then return end
+local function request(pool, tokens)
+  pool.r = bounded(pool.r - PER_UNIT, pool.rpm)
+  adopt(pool, tokens)
+end
+
+local function settle(pool, reserved, used, counted)
   pool.t = bounded(pool.t + (reserved - used) * PER_UNIT, pool.tpm)
   if counted then pool.h = day_bounded(pool.h - reserved) end
   pool.dt = day_bounded(pool.dt + used)
@@ -378,38 +428,39 @@ local function settle(group, reserved, used, counted)
 end
 
 -- What a lease held of a group becomes what the one in its place holds of it.
-local function change(group, before, after, used, counted)
-  if before < 0 or not pools[group] then return end
+local function change(group, key, before, after, used, counted)
+  if before < 0 then return end
   if after < 0 then
-    settle(group, before, used, counted)
+    both(settle, group, key, before, used, counted)
   else
-    extend(group, after - before)
+    both(extend, group, key, after - before)
   end
 end
 
--- What a lease of any version holds: tokens of fast, of deep, and whether `h` counts them. Nothing
--- if it is no lease.
+-- What a lease of any version holds: tokens of fast, of deep, whether `h` counts them, and the key
+-- whose own limits do. Nothing if it is no lease.
 local function held_by(lease)
-  local fast, deep = string.match(lease, '|(-?%d+)|(-?%d+)$')
-  if not fast then return nil end
-  return tonumber(fast), tonumber(deep), string.sub(lease, 1, 2) == '2:'
+  local head, fast, deep = string.match(lease, '^(.*)|(-?%d+)|(-?%d+)$')
+  if not head then return nil end
+  return tonumber(fast), tonumber(deep), string.sub(lease, 1, 2) == '2:',
+         string.match(head, '#([%w_.-]+)$') or string.match(head, '#([%w_.-]+)%$%d+;[%w_.,-]+$')
 end
 
 local function give_back(lease, used_fast, used_deep, nusd)
   spend(lease, nusd)
-  local fast, deep, counted = held_by(lease)
+  local fast, deep, counted, key = held_by(lease)
   if fast then
-    settle(1, fast, used_fast, counted)
-    settle(2, deep, used_deep, counted)
+    if fast >= 0 then both(settle, 1, key, fast, used_fast, counted) end
+    if deep >= 0 then both(settle, 2, key, deep, used_deep, counted) end
   end
 end
 
 -- Holds a lease again that was given back too early; not without the pools it was taken from.
 local function take_anew(lease, expires_ms)
-  local fast, deep = held_by(lease)
+  local fast, deep, _, key = held_by(lease)
   if (fast >= 0 and not pools[1]) or (deep >= 0 and not pools[2]) then return 0 end
-  if fast >= 0 then adopt(1, fast) end
-  if deep >= 0 then adopt(2, deep) end
+  if fast >= 0 then both(adopt, 1, key, fast) end
+  if deep >= 0 then both(adopt, 2, key, deep) end
   hold(lease)
   return redis.call('ZADD', KEYS[1], expires_ms, lease)
 end
@@ -423,17 +474,27 @@ local function reap(most)
   return #expired
 end
 
-local function answer(reply, accounts_at, refused_by)
-  for group = 1, 2 do
-    local pool = pools[group]
-    if pool then
-      for _, field in ipairs({'r', 't', 'n', 'rpm', 'tpm', 'max', 'tpd', 'dt', 'h'}) do
-        reply[#reply + 1] = pool[field]
-      end
-      reply[#reply + 1] = day_left_ms(pool)
-    else
-      for _ = 1, 10 do reply[#reply + 1] = -1 end
+local function add_state(reply, pool)
+  if pool then
+    for _, field in ipairs({'r', 't', 'n', 'rpm', 'tpm', 'max', 'tpd', 'dt', 'h'}) do
+      reply[#reply + 1] = pool[field]
     end
+    reply[#reply + 1] = day_left_ms(pool)
+  else
+    for _ = 1, 10 do reply[#reply + 1] = -1 end
+  end
+end
+
+-- The pool of a key that limits this call; nil if it limits nothing.
+local function limiting(key, group)
+  local pool = key and key_pool(key, group)
+  return pool and pool.limits and pool or nil
+end
+
+local function answer(reply, key, accounts_at, refused_by)
+  for group = 1, 2 do add_state(reply, pools[group]) end
+  if key then
+    for group = 1, 2 do add_state(reply, limiting(key, group)) end
   end
   if accounts_at then add_accounts(reply, accounts_at, refused_by) end
   save()
@@ -441,21 +502,23 @@ local function answer(reply, accounts_at, refused_by)
 end
 
 -- The longest wait of a demand's pools, and which pool that is.
-local function tightest(argument)
+local function tightest(argument, key)
   local longest_ms, limited_by = 0, 0
-  for group = 1, 2 do
-    local tokens = tonumber(ARGV[argument + group - 1])
-    if tokens >= 0 then
-      local pool = pools[group]
-      local waits = {
-        wait_ms(pool.r, pool.rpm, 1),
-        wait_ms(pool.t, pool.tpm, tokens),
-        pool.n < pool.max and 0 or SLOT_WAIT_MS,
-        day_wait_ms(pool, tokens),
-      }
-      for unit = 1, 4 do
-        if waits[unit] > longest_ms then
-          longest_ms, limited_by = waits[unit], 10 * group + unit
+  for part = 0, key and 1 or 0 do
+    for group = 1, 2 do
+      local tokens, pool = tonumber(ARGV[argument + group - 1]), pools[group]
+      if part == 1 then pool = limiting(key, group) end
+      if tokens >= 0 and (pool or part == 0) then
+        local waits = {
+          wait_ms(pool.r, pool.rpm, 1),
+          wait_ms(pool.t, pool.tpm, tokens),
+          pool.n < pool.max and 0 or SLOT_WAIT_MS,
+          day_wait_ms(pool, tokens),
+        }
+        for unit = 1, 4 do
+          if waits[unit] > longest_ms then
+            longest_ms, limited_by = waits[unit], 10 * group + 4 * part + unit
+          end
         end
       end
     end
@@ -463,68 +526,81 @@ local function tightest(argument)
   return longest_ms, limited_by
 end
 
--- Where the demands of a reservation end, and where its money begins, if it has budgets.
-local function places()
-  for argument = 13, #ARGV do
-    if ARGV[argument] == '$' then return argument - 1, argument + 1 end
+-- Takes in the limits of the key at `argument`.
+local function load_key(argument)
+  local key = ARGV[argument]
+  for group = 1, 2 do
+    local pool = limited(key_pool(key, group), group, argument + 4 * group - 3, key)
+    key_pools[group .. key] = pool or false
   end
-  return #ARGV, nil
+  return key
 end
 
-local function lease_at(argument, money, accounts_at)
-  local held = ''
+-- Where the demands of a reservation end, the key whose limits count, and where the money begins,
+-- if it has budgets.
+local function places()
+  local last, key = #ARGV, nil
+  for argument = 13, #ARGV do
+    if ARGV[argument] == '#' then
+      last, key = argument - 1, load_key(argument + 1)
+    elseif ARGV[argument] == '$' then
+      return math.min(last, argument - 1), key, argument + 1
+    end
+  end
+  return last, key, nil
+end
+
+local function lease_at(argument, key, money, accounts_at)
+  local held = key and '#' .. key or ''
   if money then
     local names = {}
     for at = accounts_at, #ARGV, 7 do names[#names + 1] = ARGV[at] end
-    held = '$' .. ARGV[money + (argument - 13) / 2] .. ';' .. table.concat(names, ',')
+    held = held .. '$' .. ARGV[money + (argument - 13) / 2] .. ';' .. table.concat(names, ',')
   end
   return '2:' .. ARGV[12] .. held .. '|' .. ARGV[argument] .. '|' .. ARGV[argument + 1]
 end
 
-local function take(argument, expires_ms, lease)
+local function take(argument, key, expires_ms, lease)
   redis.call('ZADD', KEYS[1], expires_ms, lease)
   hold(lease)
   for group = 1, 2 do
     local tokens = tonumber(ARGV[argument + group - 1])
-    if tokens >= 0 then
-      pools[group].r = bounded(pools[group].r - PER_UNIT, pools[group].rpm)
-      adopt(group, tokens)
-    end
+    if tokens >= 0 then both(request, group, key, tokens) end
   end
 end
 
 local function reserve()
   load(1, 4)
   load(2, 8)
+  local last, key, money = places()
   local reaped = reap(MAX_REAPED)
-  local last, money = places()
   local accounts_at = money and money + (last - 12) / 2
   for argument = 13, last, 2 do
-    local held = redis.call('ZSCORE', KEYS[1], lease_at(argument, money, accounts_at))
+    local held = redis.call('ZSCORE', KEYS[1], lease_at(argument, key, money, accounts_at))
     if held then
-      return answer({2, (argument - 13) / 2, 0, 0, tonumber(held), reaped}, accounts_at)
+      return answer({2, (argument - 13) / 2, 0, 0, tonumber(held), reaped}, key, accounts_at)
     end
   end
   if money then note_runs(accounts_at) end
   local expires_ms = now_ms + tonumber(ARGV[3])
   local soonest_ms, limited_by
   for argument = 13, last, 2 do
-    local wait, pool = tightest(argument)
+    local wait, pool = tightest(argument, key)
     if money then
       local longer, account = money_wait(accounts_at,
                                          tonumber(ARGV[money + (argument - 13) / 2]))
       if longer > wait then wait, pool = longer, account end
     end
     if wait == 0 or operation == 'adopt' then
-      take(argument, expires_ms, lease_at(argument, money, accounts_at))
-      return answer({1, (argument - 13) / 2, 0, 0, expires_ms, reaped}, accounts_at)
+      take(argument, key, expires_ms, lease_at(argument, key, money, accounts_at))
+      return answer({1, (argument - 13) / 2, 0, 0, expires_ms, reaped}, key, accounts_at)
     end
     if not soonest_ms or wait < soonest_ms then
       soonest_ms, limited_by = wait, pool
     end
   end
   local refused_by = soonest_ms > SLOT_WAIT_MS and limited_by or 0
-  return answer({0, 0, soonest_ms, limited_by, 0, reaped}, accounts_at, refused_by)
+  return answer({0, 0, soonest_ms, limited_by, 0, reaped}, key, accounts_at, refused_by)
 end
 
 if operation == 'reserve' or operation == 'adopt' then
@@ -534,8 +610,9 @@ end
 if operation == 'read' then
   load(1, 3)
   load(2, 7)
+  local key = ARGV[11] and load_key(11) or nil
   reap(MAX_REAPED)
-  return answer({})
+  return answer({}, key)
 end
 
 if operation == 'raise' then
@@ -591,10 +668,10 @@ if operation == 'extend' then
   local lease, former, status = ARGV[4], ARGV[5], 0
   if redis.call('ZREM', KEYS[1], former) == 1 then
     status = 1
-    local fast, deep, counted = held_by(former)
+    local fast, deep, counted, key = held_by(former)
     local more_fast, more_deep = held_by(lease)
-    change(1, fast, more_fast, tonumber(ARGV[6]), counted)
-    change(2, deep, more_deep, tonumber(ARGV[7]), counted)
+    change(1, key, fast, more_fast, tonumber(ARGV[6]), counted)
+    change(2, key, deep, more_deep, tonumber(ARGV[7]), counted)
   elseif redis.call('ZSCORE', KEYS[1], lease) then
     status = 2
   end

@@ -6,13 +6,15 @@ and tokens per day. `reserve_first` reserves all demands of the first ranked rou
 reservation is a lease: a gateway renews it while the task lives, and if the gateway dies, the lease
 expires and everything is released.
 
-`MemoryPools` keeps them in a dict, for tests and back-tests; `RedisPools` awaits the same methods.
+A key may have limits of its own within its tenant's: pools of the same kinds, which a reservation
+of the key takes from as well (`KEY_UNITS`).
+
+`MemoryPools` keeps them in a dict, for tests and back-tests on virtual time. `RedisPools` has the
+same methods, awaited, for production.
 """
 
-import heapq
 import re
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from operator import itemgetter
 from typing import Literal
 
@@ -21,16 +23,28 @@ import msgspec
 from backends.contract import BackendGroup
 from router.classify.task import GroupLimits, Tenant
 from router.pools import bucket
-from router.pools.budgets import AccountBalance, Purse, hold_of
+from router.pools.budgets import AccountBalance, money_of
 
-Unit = Literal["requests", "tokens", "concurrent", "tokens_day"]
+Unit = Literal[
+    "requests",
+    "tokens",
+    "concurrent",
+    "tokens_day",
+    "key_requests",  # and so on: the key's own, within the tenant's
+    "key_tokens",
+    "key_concurrent",
+    "key_tokens_day",
+]
 Shed = Literal["capacity", "share"]  # the group is full, or the tenant's share of it
 PoolsMode = Literal["redis", "degraded"]  # the shared pools, or this process's own
 PoolCall = Literal["admit", "extend", "settle", "renew"]  # to Redis
 Waits = tuple[int, tuple[BackendGroup, Unit] | None]  # ms, and the pool that sets it
 
 GROUPS: tuple[BackendGroup, ...] = ("fast", "deep")
-UNITS: tuple[Unit, ...] = ("requests", "tokens", "concurrent", "tokens_day")
+TENANT_UNITS: tuple[Unit, ...] = ("requests", "tokens", "concurrent", "tokens_day")
+KEY_UNITS: tuple[Unit, ...] = ("key_requests", "key_tokens", "key_concurrent", "key_tokens_day")
+UNITS = TENANT_UNITS + KEY_UNITS
+TOKEN_UNITS = (UNITS[1], UNITS[3], UNITS[5], UNITS[7])
 BUDGET_US = 50_000  # one attempt of a call to shared pools; two are made at most
 LEASE_US = 30_000_000  # three renewals: one lost renewal must not cost a live task its slot
 _LEASE = re.compile(r".*\|(-?\d+)\|(-?\d+)", re.DOTALL)
@@ -56,7 +70,7 @@ class Reservation(msgspec.Struct, frozen=True):
     former: str | None = None  # the lease it still has if its extension did not get through
     # What groups are charged that `former` holds and `lease` does not.
     released: tuple[tuple[BackendGroup, int], ...] = ()
-    hold: str = ""  # the money in the lease, and the accounts that it is taken from
+    hold: str = ""  # what `hold_of` put into the lease
 
 
 class Balance(msgspec.Struct, frozen=True):
@@ -106,7 +120,7 @@ def lease_of(reservation_id: str, demands: Sequence[Demand], hold: str = "") -> 
     """Encodes what a reservation holds, so that any gateway can release it.
 
     The format is `2:id|fast tokens|deep tokens`, -1 for an absent group, in `pools.lua` as well;
-    money that is held (`hold_of`) stands after the id. A
+    the key and the money that count it (`hold_of`) stand after the id. A
     repeated call makes the same lease and is charged once. Later versions may change what precedes
     the first `|`; the two numbers stay last, so that older gateways can release the lease.
     """
@@ -124,9 +138,25 @@ def most_nusd(demands: Sequence[Demand]) -> int:
     return sum(demand.most_nusd for demand in demands)
 
 
+def hold_of(tenant: Tenant, demands: Sequence[Demand]) -> str:
+    """Encodes for a lease the key whose own limits count it, and the money that it holds."""
+    key = f"#{tenant.key_id}" if tenant.key_limits else ""
+    return key + money_of(most_nusd(demands), tenant.accounts) if tenant.accounts else key
+
+
+def key_of(hold: str) -> str:
+    """Returns the key that a `hold_of` names; empty if none."""
+    return hold.partition("$")[0][1:]
+
+
+def key_of_lease(lease: str) -> str:
+    """Returns the key whose own limits count a lease of this version; empty if none do."""
+    return lease.rsplit("|", 2)[0].partition("$")[0].partition("#")[2]
+
+
 def reservation_id_of(lease: str) -> str:
     """Returns the id of the reservation that a lease of this version belongs to."""
-    return lease.removeprefix("2:").rsplit("|", 2)[0].partition("$")[0]
+    return lease.removeprefix("2:").rsplit("|", 2)[0].partition("$")[0].partition("#")[0]
 
 
 def parse_lease(lease: str) -> dict[BackendGroup, int] | None:
@@ -172,7 +202,10 @@ def shrunk(reservation: Reservation, used_tokens: Mapping[BackendGroup, int]) ->
 
 
 def group_balances(
-    group: BackendGroup, state: bucket.BucketState, limits: GroupLimits
+    group: BackendGroup,
+    state: bucket.BucketState,
+    limits: GroupLimits,
+    units: Sequence[Unit] = TENANT_UNITS,
 ) -> tuple[Balance, ...]:
     """Returns the balances of one group's pools, which must be refilled."""
     per_day = limits.tokens_per_day
@@ -183,6 +216,7 @@ def group_balances(
         -1 if per_day is None else per_day,
         state.day_tokens + state.held_tokens,
         0 if per_day is None else bucket.day_left_ms(state),
+        units,
     )
 
 
@@ -193,305 +227,100 @@ def balances_from(
     per_day: int,
     day_tokens: int,
     day_left_ms: int,
+    units: Sequence[Unit] = TENANT_UNITS,
 ) -> tuple[Balance, ...]:
     """Makes balances from plain numbers, since every admission makes some.
 
     `levels` and `limits` are of requests and tokens (levels in `bucket`'s units) and of slots;
-    `per_day` is -1 without such a limit; `day_tokens` are those charged and reserved today.
+    `per_day` is -1 without such a limit; `day_tokens` are those charged and reserved today;
+    `units` are the names, of a tenant's pools or of a key's.
     """
     requests, tokens, num_held = levels
     per_min, tokens_per_min, most = limits
     balances = (
         Balance(
             group,
-            "requests",
+            units[0],
             per_min,
             max(0, requests // bucket.LEVEL_PER_UNIT),
             bucket.reset_ms(requests, per_min) * 1_000,
         ),
         Balance(
             group,
-            "tokens",
+            units[1],
             tokens_per_min,
             max(0, tokens // bucket.LEVEL_PER_UNIT),
             bucket.reset_ms(tokens, tokens_per_min) * 1_000,
         ),
-        Balance(group, "concurrent", most, max(0, most - num_held), 0),
+        Balance(group, units[2], most, max(0, most - num_held), 0),
     )
     if per_day < 0:
         return balances
     left = max(0, per_day - day_tokens)
-    return (*balances, Balance(group, "tokens_day", per_day, left, day_left_ms * 1_000))
+    return (*balances, Balance(group, units[3], per_day, left, day_left_ms * 1_000))
 
 
+Ranked = Sequence[tuple[int, tuple[Demand, ...]]]  # each with its index
 Buckets = Mapping[BackendGroup, bucket.BucketState]
 Limits = Mapping[BackendGroup, GroupLimits]
+NO_BUCKETS: Buckets = {}
+NO_LIMITS: Limits = {}
 
 
 def first_fitting(
-    ranked: Iterable[tuple[int, tuple[Demand, ...]]], buckets: Buckets, limits: Limits
+    ranked: Iterable[tuple[int, tuple[Demand, ...]]],
+    buckets: Buckets,
+    limits: Limits,
+    key_buckets: Buckets = NO_BUCKETS,
+    key_limits: Limits = NO_LIMITS,
 ) -> tuple[int | None, Waits]:
     """Returns the index of the first demands that fit, or None and the shortest wait."""
     waits: list[Waits] = []
     for index, demands in ranked:
         for each in demands:
-            if not bucket.fits(buckets[each.group], limits[each.group], each.tokens):
+            group = each.group
+            if not bucket.fits(buckets[group], limits[group], each.tokens):
+                break
+            if group in key_limits and not bucket.fits(
+                key_buckets[group], key_limits[group], each.tokens
+            ):
                 break
         else:
             return index, (0, None)
-        found = (
-            (wait_ms, (each.group, unit))
-            for each in demands
-            for unit, wait_ms in zip(
-                UNITS,
-                bucket.waits_ms(buckets[each.group], limits[each.group], each.tokens),
-                strict=True,
-            )
-        )
-        waits.append(max(found, key=itemgetter(0)))
+        longest = longest_wait(demands, buckets, limits)
+        of_key = longest_wait(demands, key_buckets, key_limits, KEY_UNITS)
+        waits.append(of_key if of_key[0] > longest[0] else longest)
     return None, min(waits, key=itemgetter(0))
 
 
-def all_balances(buckets: Buckets, limits: Limits) -> tuple[Balance, ...]:
+def longest_wait(
+    demands: Iterable[Demand],
+    buckets: Buckets,
+    limits: Limits,
+    units: Sequence[Unit] = TENANT_UNITS,
+) -> Waits:
+    """Returns the longest wait of the demands' pools; groups without limits have none."""
+    return max(
+        (
+            (wait_ms, (demand.group, unit))
+            for demand in demands
+            if demand.group in limits
+            for unit, wait_ms in zip(
+                units,
+                bucket.waits_ms(buckets[demand.group], limits[demand.group], demand.tokens),
+                strict=True,
+            )
+        ),
+        key=itemgetter(0),
+        default=(0, None),
+    )
+
+
+def all_balances(
+    buckets: Buckets, limits: Limits, units: Sequence[Unit] = TENANT_UNITS
+) -> tuple[Balance, ...]:
     """Returns the balances of every group that has limits; they must be refilled."""
     found: list[Balance] = []
     for group, group_limits in limits.items():
-        found += group_balances(group, buckets[group], group_limits)
+        found += group_balances(group, buckets[group], group_limits, units)
     return tuple(found)
-
-
-class MemoryPools:
-    """Keeps all tenants' pools in this process; its methods are described in `RedisPools`."""
-
-    def __init__(self, lease_us: int = LEASE_US) -> None:
-        self._lease_ms = lease_us // 1_000
-        self._tenants: defaultdict[str, _TenantPools] = defaultdict(_TenantPools)
-
-    def reserve_first(
-        self,
-        tenant: Tenant,
-        reservation_id: str,
-        ranked_demands: Sequence[tuple[Demand, ...]],
-        now_us: int,
-    ) -> Grant:
-        """Reserves all of the first ranked demands that fit, or nothing."""
-        pools = self._at(tenant.id, now_us, tenant.limits)
-        num_reaped = pools.reap(now_us // 1_000, MAX_REAPED)
-        index, (wait_ms, limited_by), over = pools.find(tenant, reservation_id, ranked_demands)
-        if index is None:
-            told = over if wait_ms > bucket.SLOT_WAIT_MS else None
-            return Grant(
-                *(None, None, pools.balances(), wait_ms * 1_000, limited_by, num_reaped),
-                accounts=pools.purse.balances(tenant.accounts, now_us // 1_000, told),
-                over_budget=over,
-            )
-        demands = ranked_demands[index]
-        hold = hold_of(most_nusd(demands), tenant.accounts) if tenant.accounts else ""
-        lease = lease_of(reservation_id, demands, hold)
-        reservation = Reservation(reservation_id, tenant.id, demands, lease, 0, hold=hold)
-        return self._granted(tenant, pools, index, reservation, now_us, num_reaped)
-
-    def adopt(self, tenant: Tenant, reservation: Reservation, now_us: int) -> Grant:
-        """Reserves what a reservation granted elsewhere holds, whether it fits or not."""
-        pools = self._at(tenant.id, now_us, tenant.limits)
-        num_reaped = pools.reap(now_us // 1_000, MAX_REAPED)
-        return self._granted(tenant, pools, 0, reservation, now_us, num_reaped)
-
-    def _granted(
-        self,
-        tenant: Tenant,
-        pools: "_TenantPools",
-        index: int,
-        reservation: Reservation,
-        now_us: int,
-        num_reaped: int,
-    ) -> Grant:
-        if reservation.lease not in pools.expiry_ms:
-            pools.take(bucket.reserve, reservation.demands)
-            pools.purse.hold(reservation.lease, pools.now_ms)
-            self._hold(pools, reservation.lease, now_us)
-        expires_us = pools.expiry_ms[reservation.lease] * 1_000
-        granted = msgspec.structs.replace(reservation, expires_us=expires_us)
-        balances = pools.balances()
-        accounts = pools.purse.balances(tenant.accounts, pools.now_ms)
-        return Grant(index, granted, balances, num_reaped=num_reaped, accounts=accounts)
-
-    def extend(self, reservation: Reservation, now_us: int) -> bool:
-        """Reserves what `extended` added, or charges and releases what `shrunk` removed."""
-        pools = self._at(reservation.tenant_id, now_us)
-        former = reservation.former
-        if former is not None and pools.expiry_ms.pop(former, None) is not None:
-            held = parse_lease(former)
-            assert held is not None, "only leases of ours are held"
-            for demand in reservation.demands:
-                more_tokens = demand.tokens - held.pop(demand.group)
-                pools.change(bucket.extend, demand.group, more_tokens)
-            pools.settle(held, dict(reservation.released))
-        elif reservation.lease not in pools.expiry_ms:
-            return False
-        self._hold(pools, reservation.lease, now_us)
-        return True
-
-    def settle(
-        self,
-        reservation: Reservation,
-        actual_tokens: Mapping[BackendGroup, int],
-        now_us: int,
-        nusd: int = 0,
-    ) -> bool:
-        """Releases the slots and charges actual tokens and money; a group not named used none."""
-        pools = self._at(reservation.tenant_id, now_us)
-        for lease in (reservation.lease, reservation.former):
-            if lease is not None and pools.expiry_ms.pop(lease, None) is not None:
-                pools.release(lease, actual_tokens, nusd)
-                return True
-        return False
-
-    def renew(self, reservations: Iterable[Reservation], now_us: int) -> Renewal:
-        """Renews leases from now, and reserves again what expired too early."""
-        num_held = num_anew = 0
-        for reservation in reservations:
-            pools = self._at(reservation.tenant_id, now_us)
-            if reservation.lease in pools.expiry_ms:
-                num_held += 1
-            elif pools.has(reservation.demands):
-                num_anew += 1
-                pools.take(bucket.adopt, reservation.demands)
-                pools.purse.hold(reservation.lease, pools.now_ms)
-            else:
-                continue
-            self._hold(pools, reservation.lease, now_us)
-        return Renewal(num_held, num_anew)
-
-    def balances(self, tenant: Tenant, now_us: int) -> tuple[Balance, ...]:
-        """Returns the tenant's balances."""
-        pools = self._at(tenant.id, now_us, tenant.limits)
-        pools.reap(now_us // 1_000, MAX_REAPED)
-        return pools.balances()
-
-    def raise_run(self, tenant_id: str, account: str, limit_nusd: int, now_us: int) -> None:
-        """Gives a run a limit of its own; -1: as configured again."""
-        self._tenants[tenant_id].purse.at(account, now_us // 1_000).raised = limit_nusd
-
-    def reap(self, tenant_id: str, most: int, now_us: int) -> int:
-        """Releases at most `most` expired leases of a tenant; returns how many."""
-        return self._at(tenant_id, now_us).reap(now_us // 1_000, most)
-
-    def _at(self, tenant_id: str, now_us: int, limits: Limits | None = None) -> "_TenantPools":
-        pools = self._tenants[tenant_id]
-        pools.load(limits or {}, now_us // 1_000)
-        return pools
-
-    def _hold(self, pools: "_TenantPools", lease: str, now_us: int) -> None:
-        pools.hold(lease, now_us // 1_000 + self._lease_ms)
-
-
-class _TenantPools:
-    """Holds one tenant's buckets and leases. As in `pools.lua`: `load`, then change.
-
-    Loaded buckets are stored only when something was reserved or released, when limits changed,
-    and when the clock stepped back; a refill alone is exact and can be repeated.
-    """
-
-    __slots__ = ("_by_expiry", "_kept", "_limits", "_states", "expiry_ms", "now_ms", "purse")
-
-    def __init__(self) -> None:
-        self.purse = Purse()
-        self.now_ms = 0  # of the latest `load`
-        self._kept: dict[BackendGroup, bucket.BucketState] = {}
-        self._states: dict[BackendGroup, bucket.BucketState] = {}
-        self._limits: dict[BackendGroup, GroupLimits] = {}
-        self.expiry_ms: dict[str, int] = {}  # lease -> when it expires
-        self._by_expiry: list[tuple[int, str]] = []  # heap; entries of renewed leases are stale
-
-    def load(self, limits: Limits, now_ms: int) -> None:
-        """Refills the buckets until now, then applies new limits, which may lower levels."""
-        self.now_ms = now_ms
-        for group, kept in self._kept.items():
-            state = self._states[group] = msgspec.structs.replace(kept)
-            bucket.refill(state, self._limits[group], now_ms)
-            if now_ms < kept.stamp_ms:
-                self._keep(group)
-        for group, group_limits in limits.items():
-            if group not in self._kept:
-                self._states[group] = bucket.new_state(group_limits, now_ms)
-            elif group_limits != self._limits[group]:
-                bucket.refill(self._states[group], group_limits, now_ms)
-            else:
-                continue
-            self._limits[group] = group_limits
-            self._keep(group)
-
-    def _keep(self, group: BackendGroup) -> None:
-        self._kept[group] = msgspec.structs.replace(self._states[group])
-
-    def change(self, how: Callable[..., None], group: BackendGroup, *tokens: int) -> None:
-        """Applies one of `bucket`'s functions to a group's bucket."""
-        how(self._states[group], self._limits[group], *tokens)
-        self._keep(group)
-
-    def take(self, how: Callable[..., None], demands: tuple[Demand, ...]) -> None:
-        for demand in demands:
-            self.change(how, demand.group, demand.tokens)
-
-    def reap(self, now_ms: int, most: int) -> int:
-        """Releases at most `most` expired leases, the earliest first."""
-        num_reaped = 0
-        while self._by_expiry and self._by_expiry[0][0] <= now_ms and num_reaped < most:
-            expires_ms, lease = heapq.heappop(self._by_expiry)
-            if self.expiry_ms.get(lease) == expires_ms:
-                del self.expiry_ms[lease]
-                num_reaped += 1
-                self.release(lease, {})
-        return num_reaped
-
-    def find(
-        self, tenant: Tenant, reservation_id: str, ranked_demands: Sequence[tuple[Demand, ...]]
-    ) -> tuple[int | None, Waits, tuple[int, int] | None]:
-        """Finds the demands held already or the first that fit, or else the shortest wait.
-
-        The last is the account and window that sets the wait, if a budget does.
-        """
-        for index, demands in enumerate(ranked_demands):
-            hold = hold_of(most_nusd(demands), tenant.accounts) if tenant.accounts else ""
-            if lease_of(reservation_id, demands, hold) in self.expiry_ms:
-                return index, (0, None), None
-        if not tenant.accounts:
-            found = first_fitting(enumerate(ranked_demands), self._states, self._limits)
-            return *found, None
-        soonest: tuple[Waits, tuple[int, int] | None] | None = None
-        for index, demands in enumerate(ranked_demands):
-            _, waits = first_fitting([(index, demands)], self._states, self._limits)
-            broke = self.purse.wait(tenant.accounts, most_nusd(demands), self.now_ms)
-            over = None
-            if broke is not None and broke[0] > waits[0]:
-                waits, over = (broke[0], None), broke[1:]
-            if waits[0] == 0:
-                return index, waits, None
-            if soonest is None or waits[0] < soonest[0][0]:
-                soonest = waits, over
-        assert soonest is not None, "one route at least is ranked"
-        return None, *soonest
-
-    def has(self, demands: tuple[Demand, ...]) -> bool:
-        return all(demand.group in self._states for demand in demands)
-
-    def release(self, lease: str, actual_tokens: Mapping[BackendGroup, int], nusd: int = 0) -> None:
-        self.purse.settle(lease, nusd, self.now_ms)
-        held = parse_lease(lease)
-        assert held is not None, "only leases of ours are held"
-        self.settle(held, actual_tokens)
-
-    def settle(
-        self, held: Mapping[BackendGroup, int], actual_tokens: Mapping[BackendGroup, int]
-    ) -> None:
-        for group, tokens in held.items():
-            self.change(bucket.settle, group, tokens, actual_tokens.get(group, 0))
-
-    def hold(self, lease: str, expires_ms: int) -> None:
-        self.expiry_ms[lease] = expires_ms
-        heapq.heappush(self._by_expiry, (expires_ms, lease))
-
-    def balances(self) -> tuple[Balance, ...]:
-        limits = {group: self._limits[group] for group in GROUPS if group in self._limits}
-        return all_balances(self._states, limits)

@@ -23,12 +23,12 @@ from router.pools.script_calls import (
     account_balances,
     adopt_call,
     adopted_of,
-    balances_of,
     extend_call,
     grant_of,
     late_leases,
     raise_call,
     read_call,
+    read_of,
     renew_call,
     reserve_call,
     settle_call,
@@ -133,7 +133,7 @@ class RedisPools:
 
     async def balances(self, tenant: Tenant) -> tuple[Balance, ...]:
         """Reads the tenant's balances."""
-        return balances_of(await self._call(read_call(tenant)))
+        return read_of(await self._call(read_call(tenant)), tenant)
 
     async def accounts(
         self, tenant_id: str, accounts: Sequence[Account]

@@ -9,16 +9,20 @@ import msgspec
 
 from backends.contract import BackendGroup
 from router.classify.task import TENANT_ID, Account, GroupLimits, Tenant
-from router.pools.budgets import AccountBalance, hold_of, parse_hold
+from router.pools.budgets import AccountBalance, parse_hold
 from router.pools.pools import (
     GROUPS,
+    KEY_UNITS,
+    TENANT_UNITS,
     UNITS,
     Balance,
     Demand,
     Grant,
+    Limits,
     Reservation,
     Unit,
     balances_from,
+    hold_of,
     lease_of,
     most_nusd,
 )
@@ -33,8 +37,10 @@ NUM_KEYS = 5
 Arguments = tuple[str | int, ...]  # the keys, then the script's ARGV
 
 _STATE_FIELDS = 10
-_MONEY = "$"  # between tokens and money
 _REMEMBERED = "!"  # before how long a settlement is
+_MONEY = "$"  # before money
+_KEY = "#"  # before a key and its limits
+_KEY_SIZE = 10  # of the key, its limits and the sign before them
 _BUDGET = 100  # a reply's `limited_by` is higher where a budget refused
 _OPERATION = NUM_KEYS  # where a call has it
 _TOKENS = NUM_KEYS + 12  # where a reservation has the tokens of its ranked demands, after its id
@@ -75,13 +81,16 @@ def reserve_call(
                 deep = demand.tokens
         tokens += (fast, deep)
     head = (*tenant_keys(tenant.id), operation, now_ms, lease_ms)
+    asked: Arguments = (*head, *_limits(tenant.limits), reservation_id, *tokens)
+    if tenant.key_limits:
+        asked = (*asked, _KEY, tenant.key_id, *_limits(tenant.key_limits))
     if not tenant.accounts:
-        return (*head, *_limits(tenant), reservation_id, *tokens)
+        return asked
     bounds = map(most_nusd, ranked_demands) if held_nusd is None else (held_nusd,)
     money: list[str | int] = [_MONEY, *bounds]
     for account in tenant.accounts:
         money += (account.name, *account.hard, *account.soft)
-    return (*head, *_limits(tenant), reservation_id, *tokens, *money)
+    return (*asked, *money)
 
 
 def adopt_call(
@@ -119,7 +128,11 @@ def late_leases(call: Arguments, reply: object) -> tuple[str, ...]:
         return tuple(map(str, call[_OPERATION + 3 :]))
     if call[_OPERATION] not in ("reserve", "adopt"):
         return ()
-    tokens, holds = call[_TOKENS:], [""] * MAX_RANKED
+    tokens, key, holds = call[_TOKENS:], "", [""] * MAX_RANKED
+    if _KEY in tokens:
+        at = tokens.index(_KEY)
+        key = f"#{tokens[at + 1]}"
+        tokens = tokens[:at] + tokens[at + _KEY_SIZE :]
     if _MONEY in tokens:
         end = tokens.index(_MONEY)
         start = end + 1 + end // 2
@@ -127,7 +140,7 @@ def late_leases(call: Arguments, reply: object) -> tuple[str, ...]:
         holds = [f"${nusd};{names}" for nusd in tokens[end + 1 : start]]
         tokens = tokens[:end]
     leases = tuple(
-        f"2:{call[_TOKENS - 1]}{hold}|{fast}|{deep}"
+        f"2:{call[_TOKENS - 1]}{key}{hold}|{fast}|{deep}"
         for fast, deep, hold in zip(tokens[::2], tokens[1::2], holds, strict=False)
     )
     if not isinstance(reply, list):
@@ -169,8 +182,17 @@ def reap_call(tenant_id: str, most: int, now_ms: int = 0) -> Arguments:
 
 
 def read_call(tenant: Tenant, now_ms: int = 0) -> Arguments:
-    """Encodes a read of the tenant's pools."""
-    return (*tenant_keys(tenant.id), "read", now_ms, *_limits(tenant))
+    """Encodes a read of the tenant's pools, and of its key's; `read_of` decodes the reply."""
+    call: Arguments = (*tenant_keys(tenant.id), "read", now_ms, *_limits(tenant.limits))
+    return (*call, tenant.key_id, *_limits(tenant.key_limits)) if tenant.key_limits else call
+
+
+def read_of(reply: Sequence[int], tenant: Tenant) -> tuple[Balance, ...]:
+    """Decodes the state of a tenant's pools, and of those of its key if that has limits."""
+    balances = _balances_of(reply)
+    if not tenant.key_limits:
+        return balances
+    return balances + _balances_of(reply[2 * _STATE_FIELDS :], KEY_UNITS)
 
 
 def grant_of(
@@ -181,8 +203,9 @@ def grant_of(
 ) -> Grant:
     """Decodes the reply to a reservation."""
     status, index, wait_ms, limited_by, expires_ms, num_reaped = reply[:6]
-    balances = balances_of(reply[6:])
-    accounts = account_balances(reply[6 + 2 * _STATE_FIELDS :], tenant.accounts)
+    balances = read_of(reply[6:], tenant)
+    end = 6 + (4 if tenant.key_limits else 2) * _STATE_FIELDS
+    accounts = account_balances(reply[end:], tenant.accounts)
     if limited_by > _BUDGET:
         over = limited_by % _BUDGET // 10 - 1, limited_by % 10 - 1
         wait_us = wait_ms * 1_000
@@ -197,7 +220,7 @@ def grant_of(
         pool: tuple[BackendGroup, Unit] = (GROUPS[group - 1], UNITS[unit - 1])
         return Grant(*(None, None, balances, wait_ms * 1_000, pool, num_reaped), accounts=accounts)
     demands = ranked_demands[index]
-    hold = hold_of(most_nusd(demands), tenant.accounts)
+    hold = hold_of(tenant, demands)
     lease = lease_of(reservation_id, demands, hold)
     expires_us = expires_ms * 1_000
     reservation = Reservation(reservation_id, tenant.id, demands, lease, expires_us, hold=hold)
@@ -239,8 +262,8 @@ def account_balances(
     return tuple(found)
 
 
-def balances_of(state: Sequence[int]) -> tuple[Balance, ...]:
-    """Decodes the script's state of a tenant's pools."""
+def _balances_of(state: Sequence[int], units: Sequence[Unit] = TENANT_UNITS) -> tuple[Balance, ...]:
+    """Decodes the script's state of a tenant's pools, or of a key's."""
     balances: tuple[Balance, ...] = ()
     for index, group in enumerate(GROUPS):
         start = index * _STATE_FIELDS
@@ -248,12 +271,12 @@ def balances_of(state: Sequence[int]) -> tuple[Balance, ...]:
             continue
         levels, limits = state[start : start + 3], state[start + 3 : start + 6]
         per_day, charged, held, left_ms = state[start + 6 : start + 10]
-        balances += balances_from(group, levels, limits, per_day, charged + held, left_ms)
+        balances += balances_from(group, levels, limits, per_day, charged + held, left_ms, units)
     return balances
 
 
-def _limits(tenant: Tenant) -> tuple[int, ...]:
-    return (*_group_limits(tenant.limits.get("fast")), *_group_limits(tenant.limits.get("deep")))
+def _limits(limits: Limits) -> tuple[int, ...]:
+    return (*_group_limits(limits.get("fast")), *_group_limits(limits.get("deep")))
 
 
 def _group_limits(limits: GroupLimits | None) -> tuple[int, int, int, int]:

@@ -8,7 +8,7 @@ from msgspec import Meta
 
 from backends.contract import BackendGroup
 from router.classify.task import Task
-from router.pools.pools import Grant
+from router.pools.pools import KEY_UNITS, Grant
 from router.waiting.capacity import CapacityBounds
 from router.waiting.fair_queue import Block
 
@@ -71,6 +71,11 @@ def weight_of(config: WaitingConfig, tenant_id: str, tier: str, own: float = 1.0
     """Returns a tenant's weight: as configured for waiting, else its `own`, rounded."""
     configured = config.tenant_weights.get(tenant_id) or config.weights.get(tier)
     return configured or max(1, round(own))
+
+
+def is_of_key(grant: Grant) -> bool:
+    """Says whether a key's own limits refused; for those nobody waits in its tenant's line."""
+    return grant.limited_by is not None and grant.limited_by[1] in KEY_UNITS
 
 
 def block_of(grant: Grant) -> Block:

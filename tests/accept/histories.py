@@ -7,7 +7,7 @@ import os
 import random
 import time
 
-from router.pools.pools import MemoryPools
+from router.pools.memory_pools import MemoryPools
 from tests.sim.histories import LEASE_US
 from tests.sim.planted import PLANTED
 from tests.sim.searching import FoundError, search

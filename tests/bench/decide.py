@@ -45,7 +45,8 @@ from router.learn.learning import MIN_OUTCOMES
 from router.policy.conditions import Situation, When
 from router.policy.policy import DEFAULT_POLICY, MAX_RULES, Policy, Rule
 from router.policy.rules import first_rule
-from router.pools.pools import Demand, MemoryPools
+from router.pools.memory_pools import MemoryPools
+from router.pools.pools import Demand
 from router.pools.redis_pools import RedisPools
 from router.record.recording import TaskOutcome, encode_line, record_of
 

@@ -6,10 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from openai import OpenAI, RateLimitError
 
 from tests.e2e.admin_api import ask, run_task
 from tests.e2e.gateway_process import GatewayProcess
 from tests.e2e.shell import Shell
+
+NONE_ELSE = dict.fromkeys(("tokens_per_min", "max_concurrent", "tokens_per_day"))
 
 
 @pytest.fixture
@@ -95,3 +98,27 @@ def test_pools_and_what_was_learned(shell: Shell, gateway: GatewayProcess) -> No
     assert "no reset" in shell.refused("learning restore dev")
     actions = [entry["action"] for entry in shell.json("audit --trail tenants --limit 2")]
     assert actions == ["learning.restore", "learning.reset"]
+
+
+def test_a_key_has_limits_of_its_own(shell: Shell, gateway: GatewayProcess) -> None:
+    shell("tenants create shared --tier pro --key-limit fast.requests_per_min=2")
+    ordinary = shell.json("keys create shared")["key"]
+    made = shell.json("keys create shared --limit fast.requests_per_min=1")
+    assert made["record"]["limits"] == {"fast": {"requests_per_min": 1} | NONE_ELSE}
+    for key, num_allowed in ((ordinary, 2), (made["key"], 1)):
+        client = OpenAI(base_url=gateway.base_url, api_key=key, max_retries=0)
+        for number in range(num_allowed):
+            answer = client.responses.with_raw_response.create(
+                model="lanewise-fast", input="Hi.", max_output_tokens=16
+            )
+            assert answer.headers["x-ratelimit-limit-requests"] == str(num_allowed)
+            left = answer.headers["x-ratelimit-remaining-requests"]
+            assert left == str(num_allowed - number - 1)
+        with pytest.raises(RateLimitError, match="this key's requests per min: Limit"):
+            client.responses.create(model="lanewise-fast", input="Hi.", max_output_tokens=16)
+    assert "requests_per_min 3" in shell(
+        f"keys set {made['record']['id']} --limit fast.requests_per_min=3"
+    )
+    shell(f"keys set {made['record']['id']} --limit fast=tenant")
+    listed = {row["id"]: row["limits"] for row in shell.json("keys list shared")}
+    assert listed[made["record"]["id"]] == {}

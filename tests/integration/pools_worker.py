@@ -73,7 +73,16 @@ async def main(url: str, seconds: float, lease_ms: int, seed: int, plan: str) ->
 
 def tenant_of(plan: dict[str, object]) -> Tenant:
     limits = GroupLimits(**plan["limits"])  # type: ignore[arg-type]
-    return Tenant(id=str(plan["id"]), tier="any", limits={"fast": limits})
+    of_key = plan.get("key_limits")
+    key_limits = {"fast": GroupLimits(**of_key)} if isinstance(of_key, dict) else {}
+    key_id = str(plan.get("key", ""))
+    return Tenant(
+        id=str(plan["id"]),
+        tier="any",
+        limits={"fast": limits},
+        key_id=key_id,
+        key_limits=key_limits,  # type: ignore[arg-type]
+    )
 
 
 if __name__ == "__main__":

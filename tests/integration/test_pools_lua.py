@@ -15,16 +15,16 @@ from redis import Redis
 from backends.contract import BackendGroup
 from gateway.process.embedded_redis import server_binaries
 from router.classify.task import Account, GroupLimits, Tenant
-from router.pools.budgets import hold_of
+from router.pools.memory_pools import MemoryPools
 from router.pools.pools import (
     GROUPS,
     Demand,
     Grant,
-    MemoryPools,
     Reservation,
     extended,
+    hold_of,
+    key_of,
     lease_of,
-    most_nusd,
     shrunk,
 )
 from router.pools.script_calls import (
@@ -33,11 +33,11 @@ from router.pools.script_calls import (
     Arguments,
     adopt_call,
     adopted_of,
-    balances_of,
     extend_call,
     grant_of,
     raise_call,
     read_call,
+    read_of,
     reap_call,
     renew_call,
     reserve_call,
@@ -146,7 +146,7 @@ class BothPools:
     def read(self, tenant: Tenant, now_us: int) -> None:
         balances = self._memory.balances(tenant, now_us)
         call = read_call(tenant, now_us // 1_000)
-        self._queue(call, lambda reply: _same(balances_of(reply), balances))
+        self._queue(call, lambda reply: _same(read_of(reply, tenant), balances))
 
     def raise_run(self, tenant: Tenant, limit_nusd: int, now_us: int) -> None:
         self._memory.raise_run(tenant.id, "r.run", limit_nusd, now_us)
@@ -188,7 +188,12 @@ def random_tenant(chance: random.Random, tenant_id: str) -> Tenant:
     if int(tenant_id.partition("-")[2]) % 2:
         accounts = tuple(random_account(chance, name) for name in ("t", "k.key_1", "r.run"))
     by_group = {group: limits() for group in groups}
-    return Tenant(id=tenant_id, tier="any", limits=by_group, accounts=accounts)
+    key_limits = {}
+    if int(tenant_id.partition("-")[2]) % 6 in (2, 5):
+        key_limits = {group: limits() for group in chance.choice([*choices, groups])}
+    return Tenant(
+        id=tenant_id, tier="any", limits=by_group, key_limits=key_limits, accounts=accounts
+    )
 
 
 def random_account(chance: random.Random, name: str) -> Account:
@@ -256,17 +261,22 @@ class RandomTasks:
         elif action < 0.98:
             self._pools.reap(chance.choice(self._tenants), chance.randrange(1, 12), self._now_us)
         else:
-            self._pools.read(chance.choice(self._tenants), self._now_us)
+            self._pools.read(self._tenant(), self._now_us)
         del self._live[:-100]
 
     def _reserve(self, number: int) -> None:
-        tenant = self._chance.choice(self._tenants)
+        tenant = self._tenant()
         name = f"r{number}" if self._chance.random() < 0.95 else f"r{number - 1}"
         ranked = random_ranked(self._chance, tenant)
         grant = self._pools.reserve(tenant, name, ranked, self._now_us)
         if grant.reservation is not None:
             self.num_granted += 1
             self._live.append(grant.reservation)
+
+    def _tenant(self) -> Tenant:
+        """Chooses a tenant, as one of its keys has it."""
+        key = self._chance.choice(["key_1", "config-2"])
+        return msgspec.structs.replace(self._chance.choice(self._tenants), key_id=key)
 
     def _settle(self) -> None:
         reservation = self._chance.choice(self._live)
@@ -279,12 +289,15 @@ class RandomTasks:
 
     def _adopt(self, number: int) -> None:
         """One that this server never saw, or has forgotten, or holds."""
-        tenant = self._chance.choice(self._tenants)
+        tenant = self._tenant()
         demands = random_ranked(self._chance, tenant)[0]
-        hold = hold_of(most_nusd(demands), tenant.accounts)
+        hold = hold_of(tenant, demands)
         lease = lease_of(f"a{number}", demands, hold)
         strange = Reservation(f"a{number}", tenant.id, demands, lease, 0, hold=hold)
-        ours = [held for held in self._live if held.tenant_id == tenant.id]
+        key = key_of(strange.hold)
+        ours = [
+            held for held in self._live if held.tenant_id == tenant.id and key_of(held.hold) == key
+        ]
         reservation = self._chance.choice([strange, *ours])
         if all(demand.group in tenant.limits for demand in reservation.demands):
             self._pools.adopt(tenant, reservation, self._now_us)
@@ -445,7 +458,7 @@ def test_two_releases_share_one_tenants_pools(redis_url: str) -> None:
 
         def levels(at_ms: int) -> dict[str, int]:
             reply = client.evalsha(SHA, NUM_KEYS, *read_call(ACME, at_ms))
-            return {balance.unit: balance.remaining for balance in balances_of(reply)}
+            return {balance.unit: balance.remaining for balance in read_of(reply, ACME)}
 
         assert old.reserve("old", 100, now_ms)
         new = reserve("new", 50, now_ms)

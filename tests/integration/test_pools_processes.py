@@ -1,9 +1,11 @@
 """Several gateway processes on one Redis: limits that nobody exceeds, and crashes that heal."""
 
 import asyncio
+import json
 import random
 import signal
 import time
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -77,6 +79,39 @@ async def test_twenty_kills_leave_the_pools_full_within_a_lease_and_a_second(
             balances = {b.unit: b.remaining for b in await watcher.balances(tenant)}
             assert balances["concurrent"] == 40
         assert num_reaped > 0
+    finally:
+        for each in gateways:
+            each.kill()
+        await watcher.close()
+
+
+@pytest.mark.usefixtures("first_server_only")
+async def test_a_keys_own_limits_hold_over_four_gateways_and_a_kill(redis_url: str) -> None:
+    """Its requests are few and do not come back in time: not one more runs, wherever it asks."""
+    seed = random.SystemRandom().randrange(2**31)
+    print("seed", seed)
+    whole = {"requests_per_min": 10**6, "tokens_per_min": 10**9, "max_concurrent": 10**4}
+    tight = {"requests_per_min": 30, "tokens_per_min": 10**9, "max_concurrent": 5}
+    load = {"id": "acme", "limits": whole, "tokens": 10, "rate_per_s": 60, "hold_s": 0.05}
+    plan = [load | {"key": "tight", "key_limits": tight, "tokens": 7}, load | {"key": "other"}]
+    key, other = map(tenant_of, plan)
+    watcher = RedisPools(redis_url, lease_us=LEASE_MS * 1_000, budget_us=20_000_000)
+    began_s = time.monotonic()
+    gateways = [gateway(redis_url, seed + number, 1.0, plan, LEASE_MS) for number in range(4)]
+    try:
+        for each in gateways:
+            each.stdout.readline()  # it works
+        gateways[0].send_signal(signal.SIGKILL)
+        said = "".join([each.communicate(timeout=60)[0] for each in gateways])
+        took_s = time.monotonic() - began_s
+        ran = Counter(json.loads(line)[1] for line in said.splitlines())
+        assert 0 < ran[7] <= 30 + 30 * took_s / 60, "the limit, and what came back meanwhile"
+        assert ran[10] > 2 * ran[7], "the tenant's other key was not limited"
+        left = {b.unit: b for b in await watcher.balances(key)}
+        while left["key_concurrent"].remaining < 5:  # the test's own limit bounds it
+            await watcher.reap()
+            left = {b.unit: b for b in await watcher.balances(key)}
+        assert "key_requests" not in {b.unit for b in await watcher.balances(other)}
     finally:
         for each in gateways:
             each.kill()

@@ -18,15 +18,8 @@ from backends.contract import BackendGroup
 from router.classify.task import GroupLimits, Task, Tenant
 from router.decide.admission import outgrown
 from router.decide.waiting_queues import WaitingQueues
-from router.pools.pools import (
-    GROUPS,
-    Demand,
-    Grant,
-    MemoryPools,
-    Reservation,
-    parse_lease,
-    shrunk,
-)
+from router.pools.memory_pools import MemoryPools
+from router.pools.pools import GROUPS, Demand, Grant, Reservation, parse_lease, shrunk
 from router.waiting.fair_queue import Waiter
 from router.waiting.rules import WaitingConfig
 from tests.unit.router.tasks import task

@@ -3,7 +3,8 @@
 from collections.abc import Iterable, Mapping
 
 from backends.contract import BackendGroup
-from router.pools.pools import MemoryPools, Renewal, Reservation
+from router.pools.memory_pools import MemoryPools
+from router.pools.pools import Renewal, Reservation
 
 
 class LosesSettlements(MemoryPools):

@@ -20,7 +20,7 @@ from gateway.task.pipeline import handle_task
 from gateway.wire.response import ResponseStream
 from router.classify.task import GroupLimits, Tenant
 from router.policy.policy import Policy
-from router.pools.pools import MemoryPools
+from router.pools.memory_pools import MemoryPools
 from router.record.recording import DecisionRecord, EngineSettings
 from router.waiting.rules import WaitingConfig
 from tests.sim.sleeping_loop import SleepingLoop

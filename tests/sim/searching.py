@@ -6,7 +6,7 @@ from typing import get_args
 import hypothesis
 import hypothesis.strategies as st
 
-from router.pools.pools import MemoryPools
+from router.pools.memory_pools import MemoryPools
 from tests.sim.histories import (
     NUM_GATEWAYS,
     ROUTES,

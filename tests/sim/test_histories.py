@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from router.pools.pools import MemoryPools
+from router.pools.memory_pools import MemoryPools
 from tests.sim.histories import LEASE_US, Arrive, Break, Crash, Step, Wait, played
 from tests.sim.planted import PLANTED
 from tests.sim.searching import FoundError, search

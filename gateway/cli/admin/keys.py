@@ -2,12 +2,23 @@
 
 import argparse
 
-from gateway.cli.admin_client import ADMIN_ARGUMENTS, ask_admin
+from gateway.cli.admin.tenants import limits_in_words, parse_limits
+from gateway.cli.admin_client import ADMIN_ARGUMENTS, AdminError, ask_admin
 from gateway.cli.command import Command, argument
 from gateway.cli.output import Row, show, show_table
 from gateway.cli.times import duration_s, time_text
 
 COMMAND = Command("lanewise keys create acme", shared=ADMIN_ARGUMENTS)
+
+
+_LIMIT = argument(
+    "--limit",
+    action="append",
+    default=[],
+    metavar="GROUP.LIMIT=N",
+    help="of this key within its tenant's, such as fast.requests_per_min=60; GROUP=tenant gives "
+    "it back to what each key of the tenant gets",
+)
 
 
 @COMMAND.command(
@@ -17,9 +28,15 @@ COMMAND = Command("lanewise keys create acme", shared=ADMIN_ARGUMENTS)
     argument("tenant", help="whose it is; one of the configuration, too"),
     argument("--name", default="", help="what it is for"),
     argument("--expires", type=duration_s, metavar="TIME", help="such as 12h or 90d"),
+    _LIMIT,
 )
 def _create(arguments: argparse.Namespace) -> int:
-    body = {"tenant": arguments.tenant, "name": arguments.name, "expires_in_s": arguments.expires}
+    body = {
+        "tenant": arguments.tenant,
+        "name": arguments.name,
+        "expires_in_s": arguments.expires,
+        "limits": {group: own for group, own in parse_limits(arguments.limit).items() if own},
+    }
     return _show_key(arguments, ask_admin(arguments, "POST", "keys", body=body))
 
 
@@ -33,10 +50,33 @@ def _list(arguments: argparse.Namespace) -> int:
     query = {"tenant": arguments.tenant} if arguments.tenant else {}
     rows = ask_admin(arguments, "GET", "keys", query=query)
     times = ("created_at", "expires_at", "last_used_at")
-    columns = ("id", "tenant", "name", "state", *times)
+    columns = ("id", "tenant", "name", "state", *times, "limits")
     return show_table(
-        arguments, rows, columns, lambda row: row | {time: time_text(row[time]) for time in times}
+        arguments,
+        rows,
+        columns,
+        lambda row: (
+            row
+            | {time: time_text(row[time]) for time in times}
+            | {"limits": limits_in_words(row["limits"], "")}
+        ),
     )
+
+
+@COMMAND.command(
+    "set",
+    "Change a key's own limits; live connections follow from their next task on.",
+    "lanewise keys set 4fJ0x9QzL2b --limit deep.max_concurrent=2",
+    argument("key_id", metavar="ID"),
+    _LIMIT,
+)
+def _set(arguments: argparse.Namespace) -> int:
+    if not arguments.limit:
+        raise AdminError("nothing to change: give --limit")
+    body = {"limits": parse_limits(arguments.limit)}
+    key = ask_admin(arguments, "PATCH", "keys", arguments.key_id, body=body)
+    words = limits_in_words(key["limits"], "as each key of its tenant")
+    return show(arguments, key, f"Key {key['id']} of {key['tenant']}: {words}")
 
 
 @COMMAND.command(

@@ -31,6 +31,13 @@ _OWN = (
         help="money: day, month, key_day, key_month or run, with .soft or .hard, such as "
         "day.hard=10; NAME=tier gives it back",
     ),
+    argument(
+        "--key-limit",
+        action="append",
+        default=[],
+        metavar="GROUP.LIMIT=N",
+        help="of each of its keys, within its own; GROUP=tier takes all back",
+    ),
     argument("--store", choices=("asked", "never"), help="never: its responses are stored nowhere"),
 )
 
@@ -45,7 +52,7 @@ _OWN = (
 )
 def _create(arguments: argparse.Namespace) -> int:
     body = {"id": arguments.tenant, "tier": arguments.tier, **_own(arguments)}
-    for name in ("limits", "budgets"):
+    for name in ("limits", "budgets", "key_limits"):
         body[name] = {part: own for part, own in body.get(name, {}).items() if own}
     made = ask_admin(arguments, "POST", "tenants", body=body)
     text = f"Tenant {made['id']} may use: {', '.join(made['limits']) or 'nothing'}."
@@ -69,7 +76,8 @@ def _set(arguments: argparse.Namespace) -> int:
     body = _own(arguments) | ({"tier": arguments.tier} if arguments.tier else {})
     if not body:
         raise AdminError(
-            "nothing to change: give --tier, --limit, --budget, --access, --weight or --store"
+            "nothing to change: give --tier, --limit, --key-limit, --budget, --access, --weight "
+            "or --store"
         )
     changed = ask_admin(arguments, "PATCH", "tenants", arguments.tenant, body=body)
     return _show_tenants(arguments, [changed])
@@ -98,12 +106,13 @@ def _erase(arguments: argparse.Namespace) -> int:
 
 
 def parse_limits(words: Sequence[str]) -> dict[str, dict[str, int | None] | None]:
-    """Parses `group.limit=n` into limits by group; `group=tier` becomes None."""
+    """Parses `group.limit=n` into limits by group; `group=tier` or `group=tenant` becomes None."""
     limits: dict[str, dict[str, int | None] | None] = {}
     for word in words:
-        found = re.fullmatch(r"(\w+)\.(\w+)=(\d+|none)|(\w+)=tier", word)
+        found = re.fullmatch(r"(\w+)\.(\w+)=(\d+|none)|(\w+)=(?:tier|tenant)", word)
         if found is None:
-            raise AdminError(f"--limit {word!r}: expected GROUP.LIMIT=N, or GROUP=tier")
+            expected = "GROUP.LIMIT=N, or GROUP=tier (of a key: GROUP=tenant)"
+            raise AdminError(f"a limit is {expected}; got {word!r}")
         if found[4]:
             limits[found[4]] = None
             continue
@@ -127,13 +136,13 @@ def parse_budgets(words: Sequence[str]) -> dict[str, dict[str, float] | None]:
     return budgets
 
 
-def limits_in_words(limits: dict[str, dict[str, int | None]]) -> str:
+def limits_in_words(limits: dict[str, dict[str, int | None]], none: str = "nothing") -> str:
     """Writes limits as text, such as `deep: requests_per_min 10, max_concurrent 1`."""
     words = [
         f"{group}: " + ", ".join(f"{name} {n}" for name, n in own.items() if n is not None)
         for group, own in limits.items()
     ]
-    return "; ".join(words) or "nothing"
+    return "; ".join(words) or none
 
 
 def _own(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -141,6 +150,8 @@ def _own(arguments: argparse.Namespace) -> dict[str, Any]:
     own: dict[str, Any] = {}
     if arguments.limit:
         own["limits"] = parse_limits(arguments.limit)
+    if arguments.key_limit:
+        own["key_limits"] = parse_limits(arguments.key_limit)
     if arguments.access is not None:
         groups = [group for group in arguments.access.split(",") if group]
         own["access"] = None if groups == ["tier"] else groups

@@ -26,10 +26,21 @@ def _list(arguments: argparse.Namespace) -> int:
     "--limit deep.tokens_per_min=20000 --limit deep.max_concurrent=1",
     argument("tier", help="1 to 32 of a-z, 0-9, '_' and '-'"),
     argument("--limit", action="append", default=[], metavar="GROUP.LIMIT=N"),
+    argument(
+        "--key-limit",
+        action="append",
+        default=[],
+        metavar="GROUP.LIMIT=N",
+        help="of each key of its tenants, within the tenant's",
+    ),
     argument("--weight", type=float, default=1.0, help="share when tenants wait"),
 )
 def _set(arguments: argparse.Namespace) -> int:
-    body = {"limits": parse_limits(arguments.limit), "weight": arguments.weight}
+    body = {
+        "limits": parse_limits(arguments.limit),
+        "key_limits": parse_limits(arguments.key_limit),
+        "weight": arguments.weight,
+    }
     tier = ask_admin(arguments, "PUT", "tiers", arguments.tier, body=body)
     words = limits_in_words(tier["limits"])
     return show(arguments, tier, f"Tier {tier['name']} ({tier['tenants']} tenants): {words}")

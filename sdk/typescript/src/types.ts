@@ -96,7 +96,7 @@ export interface PoolBalance {
   /** the group of engines that the pool limits. */
   group: "fast" | "deep";
   /** what the pool counts. */
-  unit: "requests" | "tokens" | "concurrent" | "tokens_day";
+  unit: "requests" | "tokens" | "concurrent" | "tokens_day" | "key_requests" | "key_tokens" | "key_concurrent" | "key_tokens_day";
   /** the most per minute or day; of `concurrent`, the most at once. */
   limit: number;
   /** how much may still be taken. */

@@ -26,7 +26,8 @@ from gateway.wire.routing import ContextUse, RoutedBackend, RoutedClass, Routing
 from gateway.wire.stored_response import Context, Lineage, StoredResponse
 from router.classify.task import GroupLimits, Route, Tenant
 from router.decide.decision import Reason
-from router.pools.pools import Demand, Grant, MemoryPools, Renewal, Reservation
+from router.pools.memory_pools import MemoryPools
+from router.pools.pools import Demand, Grant, Renewal, Reservation
 from router.pools.redis_pools import PoolsUnavailable, RedisPools
 from tests.e2e.events import Event
 

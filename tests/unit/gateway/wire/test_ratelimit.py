@@ -6,7 +6,8 @@ import pytest
 
 from gateway.wire.ratelimit import go_duration, rate_limit_headers
 from router.classify.task import GroupLimits, Tenant
-from router.pools.pools import Balance, Demand, MemoryPools
+from router.pools.memory_pools import MemoryPools
+from router.pools.pools import Balance, Demand
 
 DURATIONS = [
     (0, "0s"),
@@ -117,3 +118,16 @@ def test_a_days_budget_is_named_and_counts_as_tokens_where_it_is_tighter() -> No
     policy = '"fast-tokens-day";q=100;w=86400;lanewise-unit="tokens"'
     assert policy in headers["ratelimit-policy"]
     assert '"fast-tokens-day";r=40;t=43200' in headers["ratelimit"]
+
+
+def test_a_keys_own_limits_are_named_and_count_where_they_are_tighter() -> None:
+    limits = GroupLimits(requests_per_min=60, tokens_per_min=600, max_concurrent=4)
+    own = GroupLimits(requests_per_min=6, tokens_per_min=600, max_concurrent=1)
+    tenant = Tenant(id="a", tier="t", limits={"fast": limits}, key_id="k", key_limits={"fast": own})
+    pools = MemoryPools()
+    grant = pools.reserve_first(tenant, "a", [(Demand("fast", 60),)], 0)
+    headers = rate_limit_headers(grant.balances, ("fast",))
+    assert headers["x-ratelimit-limit-requests"] == "6"
+    assert headers["x-ratelimit-remaining-requests"] == "5"
+    assert '"fast-key-requests";q=6;w=60' in headers["ratelimit-policy"]
+    assert '"fast-key-concurrent";q=1;qu="concurrent-requests"' in headers["ratelimit-policy"]

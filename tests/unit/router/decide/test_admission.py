@@ -9,7 +9,8 @@ from router.decide.admission import decide, demands, explain
 from router.decide.decision import Reason, Refusal, RouteDecision
 from router.decide.ranking import rank
 from router.policy.policy import DEFAULT_POLICY
-from router.pools.pools import Demand, Grant, MemoryPools
+from router.pools.memory_pools import MemoryPools
+from router.pools.pools import Demand, Grant
 from router.strategies.table import STRATEGIES
 from tests.unit.router.tasks import backend, of_class, task
 

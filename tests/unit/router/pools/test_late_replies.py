@@ -14,7 +14,8 @@ from backends.contract import BackendGroup
 from router.classify.task import GroupLimits, Tenant
 from router.pools.failover_pools import FailoverPools
 from router.pools.local_pools import MIN_UNANSWERED, NEW_US
-from router.pools.pools import Demand, Grant, MemoryPools, Reservation, lease_of
+from router.pools.memory_pools import MemoryPools
+from router.pools.pools import Demand, Grant, Reservation, lease_of
 from router.pools.redis_pools import PoolsUnavailable
 from tests.unit.gateway.doubles import AwaitedPools
 

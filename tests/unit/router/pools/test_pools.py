@@ -1,14 +1,16 @@
 """MemoryPools: ranked demands, all or nothing, leases, replay, balances."""
 
+import msgspec
+
 from backends.contract import BackendGroup
 from router.classify.task import GroupLimits, Tenant
+from router.pools.memory_pools import MemoryPools
 from router.pools.pools import (
     LEASE_US,
     MAX_REAPED,
     Balance,
     Demand,
     Grant,
-    MemoryPools,
     Renewal,
     Reservation,
     Unit,
@@ -334,3 +336,46 @@ def test_reaping_is_bounded_and_gives_everything_back() -> None:
     assert pools.reap("daily", 100, LEASE_US) == 5
     assert pools.reap("nobody", 100, LEASE_US) == 0
     assert left_today(pools, LEASE_US)[0] == 1_000
+
+
+OF_KEY = GroupLimits(requests_per_min=3, tokens_per_min=250, max_concurrent=2)
+
+
+def with_key(key: str) -> Tenant:
+    key_limits: dict[BackendGroup, GroupLimits] = {"fast": OF_KEY}
+    return msgspec.structs.replace(TENANT, key_id=key, key_limits=key_limits)
+
+
+def test_a_keys_own_limits_refuse_it_and_no_other_key() -> None:
+    pools, mine = MemoryPools(), with_key("mine")
+    first = pools.reserve_first(mine, "a", [FAST], 0)
+    assert remaining(first.balances)["fast", "key_tokens"] == 150
+    assert remaining(first.balances)["fast", "tokens"] == 5_900
+    second = pools.reserve_first(mine, "b", [FAST], 0)
+    refused = pools.reserve_first(mine, "c", [FAST], 0)
+    assert refused.limited_by == ("fast", "key_tokens")
+    assert refused.wait_us == 12_000_000  # 50 tokens at 250 a minute
+    assert pools.reserve_first(with_key("other"), "d", [FAST], 0).index == 0
+    assert pools.reserve_first(TENANT, "e", [FAST], 0).index == 0
+    assert first.reservation is not None
+    assert second.reservation is not None
+    pools.settle(first.reservation, {"fast": 0}, 0)
+    assert pools.reserve_first(mine, "f", [FAST], 0).index == 0  # the place, and its tokens
+    refused = pools.reserve_first(mine, "g", [demands(fast=0)], 0)
+    assert refused.limited_by == ("fast", "key_requests")
+
+
+def test_a_dead_gateways_lease_gives_back_to_its_key() -> None:
+    pools, mine = MemoryPools(), with_key("mine")
+    pools.reserve_first(mine, "a", [FAST], 0)
+    pools.reserve_first(mine, "b", [FAST], 0)
+    later = pools.balances(mine, LEASE_US)
+    assert remaining(later)["fast", "key_concurrent"] == 2
+    assert remaining(later)["fast", "key_tokens"] == 250
+
+
+def test_a_key_falls_back_to_a_group_where_it_has_room() -> None:
+    pools, mine = MemoryPools(), with_key("mine")
+    ranked = [demands(fast=200), DEEP]
+    assert pools.reserve_first(mine, "a", ranked, 0).index == 0
+    assert pools.reserve_first(mine, "b", ranked, 0).index == 1

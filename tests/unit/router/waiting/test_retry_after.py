@@ -7,7 +7,8 @@ import msgspec
 import pytest
 
 from router.classify.task import GroupLimits, Tenant
-from router.pools.pools import Demand, Grant, MemoryPools
+from router.pools.memory_pools import MemoryPools
+from router.pools.pools import Demand, Grant
 from router.waiting.retry_after import BURST_US, MAX_KEPT, MAX_TURN_US, RetryAfter
 
 
