@@ -4,7 +4,7 @@ import argparse
 import os
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -48,7 +48,7 @@ def ask_admin(
     method: str,
     *path: str,
     body: dict[str, Any] | None = None,
-    query: dict[str, str] | None = None,
+    query: Mapping[str, str | Sequence[str]] | None = None,
 ) -> Any:
     """Requests `/admin/<path>`, quoting the path's parts, and returns the decoded response.
 
@@ -79,7 +79,7 @@ def _sent(
     path: tuple[str, ...],
     timeout_s: float,
     content: bytes | None = None,
-    query: dict[str, str] | None = None,
+    query: Mapping[str, str | Sequence[str]] | None = None,
 ) -> Iterator[Any]:
     """Sends a request, and yields its answer."""
     environ = os.environ
@@ -88,7 +88,7 @@ def _sent(
     admin_key = arguments.admin_key or environ.get("LANEWISE_ADMIN_KEY", DEVELOPMENT_ADMIN_KEY)
     url = "/".join([base, "admin", *(quote(part, safe="") for part in path)])
     if query:
-        url += f"?{urlencode(query)}"
+        url += f"?{urlencode(query, doseq=True)}"
     headers = {"authorization": f"Bearer {admin_key}", "content-type": "application/json"}
     try:
         request = urllib.request.Request(url, content, headers, method=method)

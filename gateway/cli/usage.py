@@ -1,4 +1,4 @@
-"""`lanewise usage export`: writes the usage ledger to a file. This is an edge."""
+"""`lanewise usage`: writes the ledger to a file, and compares it with bills. This is an edge."""
 
 import argparse
 import asyncio
@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 from redis.exceptions import RedisError
 
+from gateway.cli import reconcile
 from gateway.cli.command import Command, argument
 from gateway.config.config import load_config, read_config
 from gateway.config.sections import ConfigError, masked_url
@@ -67,6 +68,17 @@ def _export(arguments: argparse.Namespace) -> int:
     for name in summary.elsewhere:
         print(f"unfinished: {name} (run it again, or --adopt it)", file=sys.stderr)
     return 0
+
+
+@COMMAND.command(
+    "reconcile",
+    "Compare what was counted here with a provider's own usage export, by day and model.",
+    "lanewise usage reconcile openai-usage.json --model gpt-5-mini-2025-08-07=lanewise-fast\n"
+    "Exit status: 0 if all figures agree, 1 if one differs by more than the tolerance.",
+    *reconcile.ARGUMENTS,
+)
+def _reconcile(arguments: argparse.Namespace) -> int:
+    return reconcile.reconcile(arguments)
 
 
 async def _drain(url: str, out: Path, adopt: str | None) -> Summary:

@@ -6,6 +6,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from openai import OpenAI
@@ -79,10 +80,24 @@ def test_every_bill_says_the_same(tmp_path: Path, own_redis_url: str) -> None:
         with out.open() as file:
             exported = sum(int(row["cost_nusd"]) for row in csv.DictReader(file))
         assert abs(exported / 1e9 - total) < 1e-9
+        bill = tmp_path / "bill.csv"
+        lines = [
+            f"{today['date']},{row['model']},{row['input_tokens']}" for row in by_model(gateway)
+        ]
+        bill.write_text("\n".join(["day,model,input_tokens", *lines]))
+        sources = [["--url", gateway.url], ["--ledger", str(out)]]
+        assert [main(["usage", "reconcile", str(bill), *each]) for each in sources] == [0, 0]
+        bill.write_text("\n".join(["day,model,input_tokens", *lines, lines[0]]))
+        assert [main(["usage", "reconcile", str(bill), *each]) for each in sources] == [1, 1]
         status, again = ask(gateway, "GET", "/admin/usage?by=tenant&by=route")
         assert again["rows"] == view["rows"]  # an export consumes nothing of it
         status, refused = ask(gateway, "GET", "/admin/usage?first_day=2020-01-01")
         assert (status, refused["error"]["param"]) == (400, "first_day")
+
+
+def by_model(gateway: GatewayProcess) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = ask(gateway, "GET", "/admin/usage?by=model")[1]["rows"]
+    return rows
 
 
 def test_without_prices_nothing_has_a_cost(gateway: GatewayProcess) -> None:
