@@ -3,6 +3,8 @@
 import argparse
 import os
 import sys
+import time
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -10,9 +12,11 @@ import msgspec
 from gateway.cli.command import Command, argument
 from gateway.cli.output import show
 from gateway.config.certificate import tls_context
-from gateway.config.config import load_config, peppers, read_config
-from gateway.config.policy_file import load_policy, policy_slips
+from gateway.config.config import Config, load_config, peppers, read_config
+from gateway.config.policy_file import group_of, load_policy, policy_slips
 from gateway.config.sections import Address, admin_address, masked_url
+from gateway.config.unpriced import unpriced_budgets
+from router.pools.prices import PriceList
 
 COMMAND = Command("lanewise config check lanewise.toml")
 
@@ -28,8 +32,8 @@ COMMAND = Command("lanewise config check lanewise.toml")
     description="""\
 Read a configuration with the policy, certificate and environment that it names, as `serve` does,
 but connect to nothing. What is valid but likely a slip (a rule that is never reached, a name that
-nothing here has) is told on standard error. Exit status: 0 if a gateway could start with it; 2, and
-why, if not.
+nothing here has, a budget in money of models without a price) is told on standard error. Exit
+status: 0 if a gateway could start with it; 2, and why, if not.
 """,
 )
 def _check(arguments: argparse.Namespace) -> int:
@@ -58,10 +62,24 @@ def _check(arguments: argparse.Namespace) -> int:
     }
     lines = [f"{name}: {_text(value)}" for name, value in found.items()]
     slips = policy_slips(config, policy)
-    found["warnings"] = msgspec.to_builtins(slips)
+    unpriced = list(_unpriced(config))
+    found["warnings"] = [*msgspec.to_builtins(slips), *({"message": said} for said in unpriced)]
+    for said in () if arguments.json else unpriced:
+        print(f"warning: {arguments.file}: {said}", file=sys.stderr)
     for slip in () if arguments.json else slips:
         print(f"warning: {slip.text(str(config.policy_path))}", file=sys.stderr)
     return show(arguments, found, "\n".join((f"{arguments.file} is valid.", *lines)))
+
+
+def _unpriced(config: Config) -> Iterator[str]:
+    models = {backend.options.model: group_of(backend) for backend in config.backends}
+    budgeted = {
+        f"tier '{name}'": tier.limits for name, tier in config.tiers.items() if tier.budgets
+    }
+    for tenant in config.tenants:
+        if tenant.budgets:
+            budgeted[f"tenant '{tenant.id}'"] = tenant.tenant(config.tiers).limits
+    return unpriced_budgets(PriceList(config.prices), models, budgeted, time.time())
 
 
 def _text(value: Any) -> str:

@@ -37,10 +37,11 @@ def policy_slips(config: Config, policy: Policy) -> tuple[Problem, ...]:
         tenants={tenant.id for tenant in config.tenants},
         tiers=config.tiers,
         models={backend.options.model for backend in config.backends},
-        backends={backend.name: _group_of(backend) for backend in config.backends},
+        backends={backend.name: group_of(backend) for backend in config.backends},
     )
     return slips_of(policy, Path(path).read_bytes(), path, known)
 
 
-def _group_of(backend: BackendConfig) -> BackendGroup:
+def group_of(backend: BackendConfig) -> BackendGroup:
+    """Returns the group of a configured backend."""
     return backend.group if isinstance(backend, SimulatedConfig) else backend.options.group

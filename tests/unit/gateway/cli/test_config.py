@@ -61,3 +61,37 @@ def test_slips_of_the_policy(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert main(["config", "check", str(path), "--json"]) == 0
     (slip,) = json.loads(capsys.readouterr().out)["warnings"]
     assert (slip["path"], slip["line"]) == ("aliases.careful.backends[0]", 3)
+
+
+TENANT = """
+[[tenants]]
+id = "acme"
+tier = "pro"
+keys = ["sk-acme-0123456789abcdef0123456789"]
+budgets.day = { hard_usd = 10 }
+"""
+PRICE = """
+[[prices]]
+model = "lanewise-%s"
+input = 1
+output = 2
+"""
+
+
+def test_a_budget_in_money_of_models_without_a_price(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "lanewise.toml"
+    for prices, named in (
+        ("", "'lanewise-deep', 'lanewise-fast'"),
+        (PRICE % "fast", "'lanewise-deep'"),
+        (PRICE % "fast" + (PRICE + "since = 2999-01-01") % "deep", "'lanewise-deep'"),
+        (PRICE % "fast" + PRICE % "deep", None),
+    ):
+        path.write_text(TENANT + prices)
+        assert main(["config", "check", str(path)]) == 0
+        told = capsys.readouterr().err
+        if named is None:
+            assert told == ""
+        else:
+            assert f"tenant 'acme' has budgets in money, but no price holds for {named}:" in told
