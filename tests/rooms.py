@@ -46,6 +46,7 @@ ROOMS = (
     _room("router.redis", "redis", "hiredis"),
     _room("router.agent_runs"),
     _room("router.classify", "numpy"),
+    _room("router.money"),
     _room("router.pools", "redis"),
     _room("router.waiting"),
     _room("router.strategies"),

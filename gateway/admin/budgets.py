@@ -12,8 +12,8 @@ from gateway.config.tenants import for_key
 from gateway.http.streams import AnyRequest
 from gateway.wire.errors import ProtocolError
 from router.classify.task import Account, Tenant, for_run, run_name
+from router.money.prices import NUSD
 from router.pools.budget_use import BudgetUse, budget_uses
-from router.pools.prices import NUSD
 from router.pools.redis_pools import PoolsUnavailable
 
 

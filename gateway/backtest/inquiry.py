@@ -18,9 +18,9 @@ from router.comparison.comparison import BacktestQuestion, BacktestReport, Progr
 from router.comparison.prediction import PolicyPrediction, PredictionCheck, check, prediction_of
 from router.comparison.redecide import Redecider
 from router.comparison.statistics import Slo
+from router.money.cost import CostWeights
+from router.money.prices import ModelPrice, PriceList
 from router.policy.policy import Policy
-from router.pools.cost import CostWeights
-from router.pools.prices import ModelPrice, PriceList
 from router.record.recording import DecisionRecord, EngineSettings
 from router.waiting.rules import AdaptationConfig, WaitingConfig
 

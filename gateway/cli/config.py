@@ -16,7 +16,7 @@ from gateway.config.config import Config, load_config, peppers, read_config
 from gateway.config.policy_file import group_of, load_policy, policy_slips
 from gateway.config.sections import Address, admin_address, masked_url
 from gateway.config.unpriced import unpriced_budgets
-from router.pools.prices import PriceList
+from router.money.prices import PriceList
 
 COMMAND = Command("lanewise config check lanewise.toml")
 

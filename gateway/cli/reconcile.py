@@ -21,7 +21,7 @@ from gateway.store.reconcile import (
     read_bill,
     sum_bill,
 )
-from router.pools.prices import NUSD
+from router.money.prices import NUSD
 
 ARGUMENTS = (
     argument(

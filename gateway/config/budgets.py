@@ -7,7 +7,7 @@ import msgspec
 from msgspec import Meta
 
 from router.classify.task import Account, Tenant
-from router.pools.prices import NUSD
+from router.money.prices import NUSD
 
 MAX_USD = 1_000_000
 

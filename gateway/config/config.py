@@ -45,10 +45,10 @@ from gateway.config.sections import (
 from gateway.config.tenants import DEFAULT_TIERS, TierConfig, fault_of_tier, part
 from gateway.config.weak_secrets import weakness
 from router.classify.task import TENANT_ID
+from router.money.cost import CostWeights
+from router.money.prices import MAX_PRICES, ModelPrice
 from router.policy.document import DocumentError, read_document, suggestion
 from router.policy.positions import Path
-from router.pools.cost import CostWeights
-from router.pools.prices import MAX_PRICES, ModelPrice
 from router.redis.url import parse_redis_url
 from router.waiting.rules import AdaptationConfig, WaitingConfig
 

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterator, Mapping
 
 from backends.contract import BackendGroup
-from router.pools.prices import PriceList
+from router.money.prices import PriceList
 
 
 def unpriced_budgets(

@@ -12,8 +12,8 @@ from typing import Any, Literal
 import msgspec
 
 from router.classify.task import Tenant
+from router.money.prices import NUSD
 from router.pools.budgets import WINDOWS, AccountBalance, Scope, Window
-from router.pools.prices import NUSD
 
 logger = logging.getLogger("lanewise")
 

@@ -28,11 +28,11 @@ from gateway.transport.outbox import Outbox
 from gateway.wire.sealing import Seals, make_seals
 from router.decide.concurrency_limiter import ConcurrencyLimiter
 from router.learn.experience import Experience
+from router.money.cost import Weights
+from router.money.prices import PriceList
 from router.policy.policy import Policy
 from router.pools.capped_pools import TaskPools
-from router.pools.cost import Weights
 from router.pools.pools import Reservation
-from router.pools.prices import PriceList
 
 
 @dataclass(slots=True)

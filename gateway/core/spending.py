@@ -8,9 +8,9 @@ from gateway.core.budget_answers import over_budget
 from gateway.core.budget_posts import notice_of
 from gateway.core.gateway import Gateway
 from router.classify.task import Tenant
+from router.money.prices import cost_nusd
 from router.pools.budgets import WINDOWS
 from router.pools.pools import Grant
-from router.pools.prices import cost_nusd
 
 
 def most_nusd(gw: Gateway, group: BackendGroup, usage: Usage) -> int:

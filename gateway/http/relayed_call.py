@@ -26,7 +26,7 @@ from gateway.wire.events import decode
 from gateway.wire.ratelimit import rate_limit_headers
 from router.classify.task import Tenant
 from router.decide.admission import reached
-from router.pools.cost import EVEN, cost_tokens
+from router.money.cost import EVEN, cost_tokens
 from router.pools.pools import Demand, Grant, Reservation
 from router.pools.redis_pools import PoolsUnavailable
 

@@ -12,7 +12,7 @@ from gateway.store.ledger import Ledger
 from gateway.store.ledger_entry import DAY_S
 from gateway.wire.routing import pool_balances
 from router.classify.task import Tenant
-from router.pools.prices import NUSD
+from router.money.prices import NUSD
 from router.pools.redis_pools import PoolsUnavailable
 
 FLUSH_TIMEOUT_S = 0.5  # for what this process has not sent yet

@@ -68,12 +68,12 @@ from gateway.transport.byte_budgets import Budgets, ByteBudgets, MemoryBudgets
 from gateway.transport.flush_timer import FlushTimer
 from router.learn.experience import Experience
 from router.learn.learned_store import LearnedStore
+from router.money.prices import PriceList
 from router.policy.store import PolicyStore
 from router.pools.capped_pools import CappedPools
 from router.pools.ceiling_leases import CeilingLeases
 from router.pools.failover_pools import FailoverPools
 from router.pools.heartbeat import Heartbeat
-from router.pools.prices import PriceList
 from router.pools.redis_pools import RedisPools
 from router.redis.cancelling import cancelled
 from router.redis.client import redis_client

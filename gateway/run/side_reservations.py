@@ -20,7 +20,7 @@ from gateway.run.settlement import start_settlement
 from gateway.wire.errors import ProtocolError
 from router.classify.task import Task
 from router.decide.admission import reached
-from router.pools.cost import EVEN, cost_tokens
+from router.money.cost import EVEN, cost_tokens
 from router.pools.pools import Demand, Grant, Reservation
 from router.pools.redis_pools import PoolsUnavailable
 from router.waiting.fair_queue import QueuePosition

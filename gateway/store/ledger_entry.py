@@ -9,8 +9,8 @@ import msgspec
 from backends.contract import BackendGroup, BackendInfo, Usage
 from router.classify.task import Tenant
 from router.decide.decision import RankedRoute
-from router.pools.cost import EVEN, Weights, cost_tokens
-from router.pools.prices import ModelPrice, PriceList, cost_nusd
+from router.money.cost import EVEN, Weights, cost_tokens
+from router.money.prices import ModelPrice, PriceList, cost_nusd
 
 DAY_S = 86_400
 

@@ -34,7 +34,7 @@ class BillError(ValueError):
     """The file is of no known kind, or something in it is not what it should be."""
 
 
-class Difference(msgspec.Struct, frozen=True, kw_only=True):
+class Mismatch(msgspec.Struct, frozen=True, kw_only=True):
     """A figure of ours, and the provider's."""
 
     day: str
@@ -64,9 +64,7 @@ def read_bill(content: bytes) -> Bill:
     return bill
 
 
-def compare(
-    theirs: Bill, ours: Bill, names: Mapping[str, str], tolerance: float
-) -> list[Difference]:
+def compare(theirs: Bill, ours: Bill, names: Mapping[str, str], tolerance: float) -> list[Mismatch]:
     """Compares each figure that the provider's file has, and those of ours that it lacks.
 
     Args:
@@ -78,7 +76,7 @@ def compare(
     for (_, model), figures in theirs.items():
         kinds[model] |= set(figures)
     days = sorted({day for day, _ in theirs})
-    found: list[Difference] = []
+    found: list[Mismatch] = []
     mine = {
         (day, model): ours.get((day, names.get(model, model)), {})
         for model in models
@@ -94,7 +92,7 @@ def compare(
                 continue
             share = abs(us - them) / max(us, them)
             found.append(
-                Difference(
+                Mismatch(
                     day=day,
                     model=model,
                     kind=kind,

@@ -26,8 +26,8 @@ from gateway.wire.routing import (
 )
 from router.classify.task import Task
 from router.decide.decision import RouteDecision
+from router.money.prices import NUSD, cost_nusd
 from router.pools.budget_use import budget_uses
-from router.pools.prices import NUSD, cost_nusd
 
 
 def decided_routing(

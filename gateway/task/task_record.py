@@ -16,7 +16,7 @@ from gateway.task.routing import cost_of, energy_joules
 from gateway.task.stages import EndedTask, RunningTask, WarmingTask
 from gateway.task.traced import send_trace
 from gateway.wire.routing import RoutedCost
-from router.pools.cost import cost_by_group
+from router.money.cost import cost_by_group
 from router.record.recording import MAX_NAME_CHARS, TaskOutcome, record_of
 from router.record.seen import GenerationRecord
 

@@ -8,8 +8,8 @@ from router.backtest.results import TaskResult
 from router.backtest.run import PlayedRun
 from router.classify.task import Task, TaskClass
 from router.decide.decision import RankedRoute
+from router.money.cost import Weights, cost_by_group
 from router.policy.policy import Policy
-from router.pools.cost import Weights, cost_by_group
 from router.pools.pools import Reservation, Unit
 
 

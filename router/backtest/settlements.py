@@ -13,7 +13,7 @@ from router.backtest.run import PlayedRun
 from router.classify.task import Task
 from router.decide.admission import demands, outgrown
 from router.decide.decision import RankedRoute
-from router.pools.cost import EVEN, Weights, cost_by_group, cost_tokens
+from router.money.cost import EVEN, Weights, cost_by_group, cost_tokens
 from router.pools.memory_pools import MemoryPools
 from router.pools.pools import Demand, Grant, Reservation, shrunk
 

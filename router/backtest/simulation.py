@@ -45,8 +45,8 @@ from router.decide.decision import RankedRoute, Refusal
 from router.decide.ranking import rank
 from router.decide.weighing import Facts, weigh
 from router.learn.experience import Experience
+from router.money.cost import Weights
 from router.policy.policy import Policy
-from router.pools.cost import Weights
 from router.pools.pools import Demand, Grant
 from router.waiting.rules import AdaptationConfig, WaitingConfig
 

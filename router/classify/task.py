@@ -31,7 +31,7 @@ class Route(enum.StrEnum):
 
 
 class GroupLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """Holds a tenant's limits on one group. Tokens are weighted (`router.pools.cost`)."""
+    """Holds a tenant's limits on one group. Tokens are weighted (`router.money.cost`)."""
 
     requests_per_min: int
     tokens_per_min: int

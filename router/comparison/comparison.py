@@ -33,9 +33,9 @@ from router.comparison.statistics import (
 )
 from router.comparison.table import ResultTable, logged_table
 from router.comparison.what_if import Untestable, scaled, without_untestable
+from router.money.cost import Weights
+from router.money.prices import PriceList
 from router.policy.policy import Policy
-from router.pools.cost import Weights
-from router.pools.prices import PriceList
 from router.strategies.table import RECORDS
 from router.waiting.rules import AdaptationConfig, WaitingConfig
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from backends.contract import BackendInfo, Usage
 from router.backtest.log_reader import Logged
 from router.backtest.results import TaskResult
-from router.pools.prices import PriceList, cost_nusd
+from router.money.prices import PriceList, cost_nusd
 
 NOT_KNOWN = -1
 Column = NDArray[np.float64]

@@ -9,8 +9,8 @@ from backends.contract import NO_USAGE, BackendGroup, Usage
 from router.classify.durations import in_words
 from router.classify.task import Task, TaskClass
 from router.decide.decision import RankedRoute, Reason, Refusal, RouteDecision
+from router.money.cost import EVEN, Weights, cost_tokens
 from router.policy.policy import Policy
-from router.pools.cost import EVEN, Weights, cost_tokens
 from router.pools.pools import Demand, Grant, Reservation, Unit, extended
 
 MostNusd = Callable[[BackendGroup, Usage], int]  # what a usage can cost on a group

@@ -4,8 +4,8 @@ from collections.abc import Iterable
 
 import msgspec
 
+from router.money.prices import NUSD
 from router.pools.budgets import WINDOWS, AccountBalance, Scope, Window
-from router.pools.prices import NUSD
 
 
 class BudgetUse(msgspec.Struct, frozen=True, omit_defaults=True):

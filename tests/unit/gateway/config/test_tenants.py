@@ -16,7 +16,7 @@ from gateway.config.tenants import (
     resolve,
 )
 from router.classify.task import GroupLimits
-from router.pools.prices import NUSD
+from router.money.prices import NUSD
 
 FAST = GroupLimits(requests_per_min=60, tokens_per_min=1000, max_concurrent=4)
 DEEP = GroupLimits(requests_per_min=6, tokens_per_min=100, max_concurrent=2)

@@ -6,7 +6,7 @@ from backends.contract import Delta, DeltaKind, Usage
 from gateway.core.job import Ended
 from gateway.run.leases import extend_outgrown
 from gateway.task.pipeline import handle_task
-from router.pools.cost import CostWeights, cost_by_group, cost_tokens
+from router.money.cost import CostWeights, cost_by_group, cost_tokens
 from tests.patience import until
 from tests.unit.gateway.doubles import MANY, RecordingGeneration, stop
 from tests.unit.gateway.world import World

@@ -4,7 +4,7 @@ from backends.contract import BackendInfo, Usage
 from gateway.store.ledger_entry import COLUMNS, entry_of, rows_of
 from router.classify.task import Route, Tenant
 from router.decide.decision import RankedRoute, Reason
-from router.pools.prices import ModelPrice, PriceList
+from router.money.prices import ModelPrice, PriceList
 
 INFO = BackendInfo(name="up", model="m", group="fast", window_tokens=9, max_output_tokens=9)
 ROUTE = RankedRoute(route=Route.FAST, backends=("up",), strategy=None, reason=Reason.MODEL, why="")

@@ -16,8 +16,8 @@ from router.comparison.report import as_csv, as_text
 from router.comparison.statistics import Slo, differences, intervals, summarise
 from router.comparison.table import ResultTable
 from router.comparison.what_if import scaled, without_untestable
+from router.money.prices import ModelPrice, PriceList
 from router.policy.policy import DEFAULT_POLICY, parse_policy
-from router.pools.prices import ModelPrice, PriceList
 from router.record.recording import DecisionRecord, UsageRecord
 from tests.unit.router.backtest.scenes import START_US, arrival, crowd, fleet, tenant
 

@@ -5,7 +5,7 @@ import datetime
 import pytest
 
 from backends.contract import Usage
-from router.pools.prices import ModelPrice, PriceList, cost_nusd
+from router.money.prices import ModelPrice, PriceList, cost_nusd
 
 PRICE = ModelPrice(model="m", input=0.35, cached_input=0.035, output=0.75)
 DAY_S = 86_400

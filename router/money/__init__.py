@@ -1,0 +1,1 @@
+"""What tasks cost: prices of tokens in money, and the weights that token pools count them by."""
