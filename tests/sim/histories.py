@@ -250,7 +250,7 @@ class World:
 
     def state(self, tenant_id: str, group: BackendGroup) -> Any:
         """A bucket as it is kept; None before the tenant's first task."""
-        return self.pools._tenants[tenant_id]._kept.get(group)
+        return self.pools._tenants[tenant_id]._own._kept.get(group)
 
     def day_tokens(self, tenant_id: str, group: BackendGroup) -> int:
         """What was charged to it."""

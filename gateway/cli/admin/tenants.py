@@ -111,8 +111,9 @@ def parse_limits(words: Sequence[str]) -> dict[str, dict[str, int | None] | None
     for word in words:
         found = re.fullmatch(r"(\w+)\.(\w+)=(\d+|none)|(\w+)=(?:tier|tenant)", word)
         if found is None:
-            expected = "GROUP.LIMIT=N, or GROUP=tier (of a key: GROUP=tenant)"
-            raise AdminError(f"a limit is {expected}; got {word!r}")
+            raise AdminError(
+                f"limit {word!r}: expected GROUP.LIMIT=N, or GROUP=tier (of a key: GROUP=tenant)"
+            )
         if found[4]:
             limits[found[4]] = None
             continue
