@@ -1,6 +1,6 @@
 """Judges keys' own limits while Redis is away: by the part of each that `local_pools` gives.
 
-Each outage begins with full pools, and a key's places count the tasks that were granted here.
+Each outage begins with full pools, and a key's places count the tasks that were granted in it.
 """
 
 from collections.abc import Mapping
@@ -29,10 +29,12 @@ class LocalKeys:
 
     def __init__(self) -> None:
         self._pools: dict[tuple[str, str], _Pools] = {}
+        self._held: set[str] = set()  # reservations that these pools were charged for
 
     def clear(self) -> None:
         """Forgets all: an outage begins or ends."""
         self._pools.clear()
+        self._held.clear()
 
     def fitting(
         self,
@@ -64,13 +66,20 @@ class LocalKeys:
 
     def hold(self, reservation: Reservation) -> None:
         """Takes what was granted here."""
+        self._held.add(reservation.id)
         pools = self._pools.get((reservation.tenant_id, key_of(reservation.hold)), {})
         for demand in reservation.demands:
             if demand.group in pools:
                 bucket.reserve(*pools[demand.group], demand.tokens)
 
     def settle(self, reservation: Reservation, used_tokens: Mapping[BackendGroup, int]) -> None:
-        """Gives back what was granted here, and charges what was used."""
+        """Gives back what was granted here, and charges what was used.
+
+        What an earlier outage granted was taken from pools that are forgotten, and changes nothing.
+        """
+        if reservation.id not in self._held:
+            return
+        self._held.discard(reservation.id)
         pools = self._pools.get((reservation.tenant_id, key_of(reservation.hold)), {})
         for demand in reservation.demands:
             if demand.group in pools:

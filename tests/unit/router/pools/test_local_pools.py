@@ -4,6 +4,7 @@ import random
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 import pytest
 
 from backends.contract import BackendGroup
@@ -168,6 +169,24 @@ def test_gateways_together_stay_within_the_limits() -> None:
     assert taken <= 1.5 * LIMITS.tokens_per_min
     assert requests <= 1.5 * LIMITS.requests_per_min
     assert taken > 0.8 * LIMITS.tokens_per_min, "and they use what they have"
+
+
+def test_a_task_of_an_earlier_outage_frees_no_place_of_its_key() -> None:
+    of_key = GroupLimits(requests_per_min=600, tokens_per_min=60_000, max_concurrent=2)
+    mine = msgspec.structs.replace(TENANT, key_id="mine", key_limits={"fast": of_key})
+    pools = LocalPools()
+    before = reserve(pools, tenant=mine, name="before")
+    pools.cut_off()
+    running = reserve(pools, tenant=mine, name="running")
+    assert running is not None
+    assert running.reservation is not None
+    assert before is not None
+    assert before.reservation is not None
+    pools.release(before.reservation)
+    pools.settle(before.reservation, {"fast": 10})
+    refused = reserve(pools, tenant=mine, name="third")
+    assert refused is not None
+    assert refused.limited_by == ("fast", "key_concurrent")
 
 
 def test_tenants_remembered_are_bounded() -> None:
