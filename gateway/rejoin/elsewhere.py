@@ -60,7 +60,7 @@ class Elsewhere:
         self._leases_of_key: dict[Key, dict[str, Lease]] = {}
         self._kept: OrderedDict[str, str] = OrderedDict()  # the owners of what others remember
         self._claims: dict[int, asyncio.Future[Granted] | RemoteResponse] = {}
-        self._recalls: dict[int, asyncio.Future[Recalled]] = {}
+        self._recalls: dict[int, tuple[str, asyncio.Future[Recalled]]] = {}  # with their owners
         self._asked: dict[int, str] = {}  # the owners of claims without an answer
         self._num_claims = 0
         self._handovers: dict[tuple[str, int], Handover] = {}
@@ -125,7 +125,8 @@ class Elsewhere:
         if owner is None:
             return None
         number = self._next_number()
-        answer = self._recalls[number] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[Recalled] = asyncio.get_running_loop().create_future()
+        self._recalls[number] = owner, answer
         self._mail.send(owner, Recall(response_id, self._mail.inbox, number, key))
         try:
             recalled = await asyncio.wait_for(answer, CLAIM_S)
@@ -275,6 +276,9 @@ class Elsewhere:
             answer = self._claims[number]
             if owner == inbox and isinstance(answer, asyncio.Future) and not answer.done():
                 answer.set_result(Granted(number, "gone", inbox))
+        for number, (owner, asked) in self._recalls.items():
+            if owner == inbox and not asked.done():
+                asked.set_result(Recalled(number))
         for remote in self._claims.values():
             if isinstance(remote, RemoteResponse) and remote.owner == inbox:
                 remote.note_dead()
@@ -297,7 +301,8 @@ class Elsewhere:
             case Recall():
                 self._mail.send(note.inbox, self._remembered(note))
             case Recalled(number=number):
-                if (asked := self._recalls.get(number)) is not None and not asked.done():
+                _, asked = self._recalls.get(number, (None, None))
+                if asked is not None and not asked.done():
                     asked.set_result(note)
             case Claim():
                 self._grant(note)
