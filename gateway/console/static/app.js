@@ -26,4 +26,6 @@ function App() {
 }
 
 await fetchSite();
-render(html`<${App} />`, document.body);
+const place = document.getElementById("app");
+place.replaceChildren(); // what was painted before the scripts came
+render(html`<${App} />`, place);

@@ -1,6 +1,7 @@
 """The console's files: all in the package, small, and with no script or style of others."""
 
 import gzip
+import posixpath
 import re
 
 import brotli
@@ -12,6 +13,7 @@ OWN = sorted(path for path in paths() if not path.startswith("vendor/"))
 # What *Play* loads before anything else, and all pages but *Policies*, packed.
 MAX_PACKED_BYTES = 60 * 1024
 MAX_LINES = 300
+FIRST_IMPORT, ANY_IMPORT = r'(?:from|import)\s*"(\.[^"]+)"', r'(?:from|import)\(?\s*"(\.[^"]+)"'
 
 
 def text_of(path: str) -> str:
@@ -53,14 +55,26 @@ def test_own_files_are_short_and_inline_nothing(path: str) -> None:
         assert not re.search(r"<style|style=|<script>|\son\w+=", text)
 
 
+def test_the_page_names_all_modules_that_play_begins_with() -> None:
+    found: set[str] = set()
+    waiting = ["app.js", "play/page.js"]
+    while waiting:
+        path = waiting.pop()
+        if path not in found:
+            found.add(path)
+            waiting += imports_of(path)
+    preloaded = re.findall(r'rel="modulepreload" href="([^"]+)"', text_of("index.html"))
+    assert sorted(preloaded) == sorted(found - {"app.js"})
+
+
+def imports_of(path: str, pattern: str = FIRST_IMPORT) -> list[str]:
+    """The files that a module imports: as it begins, or ever."""
+    imported = re.findall(pattern, text_of(path))
+    return [
+        posixpath.normpath(f"{posixpath.dirname(path)}/{each}".lstrip("/")) for each in imported
+    ]
+
+
 @pytest.mark.parametrize("path", [path for path in OWN if path.endswith(".js")])
 def test_every_import_is_a_file_of_the_package(path: str) -> None:
-    folder = path.rpartition("/")[0]
-    for imported in re.findall(r"(?:from|import)\(?\s*\"(\.[^\"]+)\"", text_of(path)):
-        parts = folder.split("/") if folder else []
-        for step in imported.split("/"):
-            if step == "..":
-                parts.pop()
-            elif step != ".":
-                parts.append(step)
-        assert "/".join(parts) in paths(), imported
+    assert set(imports_of(path, ANY_IMPORT)) <= paths()
