@@ -22,6 +22,10 @@ from router.policy.positions import Path, Position, Positions, nearest, position
 MAX_DEPTH = 24  # of nested tables and arrays
 MAX_PROBLEMS = 20  # in one error
 
+# A line that begins with a key of too many parts: tomllib's time grows with their square.
+_DEEP_KEY = re.compile(
+    rf"^[ \t]*\[{{0,2}}(?:[ \t]*[\w\"'-]++[ \t]*+\.){{{MAX_DEPTH}}}", re.MULTILINE
+)
 _AT = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)$")
 _Document = TypeVar("_Document", bound=msgspec.Struct)
 
@@ -104,6 +108,9 @@ def read_document(content: bytes, name: str, max_bytes: int) -> Document:
         column = error.start - content.rfind(b"\n", 0, error.start)
         raise malformed(f"not UTF-8: {error.reason}", line, column) from error
     is_json = text.lstrip()[:1] == "{"
+    if not is_json and (found := _DEEP_KEY.search(text)) is not None:
+        line = text.count("\n", 0, found.end()) + 1
+        raise malformed(f"nested deeper than {MAX_DEPTH} tables and arrays", line, 1)
     try:
         tree = _read_json(text) if is_json else tomllib.loads(text)
         positions = positions_of(text)

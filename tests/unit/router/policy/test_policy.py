@@ -1,6 +1,7 @@
 """Policies from TOML: what is read, and what is refused with words that help."""
 
 import re
+import tomllib
 
 import hypothesis
 import hypothesis.strategies as st
@@ -142,6 +143,17 @@ def test_the_tree_of_conditions_is_bounded() -> None:
     wide = b",".join([b"{ has_tools = true }"] * 101)
     with pytest.raises(PolicyError, match=r"\d+ conditions; at most 200"):
         parse_policy(b"[[rules]]\nname='a'\nroute='fast'\nwhen = { any = [" + wide + b"] }")
+
+
+@pytest.mark.parametrize("line", ["{} = 1", "  [{}]", "[[ {} ]]", '{}."b" = 1'])
+def test_a_key_of_too_many_parts_is_refused_before_it_is_read(
+    line: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Reading one of 3,000 parts holds the loop for a tenth of a second."""
+    monkeypatch.setattr(tomllib, "loads", lambda text: pytest.fail("it was read"))
+    text = "# a comment\n" + line.format(".".join("a" * 3_000))
+    with pytest.raises(PolicyError, match=":2:1: nested deeper than 24"):
+        parse_policy(text.encode())
 
 
 def test_json_is_the_same_document() -> None:
