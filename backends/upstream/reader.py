@@ -26,7 +26,7 @@ def decoded(
 ) -> tuple[list[_Event], Failure | None]:
     """Decodes messages up to the first invalid one, and returns that one's failure.
 
-    Whoever reads tokens decodes first without it, and asks it once that raised a `NO_EVENT`.
+    Callers decode all messages in one go, and call this only if that raises one of `NO_EVENT`.
     """
     events: list[_Event] = []
     try:

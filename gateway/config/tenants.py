@@ -143,9 +143,11 @@ def _part_of_account(account: Account, percent: int) -> Account:
 def for_key(
     tenant: Tenant, key_id: str, own: LimitsOfKey | None = None, percent: int = WHOLE_PERCENT
 ) -> Tenant:
-    """Returns a tenant as one of its keys has it, whose `own` limits replace those of each key.
+    """Returns a tenant as one of its keys has it.
 
-    Of its own this site has `percent`.
+    Args:
+        own: The key's own limits, which replace by group what each key of the tenant gets.
+        percent: This site's part of `own`; `tenant` has its part already.
     """
     limits = tenant.limits_per_key
     if own:

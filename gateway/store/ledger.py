@@ -2,9 +2,9 @@
 
 A batch has a number and is retried until Redis has it; the script appends each number once. The
 buffer is bounded: when Redis is away for so long that `MAX_WAITING` entries wait, later ones are
-lost, and counted. Entries that the stream drops because nobody exported them are counted, too, and
-those of the last second that Redis took and lost with its master, at the next batch. A
-gateway that is killed loses the work of about `FLUSH_S`; one that stops sends it first.
+lost, and counted. Entries that the stream drops because nobody exported them are counted, too. So
+are those that Redis took and then lost with its master: the next batch finds that they are missing.
+A gateway that is killed loses the work of about `FLUSH_S`; one that stops sends it first.
 
 Each tenant also has counters of the day, for `GET /v1/usage`. They are approximate: a retried batch
 may count twice. This is an edge.
@@ -40,8 +40,8 @@ MAX_BATCH = 500
 SCANNED = 1_000  # counters of a day in one look at Redis
 MAX_WAITING = 50_000  # some 30 MB
 WRITER_TTL_S = DAY_S
-# What is told if Redis loses it: the last second's batches at least, but never the ones before a
-# writer's key expired.
+# Batches whose loss is noticed: at `FLUSH_S` the last second's. Older ones than this are not looked
+# for: the writer's key, which says what Redis has, may have expired.
 MAX_REMEMBERED, REMEMBERED_S = 10, 3_600.0
 SPENT_TTL_S = 3 * DAY_S
 CLOSE_S = 3.0  # when stopping, between two looks at whether Redis takes anything

@@ -12,7 +12,7 @@ from gateway.wire.json_marks import MAX_MARKS, MarkCount
 from gateway.wire.requests import ParsedCreate, countable_tokens, parse_create
 from router.classify.task import StorePolicy
 
-LONG_BYTES = 65_536  # of a message: between two steps of a longer one others have a turn
+LONG_BYTES = 65_536  # a longer message is read in steps, between which other tasks have a turn
 
 
 async def read_input(
@@ -20,8 +20,8 @@ async def read_input(
 ) -> InputReader | None:
     """Reads a request's items, up to one that is not valid; None if they are few, or too many.
 
-    Few items of a long message, which is of `num_bytes`, are read, too, and none in the turn in
-    which it was decoded.
+    Of a message of more than `LONG_BYTES`, few items are read here, too, and not in the turn of the
+    event loop in which it was decoded. `num_bytes` is the message's size.
     """
     value, is_long = body.input, num_bytes > LONG_BYTES
     if is_long:

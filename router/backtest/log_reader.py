@@ -77,7 +77,8 @@ def read_records(records: Iterable[DecisionRecord]) -> Logged:
         if record.prompt_tokens is None:
             continue
         schema = min(schema, record.schema)
-        # A log is in the order of ends. Of two that came at once, who found a pool full came last.
+        # A log is in the order in which tasks ended. Of two that arrived in the same microsecond,
+        # the one that found a pool full is taken to be the later.
         found_full = record.reason == Reason.FALLBACK or record.outcome == "rate_limited"
         arrival, facts = arrival_of(record, shared), facts_of(record, shared)
         rows.append((arrival, facts, found_full, len(rows)))

@@ -8,7 +8,7 @@ import re
 
 from router.classify.words import all_words_of
 
-# Thanks that stand apart, and what may follow them. What is asked behind a "please" is the task.
+# Thanks that stand apart, and what may follow them.
 _THANKS = re.compile(
     r"[,.!?()\n-][ \n]*((?:many thanks|thanks(?! to\b)|thank you|thx|tia|cheers"
     r"|(?:kind |best )?regards|merci(?! de (?!votre|ton\b))|vielen dank|danke|(?:muchas )?gracias"

@@ -12,11 +12,11 @@ from router.pools.redis_pools import PoolsUnavailable
 from router.redis.servers import RedisAway, RedisServers, Script
 
 ALIVE_MS = 10_000  # without a heartbeat for longer a gateway counts as gone
-HEARD_MS = 1_700  # who watches is told earlier: after this time and one more heartbeat of ours
+HEARD_MS = 1_700  # without one for longer a gateway is no longer among those heard lately
 KEY = "lw1:{gateways}:alive"  # member: gateway id; score: its last heartbeat, server's ms
 
-# KEYS: the set. ARGV: our id, how long a heartbeat counts, and what is lately. Returns how many are
-# alive, 1 if we were not in the set, and how many were heard lately.
+# KEYS: the set. ARGV: our id, `ALIVE_MS`, `HEARD_MS`. Returns how many are alive, 1 if we were not
+# in the set, and how many were heard lately.
 _BEAT = Script(
     """
 local time = redis.call('TIME')
@@ -35,7 +35,7 @@ class Pulse(msgspec.Struct, frozen=True):
 
     num_gateways: int  # that live, this one included
     is_new: bool  # Redis did not know us: our first heartbeat, or it lost its data
-    num_heard: int = 1  # of those, how many sent a heartbeat just now
+    num_heard: int = 1  # of those, how many sent a heartbeat within `HEARD_MS`
 
 
 class Heartbeat:

@@ -7,8 +7,9 @@
 --
 -- KEYS  1 lease   sorted set: member "2:id|fast tokens|deep tokens" (-1: group not used),
 --                 score = when it expires, in ms. Behind the id stands "#<key>" where the key's
---                 own limits count it, and "$<money>;<accounts>" where budgets do. Version 1 wrote "id|fast tokens|deep tokens" and
---                 did not count what is held.
+--                 own limits count it, and "$<money>;<accounts>" where budgets do. Version 1 wrote
+--                 "id|fast tokens|deep tokens" and did not count what is held.
+--                 "<lease>!" is no lease: it says that this one was settled before it arrived.
 --       2 fast    hash: r, t    levels of requests and tokens, in 1/60000 units
 --       3 deep          at      when they held, ms
 --                       n       slots taken
@@ -34,8 +35,8 @@
 --   extend   lease_ms, lease, former, tokens used of fast, of deep: `former` becomes `lease`, which
 --            holds more, or a group less: that one is given back, and charged what was used
 --   settle   tokens used of fast, of deep; lease, and former where an extension is in doubt;
---            then "!" and how many ms it is remembered, if its reservation may still arrive: "lease!"
---            among the leases, which is none, so that the same settlement charges nothing again
+--            then "!" and for how many ms the settlement is remembered ("<lease>!"), if its
+--            reservation may still arrive: until then the same settlement charges nothing again
 --            then "$" and the money spent, if the lease holds any
 --   renew    lease_ms, lease...
 --   reap     how many at most
@@ -49,9 +50,11 @@
 --   reserve  status, index, wait_ms, limited_by, expires_ms, reaped, then the state
 --            status 1 granted, 2 held already (a repeated call), 0 refused; index counts from 0;
 --            limited_by = 10 * group + unit, both from 1 (fast, deep; requests, tokens, slots,
---            the day's tokens; the same of the key); or 100 + 10 * account + window, both from 1 (day, month, all)
---            behind the state: the key's, if it has limits; then h, d, m, a, l of each account, ms left of the day and of the month,
---            and what is to be told: 1, 2, 4 soft limits, 8, 16, 32 hard ones that were met first
+--            the day's tokens; the same of the key); or 100 + 10 * account + window, both from 1
+--            (day, month, all)
+--            behind the state: the key's, if it has limits; then of each account h, d, m, a, l, ms
+--            left of the day and of the month, and what is to be told: 1, 2, 4 soft limits, 8, 16,
+--            32 hard ones that were met first
 --   extend   1 extended, 2 extended before, 0 settled, reaped or forgotten before
 --   settle   1, or 0 if settled or reaped before
 --   renew    how many were held, how many were not and are taken anew; one whose pools are

@@ -120,9 +120,9 @@ def lease_of(reservation_id: str, demands: Sequence[Demand], hold: str = "") -> 
     """Encodes what a reservation holds, so that any gateway can release it.
 
     The format is `2:id|fast tokens|deep tokens`, -1 for an absent group, in `pools.lua` as well;
-    the key and the money that count it (`hold_of`) stand after the id. A
-    repeated call makes the same lease and is charged once. Later versions may change what precedes
-    the first `|`; the two numbers stay last, so that older gateways can release the lease.
+    `hold`, as `hold_of` makes it, stands after the id. A repeated call makes the same lease and is
+    charged once. Later versions may change what precedes the first `|`; the two numbers stay last,
+    so that older gateways can release the lease.
     """
     fast = deep = -1
     for demand in demands:
