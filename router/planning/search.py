@@ -22,8 +22,8 @@ MONEY = "money"
 ENERGY = "energy"
 CLEARLY_LESS = 0.9  # of the capacity of a fleet that failed, in every group: fails, too; assumed
 LEAST_WORK = 0.9  # of the least energy of working seen: no fleet works with less; assumed
-# What a fleet works with is at least this share of what a smaller one of the same kinds does: on more
-# servers fewer tasks share a batch. Of 15,520 pairs of simulated fleets four were below it.
+# What a fleet works with is at least this share of what a smaller one of the same kinds does: on
+# more servers fewer tasks share a batch. Of 15,520 pairs of simulated fleets four were below it.
 LEAST_OF_PART = 0.75
 _SURE = 1e-9  # relative: a bound that reaches the best so far cannot beat it
 
