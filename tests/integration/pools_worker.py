@@ -25,7 +25,7 @@ async def main(url: str, seconds: float, lease_ms: int, seed: int, plan: str) ->
     ends_s = time.monotonic() + seconds
 
     async def act(number: int, tenant: Tenant, tokens: int, hold_s: float) -> None:
-        name = f"{seed}-{tenant.id}-{number}"
+        name = f"{seed}-{tenant.id}-{tenant.key_id}-{number}"
         grant = await pools.reserve_first(tenant, name, [(Demand("fast", tokens),)])
         granted_s = time.monotonic()
         if grant.reservation is None:
