@@ -15,6 +15,7 @@ Three kinds of files are read, told apart by their content:
 import csv
 import datetime
 import io
+import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal
 
@@ -38,7 +39,7 @@ class Mismatch(msgspec.Struct, frozen=True, kw_only=True):
     """A figure of ours, and the provider's."""
 
     day: str
-    model: str  # as the provider's file calls it
+    model: str  # as it is called here
     kind: Kind
     ours: float
     theirs: float
@@ -68,25 +69,20 @@ def compare(theirs: Bill, ours: Bill, names: Mapping[str, str], tolerance: float
     """Compares each figure that the provider's file has, and those of ours that it lacks.
 
     Args:
-        names: The provider's name of a model -> ours, where they differ.
+        names: The provider's name of a model -> ours, where they differ; several may be one.
         tolerance: The share of the larger figure by which they may differ.
     """
-    models = {model for _, model in theirs}
-    kinds: dict[str, set[Kind]] = {model: set() for model in models}
+    theirs = _renamed(theirs, names)
+    kinds: dict[str, set[Kind]] = {}  # that their file has of a model
     for (_, model), figures in theirs.items():
-        kinds[model] |= set(figures)
-    days = sorted({day for day, _ in theirs})
+        kinds.setdefault(model, set()).update(figures)
+    days = {day for day, _ in theirs}
     found: list[Mismatch] = []
-    mine = {
-        (day, model): ours.get((day, names.get(model, model)), {})
-        for model in models
-        for day in days
-    }
-    for day, model in sorted(mine):
+    for day, model in sorted(itertools.product(days, kinds)):
         for kind in KINDS:
             if kind not in kinds[model]:
                 continue
-            us = mine[day, model].get(kind, 0.0)
+            us = ours.get((day, model), {}).get(kind, 0.0)
             them = theirs.get((day, model), {}).get(kind, 0.0)
             if not us and not them:
                 continue
@@ -103,6 +99,15 @@ def compare(theirs: Bill, ours: Bill, names: Mapping[str, str], tolerance: float
                 )
             )
     return found
+
+
+def _renamed(bill: Bill, names: Mapping[str, str]) -> Bill:
+    renamed: Bill = {}
+    for (day, model), figures in bill.items():
+        summed = renamed.setdefault((day, names.get(model, model)), {})
+        for kind, figure in figures.items():
+            summed[kind] = summed.get(kind, 0.0) + figure
+    return renamed
 
 
 def sum_bill(rows: Iterable[Mapping[str, Any]]) -> Bill:

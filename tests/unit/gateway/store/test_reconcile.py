@@ -91,9 +91,16 @@ def test_differences_by_day_and_model() -> None:
     )
     found = compare(theirs, ours, {"a": "mine"}, 0.01)
     assert [(each.day, each.model, each.kind, each.beyond) for each in found] == [
-        ("2026-01-01", "a", "input_tokens", False),
-        ("2026-01-01", "a", "cost_usd", True),
-        ("2026-01-02", "a", "input_tokens", True),  # we counted what they did not bill
+        ("2026-01-01", "mine", "input_tokens", False),
+        ("2026-01-01", "mine", "cost_usd", True),
         ("2026-01-02", "b", "input_tokens", False),
+        ("2026-01-02", "mine", "input_tokens", True),  # we counted what they did not bill
     ]
     assert found[1].share == 0.5
+
+
+def test_two_of_their_names_for_one_model_of_ours_are_one_figure() -> None:
+    theirs: Bill = {(DAY, "m-2026-01-01"): {"input_tokens": 30}, (DAY, "m"): {"input_tokens": 70}}
+    ours = sum_bill([{"day": DAY, "model": "mine", "input_tokens": 100}])
+    (found,) = compare(theirs, ours, {"m-2026-01-01": "mine", "m": "mine"}, 0.0)
+    assert (found.model, found.ours, found.theirs, found.beyond) == ("mine", 100, 100, False)
