@@ -20,10 +20,12 @@ from gateway.metrics.engine_requests import EngineRequests
 from gateway.metrics.metric_sums import snapshot_of
 from gateway.metrics.reports import Reports
 from gateway.metrics.table import METRICS
+from gateway.store.ledger_entry import LedgerEntry
 from gateway.store.reports import Recorded
 from router.classify.task import Route
 from router.learn.experience import Experience
 from router.learn.report import learning_report
+from router.money.prices import NUSD
 from router.pools.pools import Demand, PoolCall, PoolsMode, PoolsReport, Unit
 from router.strategies.table import STRATEGIES
 
@@ -32,6 +34,11 @@ CONTENT_TYPE = prometheus_client.exposition.CONTENT_TYPE_LATEST
 MAX_TENANT_SERIES = 50  # the busiest tenants, with series of their own; others share "other"
 MAX_TENANTS_KNOWN = 4_096  # whose traffic is compared for that
 MAX_POLICIES = 6  # whose decisions have series; those of older ones end
+OF_TENANTS = (  # metrics whose first label is a tenant
+    "lanewise_tenant_tokens_total",
+    "lanewise_tenant_rejected_total",
+    "lanewise_spend_usd_total",
+)
 LAG_INTERVAL_S = 0.25  # between two looks at the event loop's lag
 
 
@@ -119,6 +126,15 @@ class Metrics(Counters):
 
         if arm is not None:
             self._count_arm(arm, outcome, usage_by_model, ttft_us)
+
+    def spent(self, entry: LedgerEntry) -> None:
+        """Counts the money of a ledger's entry; what has no price counts nothing."""
+        if not any(line.cost_nusd for line in entry.lines):
+            return
+        spend = self.counts["lanewise_spend_usd_total"]
+        tenant = self.tenants.label(entry.tenant_id, 0)
+        for line in entry.lines:
+            spend[tenant, line.model, entry.route].inc(line.cost_nusd / NUSD)
 
     def _count_arm(
         self,
@@ -293,7 +309,7 @@ class Metrics(Counters):
     def _show_busiest(self) -> None:
         """Ends the series of tenants that others have overtaken."""
         gone = self.tenants.choose()
-        for name in ("lanewise_tenant_tokens_total", "lanewise_tenant_rejected_total"):
+        for name in OF_TENANTS:
             series = self.counts[name]
             for values in [values for values in series if values[0] in gone]:
                 del series[values]

@@ -59,7 +59,8 @@ from gateway.rejoin.rejoins import Rejoins
 from gateway.store.decision_log import LogInUse, Recorder
 from gateway.store.erasures import Erasures
 from gateway.store.kept_answers import TTL_S, KeptAnswers
-from gateway.store.ledger import open_ledger
+from gateway.store.ledger import Ledger, open_ledger
+from gateway.store.ledger_entry import LedgerEntry
 from gateway.store.policy_watch import InForce, PolicyWatch
 from gateway.store.response_store import ResponseStore
 from gateway.store.stored_bytes import ANSWERS, StoredBytes
@@ -143,7 +144,7 @@ async def _services(
         wall_s=wall_s,
         key_sessions=key_sessions,
         experience=experience,
-        record_usage=ledger.add,
+        record_usage=_usage_recorder(ledger, metrics),
         weights=config.cost_weights,
         prices=PriceList(config.prices),
         tell_budget=BudgetPosts(config.budgets.webhook_url, detached.spawn).tell,
@@ -236,6 +237,16 @@ async def _redis(stack: AsyncExitStack, config: Config) -> _Redis:
     budget_ms = config.redis.budget_ms
     store = _client(stack, url, STORE_BUDGETS * budget_ms)
     return _Redis(url, num_restarts, store, _client(stack, url, ADMIN_BUDGETS * budget_ms))
+
+
+def _usage_recorder(ledger: Ledger, metrics: Metrics) -> Callable[[LedgerEntry], None]:
+    """Makes what takes each settled task: the ledger keeps it, the metrics count its money."""
+
+    def record(entry: LedgerEntry) -> None:
+        ledger.add(entry)
+        metrics.spent(entry)
+
+    return record
 
 
 def _budgets(config: MemoryConfig) -> Budgets:

@@ -31,7 +31,7 @@ from gateway.task.ending import (
     warmed,
 )
 from gateway.task.outcomes import note_end
-from gateway.task.routing import decided_routing, ended_routing, running_routing
+from gateway.task.routing import decided_routing, ended_routing, running_routing, warmed_routing
 from gateway.task.stages import (
     AdmittedTask,
     EndedTask,
@@ -339,7 +339,7 @@ async def _warm_up(gw: Gateway, job: Job, warming_task: WarmingTask) -> EndedTas
     ending = warmed(job, task, warming.num_cached_tokens)
     if warming.holder is not None:
         gw.experience.note_warm(task, warming.holder)
-    routing = msgspec.structs.replace(routing, warm=warming.view())
+    routing = warmed_routing(gw, routing, warming)
     finished = FinishedResponse(
         task=task,
         ending=ending,

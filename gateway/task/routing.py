@@ -12,6 +12,7 @@ from gateway.core.gateway import Gateway
 from gateway.run.dispatch import RunOutcome
 from gateway.task.context_usage import context_use
 from gateway.task.stages import RunningTask
+from gateway.task.warming import Warming
 from gateway.wire.output_items import usage_by_name
 from gateway.wire.routing import (
     RoutedBackend,
@@ -135,6 +136,14 @@ def ended_routing(
         errors=tuple(dict.fromkeys(map(str, outcome.errors))),  # variations fail for one reason
         generations=None if chosen.strategy is None else run.branches.generations(),
         variations=run.branches.variations() if "variations" in chosen.record.shows else None,
+    )
+
+
+def warmed_routing(gw: Gateway, begun: Routing, warming: Warming) -> Routing:
+    """Builds the final `routing` of a warm-up: what it computed is charged like other input."""
+    used = warming.usage_by_backend()
+    return msgspec.structs.replace(
+        begun, warm=warming.view(), usage=usage_by_name(used), cost=cost_of(gw, used)
     )
 
 

@@ -224,7 +224,7 @@ def put_policies_in_force(gateway: GatewayProcess) -> None:
 def watched(tmp_path: Path) -> Iterator[tuple[GatewayProcess, str]]:
     """Two workers that were restarted and got a policy, both under Prometheus's eyes; and it."""
     config = tmp_path / "lanewise.toml"
-    config.write_text(CONFIG)
+    config.write_text(f'{CONFIG}[[prices]]\nmodel = "lanewise-fast"\ninput = 1.5\noutput = 6.0\n')
     with contextlib.ExitStack() as stack:
         url = stack.enter_context(redis_server(tmp_path))
         arguments = ("--config", str(config), "--redis", url, "--workers", "2")

@@ -13,7 +13,9 @@ from gateway.metrics.engine_requests import EngineRequest
 from gateway.metrics.labels import ROUTE
 from gateway.metrics.metrics import MAX_TENANT_SERIES, Metrics
 from gateway.metrics.table import METRICS
+from gateway.store.ledger_entry import LedgerEntry, line_of
 from router.classify.task import Route
+from router.money.prices import ModelPrice
 from router.pools.pools import Demand
 from tests.unit.gateway.metric_names import sample_names
 
@@ -183,6 +185,32 @@ async def test_the_busiest_tenants_have_the_series_and_all_add_up() -> None:
     assert tokens["late"] == 500
     assert tokens["other"] == 1_000
     assert len(tokens) == MAX_TENANT_SERIES + 1
+
+
+async def test_money_is_counted_by_tenant_model_and_route() -> None:
+    metrics = Metrics(version="", backends=tuple)
+    priced = ModelPrice(model="fast-model", input=1.5, output=6.0)
+    line = line_of("wafer", "fast", "fast-model", Usage(100, 0, 20, 0), {}, priced)
+    free = line_of("gpu", "deep", "deep-model", Usage(100, 0, 20, 0), {}, None)
+    for number in range(MAX_TENANT_SERIES + 1):
+        metrics.spent(
+            LedgerEntry(
+                task_id="resp_1",
+                tenant_id=f"tenant-{number}",
+                key_id="key",
+                tier="pro",
+                route="parallel",
+                outcome="ok",
+                ended_s=100,
+                duration_ms=1,
+                lines=(line, free),
+            )
+        )
+    seen = await scrape(metrics)
+    name = "lanewise_spend_usd_total"
+    assert seen[name, ("fast-model", "parallel", "tenant-0")] == pytest.approx(0.00027)
+    assert seen[name, ("fast-model", "parallel", "other")] == pytest.approx(0.00027)
+    assert sum(key[0] == name and value > 0 for key, value in seen.items()) == MAX_TENANT_SERIES + 1
 
 
 async def test_outcomes_are_there_before_the_first_of_them() -> None:

@@ -1,0 +1,71 @@
+"""A gateway with prices, a tenant with a budget for each run, and the webhook that hears of it."""
+
+import contextlib
+import queue
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tests.e2e.gateway_process import CONFIG, GatewayProcess, redis_server, served
+from tests.e2e.monitoring import Webhook
+
+RUNS_KEY = "sk-runs-tenant"
+POST_TIMEOUT_S = 30.0  # bounds a hang
+
+
+class BudgetPosts(Webhook):
+    """Keeps what is posted, in the order of arrival."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._bodies: queue.Queue[dict[str, Any]] = queue.Queue()
+
+    def take(self, path: str, body: dict[str, Any]) -> None:
+        self._bodies.put(body)
+
+    def next(self) -> dict[str, Any]:
+        return self._bodies.get(timeout=POST_TIMEOUT_S)
+
+
+class Priced(NamedTuple):
+    """What runs."""
+
+    gateway: GatewayProcess
+    redis_url: str
+    posts: BudgetPosts
+
+
+@contextlib.contextmanager
+def priced_gateway() -> Iterator[Priced]:
+    """Serves until the context ends."""
+    with contextlib.ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="lw-priced-")))
+        url = stack.enter_context(redis_server(folder))
+        posts = stack.enter_context(BudgetPosts().serving())
+        config = folder / "lanewise.toml"
+        config.write_text(
+            f"""{CONFIG}
+[[tenants]]
+id = "runs"
+keys = ["{RUNS_KEY}"]
+tier = "enterprise"
+budgets.run = {{ soft_usd = 0.00001, hard_usd = 0.01 }}
+
+[budgets]
+webhook_url = "{posts.url}"
+
+[[prices]]
+model = "lanewise-fast"
+input = 1.5
+cached_input = 0.15
+output = 6.0
+
+[[prices]]
+model = "lanewise-deep"
+input = 3.0
+output = 15.0
+"""
+        )
+        arguments = ("--config", str(config), "--redis", url)
+        yield Priced(stack.enter_context(served(folder, *arguments)), url, posts)
