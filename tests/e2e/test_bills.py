@@ -6,6 +6,7 @@ import json
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,7 @@ def priced() -> Iterator[Priced]:
 async def test_every_count_of_a_mixed_load_is_the_same(priced: Priced, tmp_path: Path) -> None:
     print(f"seed {SEED}")
     gateway, chance = priced.gateway, random.Random(SEED)
-    tasks = mixed_load(chance)
+    tasks, first_day = mixed_load(chance), datetime.now(UTC).date().isoformat()
     ended: dict[str, Counted] = {}  # response id -> what its routing.usage says
     dollars: dict[str, float] = {}
 
@@ -47,7 +48,7 @@ async def test_every_count_of_a_mixed_load_is_the_same(priced: Priced, tmp_path:
     await asyncio.gather(*(work(gateway, tasks, chance, note) for _ in range(NUM_SOCKETS)))
     await asyncio.to_thread(wait_until_at_rest, gateway)
 
-    view = usage_rows(gateway, "tenant", "key", "model", "route")
+    view = usage_rows(gateway, first_day, "tenant", "key", "model", "route")
     seen = await asyncio.to_thread(gateway.metrics)
     exported = tmp_path / "usage.csv"
     command = ["usage", "export", "--out", str(exported), "--redis", priced.redis_url]
@@ -182,9 +183,10 @@ def reported(usage: dict[str, Any]) -> Counted:
     return counted
 
 
-def usage_rows(gateway: GatewayProcess, *by: str) -> list[dict[str, Any]]:
+def usage_rows(gateway: GatewayProcess, first_day: str, *by: str) -> list[dict[str, Any]]:
+    """The rows since a day: the load may run past midnight."""
     query = "&".join(f"by={name}" for name in by)
-    status, view = ask(gateway, "GET", f"/admin/usage?{query}")
+    status, view = ask(gateway, "GET", f"/admin/usage?first_day={first_day}&{query}")
     assert status == 200, view
     rows: list[dict[str, Any]] = view["rows"]
     return rows
