@@ -7,7 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from backends.contract import BackendInfo, Usage
-from router.backtest.log_reader import Logged
+from router.backtest.arrivals import Arrival
+from router.backtest.log_reader import Logged, LoggedFacts
 from router.backtest.results import TaskResult
 from router.money.prices import PriceList, cost_nusd
 
@@ -50,25 +51,33 @@ class ResultTable:
     def add(self, result: TaskResult, infos: Mapping[str, BackendInfo], prices: PriceList) -> None:
         """Takes a simulated task's result."""
         index = result.index
-        self.at_us[index] = result.at_us
-        self.duration_us[index] = result.duration_us
-        self.waited_us[index] = result.waited_us
-        self.cost[index] = result.cost
-        self.output_tokens[index] = result.output_tokens
-        if result.ttft_us is not None:
-            self.ttft_us[index] = result.ttft_us
-        if result.tpot_us is not None:
-            self.tpot_us[index] = result.tpot_us
+        self._fill(index, result.at_us, result.tenant, result)
         if prices:
             self.money_nusd[index] = _money(result.usage, infos, prices, result.at_us / 1e6)
-        self.outcome[index] = self.number(result.outcome)
-        self.tenant[index] = self.number(result.tenant)
-        self.way[index] = self.number(way_of(result.route, result.strategy))
-        self.rule[index] = self.number(result.rule or result.reason)
         if result.limited_by is not None:
             self.limited_by[index] = self.number(" ".join(result.limited_by))
         if result.waited_for is not None:
             self.waited_for[index] = self.number(result.waited_for)
+
+    def add_logged(self, index: int, arrival: Arrival, facts: LoggedFacts) -> None:
+        """Takes what a log says of a task; money, and which pool it was, it does not say."""
+        self._fill(index, arrival.at_us, arrival.tenant, facts)
+
+    def _fill(self, index: int, at_us: int, tenant: str, found: TaskResult | LoggedFacts) -> None:
+        """Fills the columns that a simulation and a log both know."""
+        self.at_us[index] = at_us
+        self.duration_us[index] = found.duration_us
+        self.waited_us[index] = found.waited_us
+        self.cost[index] = found.cost
+        self.output_tokens[index] = found.output_tokens
+        if found.ttft_us is not None:
+            self.ttft_us[index] = found.ttft_us
+        if found.tpot_us is not None:
+            self.tpot_us[index] = found.tpot_us
+        self.outcome[index] = self.number(found.outcome)
+        self.tenant[index] = self.number(tenant)
+        self.way[index] = self.number(way_of(found.route, found.strategy))
+        self.rule[index] = self.number(found.rule or found.reason or "")
 
     @property
     def is_answered(self) -> NDArray[np.bool_]:
@@ -121,17 +130,5 @@ def logged_table(logged: Logged) -> ResultTable:
     """Returns what a log says of its own tasks; without money, which it does not say."""
     table = ResultTable(len(logged.arrivals))
     for index, (arrival, facts) in enumerate(zip(logged.arrivals, logged.facts, strict=True)):
-        table.at_us[index] = arrival.at_us
-        table.duration_us[index] = facts.duration_us
-        table.waited_us[index] = facts.waited_us
-        table.cost[index] = facts.cost
-        table.output_tokens[index] = facts.output_tokens
-        if facts.ttft_us is not None:
-            table.ttft_us[index] = facts.ttft_us
-        if facts.tpot_us is not None:
-            table.tpot_us[index] = facts.tpot_us
-        table.outcome[index] = table.number(facts.outcome)
-        table.tenant[index] = table.number(arrival.tenant)
-        table.way[index] = table.number(way_of(facts.route, facts.strategy))
-        table.rule[index] = table.number(facts.rule or facts.reason or "")
+        table.add_logged(index, arrival, facts)
     return table
