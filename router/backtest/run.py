@@ -121,6 +121,12 @@ class PlayedRun:
         for branch in self.branches.values():
             self._cancel(branch)
 
+    def forget(self) -> None:
+        """Drops the generations, which refer back here, once the task's result is known."""
+        self.branches.clear()
+        self.past.clear()
+        self.first_branch = None
+
     def all(self) -> Iterator[PlayedBranch]:
         """Yields every generation, those that broke off included."""
         yield from self.past
@@ -181,6 +187,8 @@ class PlayedRun:
     def _act(self, actions: list[Action]) -> None:
         self._num_acting += 1
         for action in actions:
+            if self.ended:  # by a start that failed at once; nothing may start behind the end
+                break
             if isinstance(action, Forward):
                 branch = self.branches[action.branch]
                 if self.first_branch is None:

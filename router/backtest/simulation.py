@@ -369,6 +369,9 @@ class _Simulation:
         life.ended = True
         self._live.pop(life.task.id, None)
         result = life.result(outcome, self.now_us, self._scenario)
+        if life.run is not None:  # else life and run keep each other, until cycles are looked for
+            life.run.forget()
+            life.run = None
         for name, usage in result.usage:
             self._usage[name] += usage
         self._report(result)

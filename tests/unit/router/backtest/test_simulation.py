@@ -1,12 +1,19 @@
 """A simulated gateway: what it decides, how long tasks take, and that its pools come out even."""
 
+import gc
+import tracemalloc
+
 import pytest
 
 from backends.contract import Usage
 from router.backtest.arrivals import AnswerLength
+from router.backtest.branch import PlayedBranch
 from router.backtest.fleet import Outage
+from router.backtest.life import Life
+from router.backtest.run import PlayedRun
+from router.backtest.simulation import Scenario, simulate
 from router.classify.task import GroupLimits, Hints, Route
-from router.policy.policy import parse_policy
+from router.policy.policy import DEFAULT_POLICY, parse_policy
 from router.waiting.capacity import CapacityBounds
 from router.waiting.rules import AdaptationConfig, WaitingConfig
 from tests.unit.router.backtest.scenes import (
@@ -19,6 +26,9 @@ from tests.unit.router.backtest.scenes import (
     played,
     tenant,
 )
+
+# On top of arrivals and results; cycles that wait for the collector take thousands.
+MAX_BYTES_PER_TASK = 500
 
 
 def asked(route: str, **more: str) -> Hints:
@@ -71,6 +81,37 @@ def test_every_task_ends_once_and_every_reservation_is_settled(strategy: str, se
     assert totals.num_tasks == len(results)
     assert [result.outcome for result in results[-6:]] == ["ok"] * 6, "all slots are free again"
     assert {result.outcome for result in results} <= {"ok", "rate_limited", "cancelled", "error"}
+
+
+@pytest.mark.parametrize("strategy", ["", "hedge", "verify", "delegate"])
+def test_tasks_that_ended_leave_no_cycles_behind(strategy: str) -> None:
+    hints = Hints(strategy=strategy) if strategy else Hints()
+    arrivals = changed(crowd(3), hints=hints)
+    gc.collect()
+    gc.disable()
+    try:
+        played(arrivals)
+        kinds = (Life, PlayedRun, PlayedBranch)
+        left = sum(isinstance(each, kinds) for each in gc.get_objects())
+    finally:
+        gc.enable()
+    assert left == 0, f"{left} objects of {len(arrivals)} tasks wait for the cycle collector"
+
+
+def test_a_task_takes_few_bytes() -> None:
+    arrivals = crowd(3, number=1_000)
+    scenario = Scenario(policy=DEFAULT_POLICY, fleet=fleet("gpu"), tenants={"studio": tenant()})
+    simulate(arrivals[:50], scenario, lambda result: None)  # fills what is kept but once
+    gc.collect()
+    gc.disable()
+    tracemalloc.start(1)
+    try:
+        simulate(arrivals, scenario, lambda result: None)
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+        gc.enable()
+    assert peak_bytes / len(arrivals) < MAX_BYTES_PER_TASK
 
 
 def test_a_hedge_joins_when_deep_is_late() -> None:
