@@ -38,6 +38,7 @@ from gateway.wire.events import CreateBody
 from gateway.wire.requests import ParsedCreate, parse_create
 from gateway.wire.response import unheard
 from router.classify.task import Tenant
+from router.redis.cancelling import cancelled
 
 MAX_LEASES = 4_096  # of other processes
 MAX_HANDOVERS = 1_024  # to other processes
@@ -73,9 +74,7 @@ class Elsewhere:
         try:
             await asyncio.gather(*running)
         finally:
-            for task in running:
-                task.cancel()
-            await asyncio.gather(*running, return_exceptions=True)
+            await cancelled(*running)
 
     # What this process keeps
 

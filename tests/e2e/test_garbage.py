@@ -17,7 +17,8 @@ from tests.hostile.gateway import serving
 from tests.hostile.kinds import kinds
 from tests.hostile.uncollected import MARK
 
-PROGRAM = (sys.executable, "-m", "tests.hostile.uncollected")
+PATH = f"PYTHONPATH={Path(__file__).parents[2]}"
+PROGRAM = ("env", PATH, sys.executable, "-m", "tests.hostile.uncollected")
 ASKED = (
     *("frame, model: a fraction", "frame, model: a NUL", "frame, an unknown type"),
     *("body, model: a fraction", "body, model: a NUL", "body, input: true", "body, stream: true"),

@@ -67,6 +67,7 @@ NOT_RUN = {
     "lanewise doctor --config": "of the reader's own set-up; test_doctor.py has such",
     ".venv/bin/python tests/bench/": MEASURES,
     "git worktree add ../before": MEASURES,
+    "lanewise usage reconcile openai-usage.json": "a provider's file; test_reconcile.py has such",
     "python tests/bench/": MEASURES,
     "python -m wafer_engine calibrate": MEASURES,
     "python -m wafer_engine validate": MEASURES,

@@ -21,6 +21,7 @@ from router.pools.heartbeat import KEY as HEARTBEATS
 from router.pools.heartbeat import Heartbeat
 from router.pools.pools import Balance, Demand, Renewal
 from router.pools.redis_pools import PoolsUnavailable, RedisPools
+from router.redis.cancelling import cancelled
 from router.redis.client import redis_client
 from router.redis.servers import RedisServers, slot_of
 from router.redis.url import parse_redis_url
@@ -306,9 +307,7 @@ async def test_notes_on_lost_responses_reach_other_gateways_through_a_cluster(
                     note = await asyncio.wait_for(heard.get(), 0.1)
                     notes += [note] if note not in notes else []
     finally:
-        for task in running_mails:
-            task.cancel()
-        await asyncio.gather(*running_mails, return_exceptions=True)
+        await cancelled(*running_mails)
         for client in clients:
             await client.aclose()
 
