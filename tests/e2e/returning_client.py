@@ -12,6 +12,7 @@ from tests.e2e.gateway_process import GatewayProcess
 from tests.e2e.socket_client import SocketClient
 
 FAR = 1 << 30
+NUM_LOOKS, LOOK_S = 100, 0.05
 
 WEATHER: dict[str, Any] = {
     "type": "function",
@@ -40,6 +41,7 @@ async def lost_after(
 ) -> AsyncIterator[list[Event]]:
     """Creates a response, and loses the socket after so many events, or after one of a type."""
     async with SocketClient.open(gateway) as client:
+        before = num_closed(gateway)
         await client.send({"type": "response.create", **body})
         while len(client.received) < num_events:
             event = await client.receive()
@@ -48,8 +50,22 @@ async def lost_after(
                 break
         reset(client)
         await client.socket.wait_closed()
-    await asyncio.sleep(0.2)  # as Codex waits before it comes back
+    await until_noticed(gateway, before)
     yield client.received
+
+
+def num_closed(gateway: GatewayProcess) -> float:
+    """How many sockets have closed there."""
+    return gateway.metrics().total("lanewise_ws_closed_total")
+
+
+async def until_noticed(gateway: GatewayProcess, before: float) -> None:
+    """Waits as Codex does before it comes back, and until the gateway knows of the loss."""
+    await asyncio.sleep(0.2)
+    for _ in range(NUM_LOOKS):  # of several workers each tells a second late
+        if num_closed(gateway) > before:
+            return
+        await asyncio.sleep(LOOK_S)
 
 
 def done_items(events: list[Event]) -> list[dict[str, Any]]:

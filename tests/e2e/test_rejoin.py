@@ -23,9 +23,11 @@ from tests.e2e.returning_client import (
     come_back,
     done_items,
     lost_after,
+    num_closed,
     output_for,
     reset,
     text_in,
+    until_noticed,
     with_items,
 )
 from tests.e2e.socket_client import SocketClient, calls_of, text_of
@@ -183,11 +185,12 @@ async def test_the_memory_of_a_lost_socket_outlives_it(gateway: GatewayProcess) 
         body = body_of(
             [{"role": "user", "content": "What is the word?"}], previous_response_id=first["id"]
         )
+        before = num_closed(gateway)
         await client.send({"type": "response.create", **body})
         created = await client.next_type("response.created")
         reset(client)
         await client.socket.wait_closed()
-    await asyncio.sleep(0.2)
+    await until_noticed(gateway, before)
     events = await come_back(gateway, body)  # unchanged: as an application sends it
     assert events[-1]["response"]["id"] == created["response"]["id"]
     assert "walrus" in text_of(events[-1]["response"])
