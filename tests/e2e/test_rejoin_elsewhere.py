@@ -33,7 +33,17 @@ STORY = "Tell a story of a lighthouse in 400 words."
 
 
 @pytest.fixture(scope="module")
+def gateway(folder: Path, redis_url: str) -> Iterator[GatewayProcess]:
+    """One of this module's own: it keeps no lost responses of other tests."""
+    yield from one_more(folder, redis_url)
+
+
+@pytest.fixture(scope="module")
 def other(folder: Path, redis_url: str) -> Iterator[GatewayProcess]:
+    yield from one_more(folder, redis_url)
+
+
+def one_more(folder: Path, redis_url: str) -> Iterator[GatewayProcess]:
     config = folder / "other.toml"
     config.write_text(CONFIG)
     process = GatewayProcess(folder, "--config", str(config), "--redis", redis_url)
