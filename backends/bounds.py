@@ -172,6 +172,7 @@ def bounded_usage(
     most_output = min(hidden + shown, meter.max_tokens + num_rejected)
     if (
         0 <= reported.num_cached_tokens <= reported.num_input_tokens <= max_input_tokens
+        and 0 <= reported.num_cache_write_tokens <= reported.num_input_tokens
         and 0 <= reported.num_reasoning_tokens <= reported.num_output_tokens <= most_output
         and reported.num_rejected_tokens == num_rejected
         and 0 <= reported.num_accepted_tokens <= min(most_predicted, reported.num_output_tokens)
@@ -189,6 +190,8 @@ def bounded_usage(
         num_accepted_tokens=_between(reported.num_accepted_tokens, min(most_predicted, num_output)),
         num_rejected_tokens=num_rejected,
         energy_uj=reported.energy_uj,
+        num_cache_write_tokens=_between(reported.num_cache_write_tokens, num_input),
+        service_tier=reported.service_tier,
     )
 
 

@@ -175,6 +175,7 @@ class Extras(msgspec.Struct, frozen=True, kw_only=True):
     frequency_penalty: float | None = None
     presence_penalty: float | None = None
     logit_bias: dict[str, float] | None = None  # by the engine's own token
+    service_tier: str | None = None  # as the client asked; for an upstream that sells it
 
 
 NO_EXTRAS = Extras()
@@ -237,6 +238,10 @@ class Usage(msgspec.Struct, frozen=True):
     num_accepted_tokens: int = 0  # of the prediction, which are in the answer
     num_rejected_tokens: int = 0  # of the prediction, which are not
     energy_uj: int = 0  # that the engine took for it, in micro-joules; 0: unknown
+    num_cache_write_tokens: int = 0  # of the input that was not cached, written to a cache
+    # As the upstream says that it served it, which is what it bills; "": there are no tiers, or a
+    # sum has several.
+    service_tier: str = ""
 
     def __add__(self, other: "Usage") -> "Usage":
         if self is NO_USAGE:
@@ -251,6 +256,8 @@ class Usage(msgspec.Struct, frozen=True):
             self.num_accepted_tokens + other.num_accepted_tokens,
             self.num_rejected_tokens + other.num_rejected_tokens,
             self.energy_uj + other.energy_uj,
+            self.num_cache_write_tokens + other.num_cache_write_tokens,
+            self.service_tier if self.service_tier == other.service_tier else "",
         )
 
 
@@ -381,6 +388,8 @@ class BackendInfo(msgspec.Struct, frozen=True, kw_only=True):
     takes_predictions: bool = False  # it checks `GenerateRequest.prediction` in blocks
     simulated: bool = True
     prefills: bool = False  # it goes on with an answer that another engine began
+    service_tiers: tuple[str, ...] = ()  # it is asked for one of these if its client asks for it
+    fixed_tier: str = ""  # it is asked for this one, whatever its client asks for
 
 
 class BackendOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -390,8 +399,8 @@ class BackendOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     window_tokens: int = 131_072  # prompt and output together
     max_output_tokens: int = 32_768
 
-    def info(self, name: str, group: BackendGroup, **more: bool) -> BackendInfo:
-        """Describes a backend with these options; `more` are flags of `BackendInfo`."""
+    def info(self, name: str, group: BackendGroup, **more: Any) -> BackendInfo:
+        """Describes a backend with these options; `more` are further fields of `BackendInfo`."""
         return BackendInfo(
             name=name,
             model=self.model,

@@ -21,6 +21,7 @@ class Relay:
         upstream = options.upstream()
         self.options = options
         self.name = f"{options.path}:{options.model}"
+        self.info = upstream.info(self.name, options.group)  # as far as prices go
         self.upstream_model = upstream.upstream_model
         self._client = http_client(upstream, ServerKeys(upstream).headers[0])
         self._head = self._client.head(

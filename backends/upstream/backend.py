@@ -23,6 +23,7 @@ from backends.contract import (
 from backends.drive.driver import monotonic_us
 from backends.net.read_pause import ReadPause
 from backends.net.server_keys import ServerKeys, read_keys
+from backends.service_tiers import TierRead, as_served, passed_on
 from backends.upstream.addresses import check_addresses
 from backends.upstream.chain import Turn
 from backends.upstream.chat_reader import ChatReader
@@ -63,6 +64,8 @@ class UpstreamBackend:
             takes_predictions=options.prediction is not None,
             simulated=False,
             prefills=options.prefill != "none",
+            service_tiers=tuple(map(as_served, options.service_tiers)),
+            fixed_tier=as_served(options.extra_body.get("service_tier")),
         )
         kind = SocketTransport if options.protocol == "responses-ws" else HttpTransport
         self.transport: HttpTransport | SocketTransport = kind(name, options, keys)
@@ -75,6 +78,7 @@ class UpstreamBackend:
         self._num_speaking = 0  # of the generations, those with tokens
         self._pumps: set[asyncio.Task[None]] = set()
         self._is_open = True
+        self._warned_of_tier = False
         self._total = Usage()
         self._num_bounded = 0  # as `BackendStats` has them
         self.num_overruns = 0
@@ -108,11 +112,13 @@ class UpstreamBackend:
         options = self.options
         wrapped = wrapped_tools(request, options)
         bounds = Bounds(options.max_answer_bytes, turn.max_input_tokens)
+        tier = passed_on(request.extras.service_tier, options.service_tiers)
+        read = TierRead(options.extra_body.get("service_tier", tier))
         if options.protocol == "chat":
             echo = request.prefill if options.echoes_prefill else ""
-            return ChatReader(self.name, request, wrapped, bounds, echo=echo)
+            return ChatReader(self.name, request, wrapped, bounds, read, echo=echo)
         sealing = options.model if options.seals_reasoning else None
-        return ResponsesReader(self.name, request, wrapped, sealing, bounds)
+        return ResponsesReader(self.name, request, wrapped, sealing, bounds, read)
 
     def speaks(self) -> None:
         """Counts a generation that has its first tokens; `over` follows."""
@@ -124,6 +130,14 @@ class UpstreamBackend:
         self._warming.discard(generation)
         self._total = self._total + usage
         self._num_bounded += usage.bounded
+        if generation.unknown_tier is not None and not self._warned_of_tier:
+            self._warned_of_tier = True
+            logger.warning(
+                "upstream %s says that it served the tier %r, which is not known: what it serves "
+                "under such names is charged as it was asked for",
+                self.name,
+                generation.unknown_tier,
+            )
 
     def failed(self, failure: Failure) -> None:
         """Records a failed attempt against the upstream's health, by `failure.blame`."""
@@ -218,6 +232,11 @@ class UpstreamGeneration:
             self.pump.cancel()
         assert self._usage is not None
         return self._usage
+
+    @property
+    def unknown_tier(self) -> str | None:
+        """Returns the tier that its server names and nobody knows."""
+        return self._reader.tier.unknown
 
     def pause(self) -> bool:
         return self._usage is not None or self._reading.pause()

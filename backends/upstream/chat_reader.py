@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 
 from backends.contract import Delta, DeltaKind, FinishReason, GenerateRequest
+from backends.service_tiers import TierRead
 from backends.upstream.errors import WireError, broken, event_failure
 from backends.upstream.reader import NO_BOUNDS, Bounds, Reader
 from backends.upstream.reported_usage import Figures, Reported
@@ -43,6 +44,7 @@ class Chunk(msgspec.Struct, frozen=True):
     choices: list[_Choice] | None = None
     usage: Any = None  # a figure of another type must not spoil the event
     error: WireError | str | None = None
+    service_tier: Any = None
 
 
 DONE = Chunk()  # the end of a stream, which is not JSON
@@ -74,15 +76,17 @@ class ChatReader(Reader):
         request: GenerateRequest,
         wrapped: frozenset[str],
         bounds: Bounds = NO_BOUNDS,
+        tier: TierRead | None = None,
         *,
         echo: str = "",
     ) -> None:
         """`echo` is what the answer's text repeats first, and is dropped."""
-        super().__init__(backend, request, wrapped, bounds)
+        super().__init__(backend, request, wrapped, bounds, tier)
         self._num_echoed_chars = len(echo)  # still to be dropped
         self._text_key: tuple[DeltaKind, int] | None = None  # the text item that is open
         self._num_texts = 0
         self._calls: dict[int, str] = {}  # a call's index -> its id, which is its key
+        self._latest_tier: Any = None  # as chunks say it, some servers' each one
 
     def read(self, events: Sequence[Chunk], now_us: int) -> list[Delta]:
         key = self._text_key
@@ -92,7 +96,8 @@ class ChatReader(Reader):
         for chunk in events:
             if not chunk.choices or (delta := chunk.choices[0].delta) is None or not delta.content:
                 return self.read_all(events, now_us)
-            if chunk != Chunk([_Choice(0, _Delta(delta.content))]):
+            plain = Chunk([_Choice(0, _Delta(delta.content))], service_tier=self._latest_tier)
+            if chunk != plain:
                 return self.read_all(events, now_us)  # it says more than that
             pieces.append(delta.content)
         more = self._items.more(key, pieces, now_us)
@@ -105,6 +110,9 @@ class ChatReader(Reader):
             if chunk.error is not None:
                 error = WireError(chunk.error) if isinstance(chunk.error, str) else chunk.error
                 raise event_failure(self._backend, error)
+            if chunk.service_tier is not None:
+                self._latest_tier = chunk.service_tier
+                self.tier.take(chunk.service_tier)
             for choice in chunk.choices or ():
                 if choice.index == 0:
                     self._take_choice(choice)
@@ -133,6 +141,7 @@ class ChatReader(Reader):
             num_input=num_input,
             num_output=num_output,
             num_cached=reported.figure("prompt_tokens_details", "cached_tokens") or 0,
+            num_cache_write=reported.figure("prompt_tokens_details", "cache_write_tokens") or 0,
             num_reasoning=num_reasoning,
             num_hidden=max(num_reasoning, (num_output or 0) - (num_shown or 0)),
             num_accepted=reported.figure(details, "accepted_prediction_tokens") or 0,

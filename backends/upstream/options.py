@@ -16,6 +16,7 @@ from backends.upstream.chat_roles import SystemMessages
 Protocol = Literal["responses-ws", "responses", "chat"]
 Seconds = Annotated[float, Meta(gt=0, le=86_400)]
 Count = Annotated[int, Meta(ge=1)]
+AskedTier = Literal["flex", "scale", "priority", "fast", "ultrafast"]
 
 
 class UpstreamOptions(BackendOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -57,6 +58,8 @@ class UpstreamOptions(BackendOptions, frozen=True, kw_only=True, forbid_unknown_
     system_messages: SystemMessages = "anywhere"  # first: its chat template takes no later ones
     pads_tool_turns: bool = False  # it refuses a user's message behind a tool's, as Mistral's
     cache_salt: bool = False  # it takes this field, as vLLM: tenants share no cached prefixes there
+    # Tiers that a client's `service_tier` may ask it for. It bills the one that it says it served.
+    service_tiers: tuple[AskedTier, ...] = ()
     omit: tuple[str, ...] = ()  # fields of the body that the server refuses
     extra_body: dict[str, Any] = field(default_factory=dict)  # further fields that it needs
 

@@ -10,6 +10,7 @@ import msgspec
 
 from backends.bounds import OutputMeter, bounded_usage
 from backends.contract import Delta, Finish, FinishReason, GenerateRequest, Usage
+from backends.service_tiers import TierRead
 from backends.upstream.errors import Failure, broken
 from backends.upstream.item_order import ItemOrder, TooMuchError
 from backends.upstream.reported_usage import Figures
@@ -58,11 +59,13 @@ class Reader:
         request: GenerateRequest,
         wrapped: frozenset[str],
         bounds: Bounds = NO_BOUNDS,
+        tier: TierRead | None = None,
     ) -> None:
         """`wrapped` names the custom tools that the upstream knows as functions."""
         self.finish: Finish | None = None
         self.failure: Failure | None = None  # counts after the deltas that came with it
         self.response_id: str | None = None  # the upstream's own, where it names responses
+        self.tier = tier or TierRead()
         self._backend = backend
         self._request = request
         self._max_input_tokens = bounds.max_input_tokens
@@ -132,6 +135,7 @@ class Reader:
             num_output_tokens=self._items.num_tokens,
             num_reasoning_tokens=self._items.num_reasoning_tokens,
             exact=False,
+            service_tier=self.tier.billed,
         )
 
     def _take_in(self, events: Sequence[Any]) -> bool:
@@ -155,6 +159,8 @@ class Reader:
             bounded=figures.is_odd,
             num_accepted_tokens=figures.num_accepted,
             num_rejected_tokens=figures.num_rejected,
+            num_cache_write_tokens=figures.num_cache_write,
+            service_tier=self.tier.billed,
         )
         max_input = usage.num_input_tokens
         if max_input > own.num_input_tokens and self._max_input_tokens is not None:

@@ -26,6 +26,7 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     num_input: int | None
     num_output: int | None
     num_cached: int = 0
+    num_cache_write: int = 0
     num_reasoning: int = 0
     num_hidden: int = 0  # of the output, never shown; without the rejected ones
     num_accepted: int = 0  # of the prediction

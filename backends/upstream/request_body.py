@@ -31,6 +31,7 @@ from backends.contract import (
     Tool,
 )
 from backends.prompt import compaction_message, parts_text
+from backends.service_tiers import passed_on
 from backends.upstream.chat_roles import in_turns
 from backends.upstream.options import UpstreamOptions
 from backends.upstream.sealed_reasoning import unwrap
@@ -61,7 +62,8 @@ def request_body(request: GenerateRequest, options: UpstreamOptions) -> dict[str
         body |= _given(min_tokens=extras.min_tokens or None, ignore_eos=extras.ignore_eos or None)
     if options.cache_salt:
         body["cache_salt"] = f"{request.cache_salt:016x}"
-    return body | options.extra_body
+    tier = passed_on(request.extras.service_tier, options.service_tiers)
+    return body | _given(service_tier=tier) | options.extra_body
 
 
 def wrapped_tools(request: GenerateRequest, options: UpstreamOptions) -> frozenset[str]:

@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 
 from backends.contract import Delta, DeltaKind, Finish, FinishReason, GenerateRequest
+from backends.service_tiers import TierRead
 from backends.upstream.errors import Failure, WireError, broken, event_failure
 from backends.upstream.item_order import MAX_ITEMS
 from backends.upstream.reader import NO_BOUNDS, Bounds, Reader
@@ -45,6 +46,7 @@ class _Response(msgspec.Struct, frozen=True):
     usage: Any = None  # a figure of another type must not spoil the event
     error: WireError | None = None
     incomplete_details: _Incomplete | None = None
+    service_tier: Any = None
 
 
 class Event(msgspec.Struct, frozen=True):
@@ -117,9 +119,10 @@ class ResponsesReader(Reader):
         wrapped: frozenset[str],
         model: str | None = None,
         bounds: Bounds = NO_BOUNDS,
+        tier: TierRead | None = None,
     ) -> None:
         """`model` is our id of the model, which tags its encrypted reasoning; None drops that."""
-        super().__init__(backend, request, wrapped, bounds)
+        super().__init__(backend, request, wrapped, bounds, tier)
         self._model = model
         self._num_events = 0  # but for text that only goes on
         self._by_index: dict[int, Hashable] = {}  # output_index -> the item's key
@@ -179,8 +182,9 @@ class ResponsesReader(Reader):
 
     def _take_event(self, event: Event) -> FinishReason | None:
         """Reads an event without text; a terminal one returns how the response ended."""
-        if event.response is not None and self.response_id is None:
-            self.response_id = event.response.id
+        if event.response is not None:
+            self.response_id = self.response_id or event.response.id
+            self.tier.take(event.response.service_tier)
         if event.type in TERMINALS:
             return self._take_terminal(event)
         if event.type == "error":
@@ -301,6 +305,7 @@ def _figures(reported: Reported) -> Figures:
         num_input=reported.figure("input_tokens"),
         num_output=reported.figure("output_tokens"),
         num_cached=reported.figure("input_tokens_details", "cached_tokens") or 0,
+        num_cache_write=reported.figure("input_tokens_details", "cache_write_tokens") or 0,
         num_reasoning=num_reasoning,
         num_hidden=num_reasoning,
         is_odd=reported.is_odd,

@@ -36,7 +36,7 @@ async def get_usage(
     by: Annotated[list[By] | None, QueryParameter(name="by")] = None,
     tenant: str | None = None,
 ) -> UsageView:
-    """Sums by `by` (day, tenant, key, model, route; several), of one tenant or all; today if unset.
+    """Sums by `by` (several of the fields below), of one tenant or of all; of today if unset.
 
     Days are kept for 40 days. What another gateway has not written yet is missing: 0.1 s of it.
     """

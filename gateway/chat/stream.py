@@ -17,6 +17,7 @@ from backends.contract import (
 from gateway.chat.request import ChatBody
 from gateway.wire.requests import ParsedCreate
 from gateway.wire.response import Ending, ResponseWriter, joined_bytes
+from gateway.wire.response_json import asked_tier
 from gateway.wire.routing import Routing, Unrouted
 
 Json = dict[str, object]
@@ -72,6 +73,7 @@ class ChatStream(ResponseWriter):
         self._emit = emit
         self._include_usage = bool(chat.stream_options and chat.stream_options.include_usage)
         self._head: Json = {}
+        self._tier = asked_tier(chat.service_tier)  # until it is known which one was used
         self._around_text: tuple[bytes, bytes] | None = None  # of a chunk, the same for each text
         self._routing: Routing | None = None
         self._texts: list[str] = []
@@ -170,7 +172,7 @@ class ChatStream(ResponseWriter):
                 "object": "chat.completion",
                 "choices": [choice],
                 "usage": _usage(ending.usage),
-                "service_tier": "default",
+                "service_tier": ending.usage.service_tier or self._tier,
                 "system_fingerprint": None,
                 "routing": routing or Unrouted(),
             }
@@ -218,7 +220,8 @@ class ChatStream(ResponseWriter):
     def _chunk_of(self, delta: Json, finish_reason: str | None = None) -> Json:
         choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish_reason}
         chunk = {**self._head, "object": "chat.completion.chunk", "choices": [choice]}
-        chunk |= {"service_tier": "default", "system_fingerprint": None}
+        served = self._ending and self._ending.usage.service_tier
+        chunk |= {"service_tier": served or self._tier, "system_fingerprint": None}
         if self._include_usage:
             chunk["usage"] = None
         if self.num_events == 0:
@@ -238,7 +241,8 @@ class ChatStream(ResponseWriter):
 
 
 def _usage(usage: Usage) -> Json:
-    cached = {"cached_tokens": usage.num_cached_tokens, "audio_tokens": 0, "cache_write_tokens": 0}
+    cached = {"cached_tokens": usage.num_cached_tokens, "audio_tokens": 0}
+    cached["cache_write_tokens"] = usage.num_cache_write_tokens
     reasoning = {"reasoning_tokens": usage.num_reasoning_tokens, "audio_tokens": 0}
     predicted = {
         "accepted_prediction_tokens": usage.num_accepted_tokens,

@@ -72,14 +72,15 @@ def _check(arguments: argparse.Namespace) -> int:
 
 
 def _unpriced(config: Config) -> Iterator[str]:
-    models = {backend.options.model: group_of(backend) for backend in config.backends}
+    backends = config.backends
+    infos = [backend.options.info(backend.name, group_of(backend)) for backend in backends]
     budgeted = {
         f"tier '{name}'": tier.limits for name, tier in config.tiers.items() if tier.budgets
     }
     for tenant in config.tenants:
         if tenant.budgets:
             budgeted[f"tenant '{tenant.id}'"] = tenant.tenant(config.tiers).limits
-    return unpriced_budgets(PriceList(config.prices), models, budgeted, time.time())
+    return unpriced_budgets(PriceList(config.prices), infos, budgeted, time.time())
 
 
 def _text(value: Any) -> str:

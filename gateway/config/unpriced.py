@@ -2,13 +2,13 @@
 
 from collections.abc import Collection, Iterator, Mapping
 
-from backends.contract import BackendGroup
+from backends.contract import BackendGroup, BackendInfo
 from router.money.prices import PriceList
 
 
 def unpriced_budgets(
     prices: PriceList,
-    models: Mapping[str, BackendGroup],
+    infos: Collection[BackendInfo],
     budgeted: Mapping[str, Collection[BackendGroup]],
     now_s: float,
 ) -> Iterator[str]:
@@ -16,9 +16,9 @@ def unpriced_budgets(
 
     `budgeted` has the groups that each owner of a budget may use.
     """
-    unpriced = {m: group for m, group in models.items() if prices.of(m, now_s) is None}
+    unpriced = [info for info in infos if prices.of(info, now_s) is None]
     for whose, groups in budgeted.items():
-        free = sorted(model for model, group in unpriced.items() if group in groups)
+        free = sorted({info.model for info in unpriced if info.group in groups})
         if free:
             named = ", ".join(f"'{model}'" for model in free)
             yield (

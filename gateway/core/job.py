@@ -15,6 +15,7 @@ from gateway.wire.routing import RoutedRejoin
 from gateway.wire.stored_response import Lineage
 from router.classify.task import Tenant
 from router.decide.decision import RouteDecision
+from router.money.prices import Bill
 from router.policy.policy import Policy
 from router.record.seen import SeenRecord
 from router.waiting.fair_queue import QueuePosition
@@ -87,6 +88,7 @@ class Job:
     admitted_us: int | None = None
     trace: Trace | None = None  # if it is traced
     request: GenerateRequest | None = None  # with its whole context, once that is loaded
+    bill: Bill | None = None  # once its generations are over
     pause: Pause | None = None  # once its client's connection was lost
     opened_bytes: int = 0  # of compactions, counted as in flight until it is over
     stopped: StopReason | None = None

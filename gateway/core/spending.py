@@ -7,26 +7,31 @@ from backends.contract import BackendGroup, Usage
 from gateway.core.budget_answers import over_budget
 from gateway.core.budget_posts import notice_of
 from gateway.core.gateway import Gateway
-from router.classify.task import Tenant
-from router.money.prices import cost_nusd
+from router.classify.task import Hints, Tenant
+from router.money.prices import Bill, Terms, bill_of, total_nusd
 from router.pools.budgets import WINDOWS
 from router.pools.pools import Grant
 
 
-def most_nusd(gw: Gateway, group: BackendGroup, usage: Usage) -> int:
+def terms_of(hints: Hints) -> Terms:
+    """Returns what a request asked for that its price depends on."""
+    return Terms(hints.service_tier or "", hints.completion_window or "")
+
+
+def most_nusd(gw: Gateway, terms: Terms, group: BackendGroup, usage: Usage) -> int:
     """Returns what a usage can cost on a group, whichever of its backends serves it."""
-    models = {info.model for info in gw.infos.values() if info.group == group}
-    return gw.prices.most_nusd(models, usage, gw.wall_s())
+    infos = [info for info in gw.infos.values() if info.group == group]
+    return gw.prices.most_nusd(infos, usage, gw.wall_s(), terms)
 
 
-def spent_nusd(gw: Gateway, used: Iterable[tuple[str, Usage]]) -> int:
-    """Returns what usage by backend costs; a model without a price costs nothing."""
-    now_s, total = gw.wall_s(), 0
-    for name, usage in used:
-        price = gw.prices.of(gw.infos[name].model, now_s)
-        if price is not None:
-            total += cost_nusd(usage, price)
-    return total
+def bill(gw: Gateway, hints: Hints, used: Iterable[tuple[str, Usage]]) -> Bill:
+    """Prices what generations of a request used, each with its backend."""
+    return bill_of(gw.prices, gw.infos, used, gw.wall_s(), terms_of(hints))
+
+
+def spent_nusd(gw: Gateway, hints: Hints, used: Iterable[tuple[str, Usage]]) -> int:
+    """Returns what generations of a request cost; a model without a price costs nothing."""
+    return total_nusd(bill(gw, hints, used))
 
 
 def note_budgets(gw: Gateway, tenant: Tenant, grant: Grant) -> None:

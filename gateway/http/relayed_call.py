@@ -16,6 +16,7 @@ from backends.upstream.reported_usage import SPARE_INPUT_TOKENS, Reported
 from gateway.core.budget_answers import budget_headers
 from gateway.core.gateway import Gateway
 from gateway.core.job import Ended
+from gateway.core.ratelimit import rate_limit_headers
 from gateway.core.spending import note_budgets
 from gateway.run.settlement import start_settlement
 from gateway.store.ledger_entry import LedgerEntry, line_of
@@ -23,10 +24,10 @@ from gateway.transport.ids import new_id
 from gateway.transport.outbox import Outbox
 from gateway.wire.errors import ProtocolError
 from gateway.wire.events import decode
-from gateway.wire.ratelimit import rate_limit_headers
 from router.classify.task import Tenant
 from router.decide.admission import reached
 from router.money.cost import EVEN, cost_tokens
+from router.money.prices import cost_nusd
 from router.pools.pools import Demand, Grant, Reservation
 from router.pools.redis_pools import PoolsUnavailable
 
@@ -203,14 +204,8 @@ class RelayedCall:
         gw, tenant, options = self._gw, self._tenant, self._relay.options
         cost, nusd = self._cost(self._usage), self._nusd(self._usage)
         start_settlement(gw, reservation, {options.group: cost}, nusd)
-        ended_s = gw.wall_s()
         line = line_of(
-            self._relay.name,
-            options.group,
-            options.model,
-            self._usage,
-            gw.weights,
-            gw.prices.of(options.model, ended_s),
+            self._relay.name, options.group, options.model, self._usage, gw.weights, nusd
         )
         gw.record_usage(
             LedgerEntry(
@@ -220,14 +215,15 @@ class RelayedCall:
                 tier=tenant.tier,
                 route=options.group,
                 outcome=outcome,
-                ended_s=ended_s,
+                ended_s=gw.wall_s(),
                 duration_ms=(gw.clock_us() - self._arrived_us) // 1_000,
                 lines=(line,),
             )
         )
 
     def _nusd(self, usage: Usage) -> int:
-        return self._gw.prices.most_nusd((self._relay.options.model,), usage, self._gw.wall_s())
+        price = self._gw.prices.of(self._relay.info, self._gw.wall_s())
+        return 0 if price is None else cost_nusd(usage, price)
 
     def _cost(self, usage: Usage) -> int:
         return cost_tokens(usage, self._gw.weights.get(self._relay.options.group, EVEN))

@@ -18,6 +18,7 @@ from backends.contract import BackendGroup
 from gateway.core.budget_answers import budget_headers
 from gateway.core.gateway import Gateway
 from gateway.core.job import Ended, Job, Parent
+from gateway.core.ratelimit import rate_limit_headers
 from gateway.task.context import give_back_opened, load_task
 from gateway.task.own_input import check_values, parse_request
 from gateway.task.pipeline import handle_task
@@ -28,7 +29,6 @@ from gateway.wire.agents import TURN_STATE, is_codex
 from gateway.wire.compaction import compaction_object
 from gateway.wire.errors import ProtocolError
 from gateway.wire.events import CreateBody, not_json
-from gateway.wire.ratelimit import rate_limit_headers
 from gateway.wire.requests import ParsedCreate
 from gateway.wire.response import ResponseStream, ResponseWriter, emitting, unheard
 from router.classify.task import Task, Tenant

@@ -32,6 +32,7 @@ class TaskLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     output_tokens: int = 0
     cost_units: int = 0  # weighted tokens, as the pools were charged
     cost_usd: float | None = None  # None: a model has no price
+    service_tier: str | None = None  # that an upstream says it served
     energy_joules: float | None = None  # None: an engine's power is not known
     rejoined: int = 0  # how often its client came back to it after a lost connection
     grace_units: int = 0  # of `cost_units`, spent while nobody listened

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from backends.contract import Delta, DeltaKind, FunctionCall, Item, Message, TextPart
+from backends.contract import Delta, DeltaKind, FunctionCall, Item, Message, TextPart, Usage
 from gateway.messages.call_ids import tool_use_id
 from gateway.messages.errors import error_body
 from gateway.messages.request import MessagesBody
@@ -107,7 +107,7 @@ class MessageStream(ResponseWriter):
         """Sends `message_start`, and a ping, since proxies wait for more than headers."""
         self.is_open = True
         self._num_prompt_tokens = routing.context.used_tokens
-        usage = _usage(self._num_prompt_tokens, 0, 0, 0)
+        usage = _usage(Usage(self._num_prompt_tokens))
         start = self._message([], {"stop_reason": None, "stop_sequence": None}, usage)
         self._event(b"message_start", b'"message":' + _encode(start))
         self._send_heartbeat()
@@ -192,12 +192,9 @@ class MessageStream(ResponseWriter):
         if reason == "refusal":
             delta["stop_details"] = _REFUSED
         used = ending.usage  # of the conversation: clients read from it how full their context is
-        usage = _usage(
-            used.num_input_tokens or self._num_prompt_tokens,
-            used.num_cached_tokens,
-            used.num_output_tokens,
-            used.num_reasoning_tokens,
-        )
+        if not used.num_input_tokens:
+            used = msgspec.structs.replace(used, num_input_tokens=self._num_prompt_tokens)
+        usage = _usage(used)
         self._last = {"delta": delta, "usage": usage}
         content = [block.whole("".join(block.pieces)) for block in self._blocks]
         self.body = _encode(self._message(content, delta, usage))
@@ -244,14 +241,19 @@ def _block_kind(delta: Delta, phase: str | None) -> BlockKind:
     return "thinking" if delta.kind is DeltaKind.REASONING else "tool_use"
 
 
-def _usage(num_input: int, num_cached: int, num_output: int, num_thought: int) -> dict[str, Any]:
-    """Writes a usage; Anthropic's `input_tokens` are those that no cache had."""
-    num_cached = min(num_cached, num_input)
+def _usage(used: Usage) -> dict[str, Any]:
+    """Writes a usage; Anthropic's `input_tokens` are those that no cache had, nor was written."""
+    num_cached = min(used.num_cached_tokens, used.num_input_tokens)
+    num_written = min(used.num_cache_write_tokens, used.num_input_tokens - num_cached)
+    num_thought = min(used.num_reasoning_tokens, used.num_output_tokens)
     return {
-        "input_tokens": num_input - num_cached,
-        "cache_creation_input_tokens": 0,
+        "input_tokens": used.num_input_tokens - num_cached - num_written,
+        "cache_creation_input_tokens": num_written,
         "cache_read_input_tokens": num_cached,
-        "output_tokens": num_output,
-        "output_tokens_details": {"thinking_tokens": min(num_thought, num_output)},
-        "service_tier": "standard",
+        "output_tokens": used.num_output_tokens,
+        "output_tokens_details": {"thinking_tokens": num_thought},
+        "service_tier": used.service_tier if used.service_tier in _TIERS else "standard",
     }
+
+
+_TIERS = ("priority", "batch")  # that Anthropic's responses name, beside "standard"

@@ -97,7 +97,7 @@ class Branch:
         """Notes its final usage, and settles its own reservation."""
         self.usage = usage
         if self.settle is not None:
-            self.settle(usage)
+            self.settle(self.backend, usage)
         elif self.pending is not None:
             self.pending.withdraw()
 
@@ -195,6 +195,10 @@ class Branches(dict[int, Branch]):
             if not branch.own_reservation
         ]
 
+    def used(self) -> list[tuple[str, Usage]]:
+        """Returns each generation's usage with its backend; complete after `cancel`."""
+        return [(branch.backend, branch.usage or NO_USAGE) for branch in self.all()]
+
     def usage_by_backend(self) -> Mapping[str, Usage]:
         """Returns the usage by backend, those that failed over included."""
         if self._used is not None:
@@ -220,7 +224,11 @@ class Branches(dict[int, Branch]):
             usage,
             num_input_tokens=num_input_tokens,
             num_cached_tokens=num_cached_tokens,
+            num_cache_write_tokens=min(
+                usage.num_cache_write_tokens, num_input_tokens - num_cached_tokens
+            ),
             num_output_tokens=usage.num_output_tokens - usage.num_rejected_tokens,
+            service_tier=(answering[-1].usage or NO_USAGE).service_tier,
         )
 
     def timings(self) -> Iterator[tuple[str, int, float]]:

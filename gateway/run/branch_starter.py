@@ -149,7 +149,7 @@ class BranchStarter:
 
         def granted(settle: Settle) -> None:
             if branch.usage is not None:  # cancelled in the meantime
-                settle(NO_USAGE)
+                settle(branch.backend, NO_USAGE)
                 return
             branch.settle = settle
             branch.started_us = self._clock_us()

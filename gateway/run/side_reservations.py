@@ -14,7 +14,7 @@ import msgspec
 from backends.contract import BackendGroup, Usage
 from gateway.core.gateway import Gateway, Live
 from gateway.core.job import Job
-from gateway.core.spending import most_nusd, note_budgets
+from gateway.core.spending import most_nusd, note_budgets, spent_nusd, terms_of
 from gateway.core.waiting_room import Admission, Attempt
 from gateway.run.settlement import start_settlement
 from gateway.wire.errors import ProtocolError
@@ -28,7 +28,7 @@ from router.waiting.fair_queue import QueuePosition
 logger = logging.getLogger("lanewise")
 
 
-Settle = Callable[[Usage], None]  # charges usage and releases the rest; call it once
+Settle = Callable[[str, Usage], None]  # charges what a backend did, frees the rest; call it once
 
 
 class PendingReservation:
@@ -111,10 +111,11 @@ class SideReservations:
         self._keep(self._gw.spawn(taken()))
         return pending
 
-    def _settle(self, reservation: Reservation, usage: Usage) -> None:
+    def _settle(self, reservation: Reservation, backend: str, usage: Usage) -> None:
         (demand,) = reservation.demands
         used_tokens = {demand.group: self._cost(demand.group, usage)}
-        nusd = most_nusd(self._gw, demand.group, usage) if reservation.hold else 0
+        hints, used = self._task.hints, ((backend, usage),)
+        nusd = spent_nusd(self._gw, hints, used) if reservation.hold else 0
         self._keep(start_settlement(self._gw, reservation, used_tokens, nusd))
 
     async def settled(self) -> None:
@@ -171,7 +172,7 @@ class SideReservations:
             return 0
         most_output = max(expected.num_output_tokens, self._task.request.max_output_tokens)
         whole = msgspec.structs.replace(expected, num_output_tokens=most_output)
-        return most_nusd(self._gw, group, whole)
+        return most_nusd(self._gw, terms_of(self._task.hints), group, whole)
 
     def _cost(self, group: BackendGroup, usage: Usage) -> int:
         return cost_tokens(usage, self._gw.weights.get(group, EVEN))

@@ -1,4 +1,4 @@
-"""The usage ledger's entries: one per settled task, with a line per backend."""
+"""The usage ledger's entries: one per settled task, a line per backend and tier that it served."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -6,17 +6,17 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from backends.contract import BackendGroup, BackendInfo, Usage
+from backends.contract import NO_USAGE, BackendGroup, BackendInfo, Usage
 from router.classify.task import Tenant
 from router.decide.decision import RankedRoute
 from router.money.cost import EVEN, Weights, cost_tokens
-from router.money.prices import ModelPrice, PriceList, cost_nusd
+from router.money.prices import Bill, Billed
 
 DAY_S = 86_400
 
 
 class LedgerLine(msgspec.Struct, frozen=True, kw_only=True):
-    """A task's usage of one backend."""
+    """A task's usage of one backend, in one tier that it served."""
 
     backend: str
     group: BackendGroup
@@ -30,6 +30,8 @@ class LedgerLine(msgspec.Struct, frozen=True, kw_only=True):
     bounded: bool = False  # an engine reported more than can be; this is its bound
     cost_nusd: int = 0  # in nano-dollars, by the price of its day; 0 without a price
     energy_uj: int = 0  # in micro-joules; 0 where the engine's power is not known
+    cache_write_tokens: int = 0  # of the input
+    service_tier: str = ""  # that an upstream says it served; "" where there are none
 
 
 class LedgerEntry(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,22 +53,23 @@ def entry_of(
     task_id: str,
     tenant: Tenant,
     chosen: RankedRoute,
-    used: Mapping[str, Usage],
+    bill: Bill,
     infos: Mapping[str, BackendInfo],
     weights: Weights,
-    prices: PriceList,
     *,
     outcome: str,
     ended_s: int,
     duration_us: int,
 ) -> LedgerEntry:
-    """Makes a task's entry. `used` is by backend; the route's other backends used nothing."""
-    usages = dict.fromkeys(chosen.backends, Usage()) | dict(used)
-    lines = []
-    for name, usage in usages.items():
-        info = infos[name]
-        price = prices.of(info.model, ended_s)
-        lines.append(line_of(name, info.group, info.model, usage, weights, price))
+    """Makes a task's entry; the route's backends that are not in the bill used nothing."""
+    worked = {billed.backend for billed in bill}
+    idle = [Billed(name, NO_USAGE, None) for name in chosen.backends if name not in worked]
+    order = {name: place for place, name in enumerate(chosen.backends)}
+    billed = sorted((*idle, *bill), key=lambda each: order.get(each.backend, len(order)))
+    lines = [
+        line_of(name, infos[name].group, infos[name].model, usage, weights, nusd)
+        for name, usage, nusd in billed
+    ]
     return LedgerEntry(
         task_id=task_id,
         tenant_id=tenant.id,
@@ -86,9 +89,9 @@ def line_of(
     model: str,
     usage: Usage,
     weights: Weights,
-    price: ModelPrice | None,
+    nusd: int | None,
 ) -> LedgerLine:
-    """Makes a task's line of one backend, or of a relay; `price` is the model's when it ended."""
+    """Makes a task's line of a backend and tier, or of a relay; `nusd` is None without a price."""
     return LedgerLine(
         backend=backend,
         group=group,
@@ -100,14 +103,16 @@ def line_of(
         exact=usage.exact,
         bounded=usage.bounded,
         cost_units=cost_tokens(usage, weights.get(group, EVEN)),
-        cost_nusd=0 if price is None else cost_nusd(usage, price),
+        cost_nusd=nusd or 0,
         energy_uj=usage.energy_uj,
+        cache_write_tokens=usage.num_cache_write_tokens,
+        service_tier=usage.service_tier,
     )
 
 
 SUMMED = (
     *("input_tokens", "cached_tokens", "output_tokens", "reasoning_tokens"),
-    *("cost_units", "cost_nusd", "energy_uj"),
+    *("cost_units", "cost_nusd", "energy_uj", "cache_write_tokens"),
 )
 # An export's columns, in order; a task has a row per backend.
 COLUMNS: dict[str, type] = {
@@ -115,12 +120,14 @@ COLUMNS: dict[str, type] = {
     "ended_at": str,
     "duration_ms": int,
     **dict.fromkeys(("backend", "group", "model"), str),
-    **dict.fromkeys(SUMMED[:-3], int),
+    **dict.fromkeys(SUMMED[:4], int),
     "exact": bool,
     "cost_units": int,
     "bounded": bool,
     "cost_nusd": int,
     "energy_uj": int,
+    "cache_write_tokens": int,
+    "service_tier": str,
 }
 
 

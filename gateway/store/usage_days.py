@@ -1,7 +1,8 @@
-"""What was used on each UTC day, by tenant, key, model and route: counters that no export consumes.
+"""What was used on each UTC day, by tenant, key, model, route and served tier.
 
-Each day is one hash in Redis, whose fields name what they count. The script that appends a batch of
-ledger entries adds their counters, too, so that both have each task exactly once.
+No export consumes these counters: each day is one hash in Redis, whose fields name what they count.
+The script that appends a batch of ledger entries adds their counters, too, so that both have each
+task exactly once.
 """
 
 from collections import Counter
@@ -12,11 +13,12 @@ import msgspec
 
 from gateway.store.ledger_entry import DAY_S, SUMMED, LedgerEntry
 
-Dimension = Literal["tenant", "key", "model", "route"]
-DIMENSIONS: tuple[Dimension, ...] = ("tenant", "key", "model", "route")
+Dimension = Literal["tenant", "key", "model", "route", "service_tier"]
+DIMENSIONS: tuple[Dimension, ...] = ("tenant", "key", "model", "route", "service_tier")
+_BEFORE_TIERS = 4  # dimensions of counters that an older release wrote
 KINDS = ("tasks", *SUMMED)
 _CONVERTED = ("cost_nusd", "energy_uj")  # whole numbers in Redis alone
-OTHER = "other"  # in place of all four, once a day has `MAX_FIELDS`
+OTHER = "other"  # in place of all five, once a day has `MAX_FIELDS`
 MAX_FIELDS = 200_000  # of a day
 TTL_S = 40 * DAY_S
 _BETWEEN = "\x1f"
@@ -30,10 +32,12 @@ class UsageRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     key: str | None = None  # its id
     model: str | None = None
     route: str | None = None
+    service_tier: str | None = None  # that an upstream says it served; "" where there are none
     tasks: int = 0
     input_tokens: int = 0
     cached_tokens: int = 0  # of the input
     output_tokens: int = 0
+    cache_write_tokens: int = 0  # of the input
     reasoning_tokens: int = 0  # of the output
     cost_units: int = 0  # weighted tokens, as the pools charged them
     cost_usd: float = 0.0  # by the prices; models without one count nothing
@@ -51,7 +55,8 @@ def counters_of(entries: Iterable[LedgerEntry]) -> dict[str, Counter[str]]:
     for entry in entries:
         counters = days.setdefault(usage_key(entry.ended_s), Counter())
         for number, line in enumerate(entry.lines):
-            named = _BETWEEN.join((entry.tenant_id, entry.key_id, line.model, entry.route))
+            places = (entry.tenant_id, entry.key_id, line.model, entry.route, line.service_tier)
+            named = _BETWEEN.join(places)
             counters[f"{named}{_BETWEEN}tasks"] += number == 0
             for kind in SUMMED:
                 if amount := getattr(line, kind):
@@ -75,6 +80,8 @@ def rows_of_days(
             *names, kind = field.split(_BETWEEN)
             if len(names) == 1:
                 names = [OTHER] * len(DIMENSIONS)  # what did not fit
+            if len(names) == _BEFORE_TIERS:
+                names.append("")
             if kind not in KINDS or len(names) != len(DIMENSIONS):
                 continue  # of another release
             known = dict(zip(DIMENSIONS, names, strict=True))

@@ -12,12 +12,12 @@ import msgspec
 from backends.contract import BackendStats
 from gateway.core.gateway import Gateway
 from gateway.core.job import Job
-from gateway.core.spending import most_nusd, note_budgets
+from gateway.core.ratelimit import MODE_HEADER, policy_name, rate_limit_headers
+from gateway.core.spending import most_nusd, note_budgets, terms_of
 from gateway.core.waiting_room import Admission, Attempt
 from gateway.task.stages import AdmittedTask, LoadedTask
 from gateway.wire.compaction import Plan, Skipped, expected_task, skipped_words
 from gateway.wire.errors import ProtocolError
-from gateway.wire.ratelimit import MODE_HEADER, policy_name, rate_limit_headers
 from router.classify.classify import classify, features
 from router.classify.task import Task, TaskClass
 from router.decide.admission import MostNusd, decide, demands
@@ -56,7 +56,7 @@ async def _admit(gw: Gateway, job: Job, loaded: LoadedTask, task: Task) -> Admit
     policy = gw.state.policy.for_tenant(task.tenant.id)  # read once per task
     job.policy = policy
     task_class, ranked = rank_task(gw, task, policy, job)
-    most = partial(most_nusd, gw) if task.tenant.accounts else None
+    most = partial(most_nusd, gw, terms_of(task.hints)) if task.tenant.accounts else None
     asked = demands(task, task_class, ranked, gw.weights, most)
 
     async def attempt(has_waited: bool) -> Attempt:

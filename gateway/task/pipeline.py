@@ -118,8 +118,8 @@ def _running_task(gw: Gateway, job: Job, admitted: AdmittedTask) -> RunningTask:
 
     def spent() -> int:
         own = run.branches.own_by_backend()
-        prepared = () if summary is None else summary.usage_by_backend().items()
-        return spent_nusd(gw, (*own, *prepared))
+        prepared = () if summary is None else summary.used()
+        return spent_nusd(gw, job.parsed.hints, (*own, *prepared))
 
     reservation = TaskReservation(gw, job, admitted.reservation, used, spent)
     run.on_group_done = lambda index: reservation.release(group_at(gw, chosen.backends, index))
@@ -160,7 +160,7 @@ async def _only_compact(
     finished = FinishedResponse(
         task=running.task,
         ending=ending,
-        body=job.writer.finish(ending, gw.wall_s(), ended_routing(gw, running)),
+        body=job.writer.finish(ending, gw.wall_s(), ended_routing(gw, job, running)),
         backend=job.last_backend,
         may_store=job.parsed.input.triggers,
     )
@@ -241,7 +241,7 @@ def _finish(
     ending = ending_of(outcome, job, answer)
     job.writer.close_items(ending)
     backend = run.shown.answered_by
-    routing = ended_routing(gw, running, begun, outcome, answer)
+    routing = ended_routing(gw, job, running, begun, outcome, answer)
     warning = context_event(task.id, routing.context) if job.parsed.wants_context else None
     if warning is not None:
         job.writer.send_about(CONTEXT_EVENT, warning)
@@ -304,7 +304,7 @@ def _refused(gw: Gateway, job: Job, reached: TaskStage | None, error: ProtocolEr
         usage=reached.answer_usage(),
     )
     job.writer.close_items(ending)
-    body = job.writer.finish(ending, gw.wall_s(), ended_routing(gw, reached))
+    body = job.writer.finish(ending, gw.wall_s(), ended_routing(gw, job, reached))
     finished = FinishedResponse(task=reached.task, ending=ending, body=body)
     return EndedTask(reached=reached, outcome=outcome, error=error.code, response=finished)
 
@@ -319,7 +319,7 @@ def _warming_task(gw: Gateway, job: Job, admitted: AdmittedTask) -> WarmingTask:
         job,
         admitted.reservation,
         lambda: costs(gw, admitted.chosen.backends, warming.usages),
-        lambda: spent_nusd(gw, warming.usage_by_backend().items()),
+        lambda: spent_nusd(gw, job.parsed.hints, warming.usage_by_backend().items()),
     )
     return WarmingTask(admitted, warming, reservation)
 
@@ -339,7 +339,7 @@ async def _warm_up(gw: Gateway, job: Job, warming_task: WarmingTask) -> EndedTas
     ending = warmed(job, task, warming.num_cached_tokens)
     if warming.holder is not None:
         gw.experience.note_warm(task, warming.holder)
-    routing = warmed_routing(gw, routing, warming)
+    routing = warmed_routing(gw, job, routing, warming_task)
     finished = FinishedResponse(
         task=task,
         ending=ending,

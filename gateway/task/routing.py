@@ -9,10 +9,11 @@ import msgspec
 
 from backends.contract import BackendInfo, Usage
 from gateway.core.gateway import Gateway
+from gateway.core.job import Job
+from gateway.core.spending import bill
 from gateway.run.dispatch import RunOutcome
 from gateway.task.context_usage import context_use
-from gateway.task.stages import RunningTask
-from gateway.task.warming import Warming
+from gateway.task.stages import RunningTask, WarmingTask
 from gateway.wire.output_items import usage_by_name
 from gateway.wire.routing import (
     RoutedBackend,
@@ -27,7 +28,7 @@ from gateway.wire.routing import (
 )
 from router.classify.task import Task
 from router.decide.decision import RouteDecision
-from router.money.prices import NUSD, cost_nusd
+from router.money.prices import NUSD, Bill, total_nusd
 from router.pools.budget_use import budget_uses
 
 
@@ -100,12 +101,13 @@ def running_routing(gw: Gateway, running: RunningTask) -> Routing:
 
 def ended_routing(
     gw: Gateway,
+    job: Job,
     running: RunningTask,
     begun: Routing | None = None,
     outcome: RunOutcome | None = None,
     answer: Usage | None = None,
 ) -> Routing:
-    """Builds the final `routing`, with each backend's usage.
+    """Builds the final `routing`, with each backend's usage; makes the task's bill.
 
     Args:
         begun: The first `routing`, which is reused if nothing has changed.
@@ -120,44 +122,41 @@ def ended_routing(
         begun = running_routing(gw, running)
     num_output = (answer or running.answer_usage()).num_output_tokens
     used = running.usage_by_backend()
-    ended = msgspec.structs.replace(
+    job.bill = bill(gw, job.parsed.hints, running.used())
+    is_answer = outcome is not None
+    has_parts = is_answer and chosen.strategy is not None
+    varies = is_answer and "variations" in chosen.record.shows
+    errors = () if outcome is None else map(str, outcome.errors)
+    return msgspec.structs.replace(
         begun,
         context=context_use(running.task, num_output, begun.context.window_tokens),
         usage=usage_by_name(used),
-        cost=cost_of(gw, used),
+        cost=cost_of(gw, job.bill),
         energy_joules=energy_joules(used.values()),
-    )
-    if outcome is None:
-        return ended
-    return msgspec.structs.replace(
-        ended,
-        why=f"{begun.why} {run.explanation}" if run.explanation else begun.why,
-        answered_by=run.shown.answered_by,
-        errors=tuple(dict.fromkeys(map(str, outcome.errors))),  # variations fail for one reason
-        generations=None if chosen.strategy is None else run.branches.generations(),
-        variations=run.branches.variations() if "variations" in chosen.record.shows else None,
+        why=f"{begun.why} {run.explanation}" if is_answer and run.explanation else begun.why,
+        answered_by=run.shown.answered_by if is_answer else None,
+        errors=tuple(dict.fromkeys(errors)),  # variations fail for one reason
+        generations=run.branches.generations() if has_parts else None,
+        variations=run.branches.variations() if varies else None,
     )
 
 
-def warmed_routing(gw: Gateway, begun: Routing, warming: Warming) -> Routing:
+def warmed_routing(gw: Gateway, job: Job, begun: Routing, warming: WarmingTask) -> Routing:
     """Builds the final `routing` of a warm-up: what it computed is charged like other input."""
-    used = warming.usage_by_backend()
+    job.bill = bill(gw, job.parsed.hints, warming.used())
     return msgspec.structs.replace(
-        begun, warm=warming.view(), usage=usage_by_name(used), cost=cost_of(gw, used)
+        begun,
+        warm=warming.warming.view(),
+        usage=usage_by_name(warming.usage_by_backend()),
+        cost=cost_of(gw, job.bill),
     )
 
 
-def cost_of(gw: Gateway, used: Mapping[str, Usage]) -> RoutedCost | None:
-    """Returns what usage by backend costs; None unless each backend's model has a price."""
-    if not gw.prices:
+def cost_of(gw: Gateway, billed: Bill) -> RoutedCost | None:
+    """Returns a bill's sum; None unless each backend's model has a price."""
+    if not gw.prices or None in [each.nusd for each in billed]:
         return None
-    now_s, cost = gw.wall_s(), 0
-    for name, usage in used.items():
-        price = gw.prices.of(gw.infos[name].model, now_s)
-        if price is None:
-            return None
-        cost += cost_nusd(usage, price)
-    return RoutedCost(cost / NUSD, "USD")
+    return RoutedCost(total_nusd(billed) / NUSD, "USD")
 
 
 def energy_joules(usages: Collection[Usage]) -> float | None:

@@ -52,6 +52,10 @@ class WarmingTask(msgspec.Struct, frozen=True):
         """Returns the usage that is charged, by backend."""
         return self.warming.usage_by_backend()
 
+    def used(self) -> list[tuple[str, Usage]]:
+        """Returns the usage that is charged, of each generation with its backend."""
+        return list(self.warming.usage_by_backend().items())
+
     def usages(self) -> list[Usage]:
         """Returns the usage that is charged, in the order of the route's backends."""
         return self.warming.usages
@@ -100,6 +104,11 @@ class RunningTask(msgspec.Struct, frozen=True):
             used[name] = used.get(name, NO_USAGE) + usage
         return used
 
+    def used(self) -> list[tuple[str, Usage]]:
+        """Returns the usage that is charged, of each generation with its backend."""
+        used = self.run.branches.used()
+        return used if self.summary is None else used + self.summary.used()
+
     def answer_usage(self) -> Usage:
         """Returns the usage of the conversation, which clients are told and nobody is charged."""
         return self.run.branches.answer_usage(self.task.request.num_prompt_tokens)
@@ -133,6 +142,11 @@ class EndedTask(msgspec.Struct, frozen=True, kw_only=True):
     answered_by: str | None = None
     errors: tuple[BackendError, ...] = ()  # of engines that failed, and the answer did not
     response: FinishedResponse | None = None  # None: it was refused before its response began
+
+    @property
+    def served_tier(self) -> str:
+        """Returns the tier that its answer was served in, if an upstream says so."""
+        return "" if self.response is None else self.response.ending.usage.service_tier
 
     @property
     def running(self) -> RunningTask | None:

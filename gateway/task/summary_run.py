@@ -133,6 +133,10 @@ class SummaryRun:
         used = self._run.branches.usage_by_backend()
         return {name: usage for name, usage in used.items() if usage != Usage()}
 
+    def used(self) -> list[tuple[str, Usage]]:
+        """Returns each generation's usage with its backend; complete after `close`."""
+        return self._run.branches.used()
+
     def view(self) -> RoutedCompaction:
         """Builds the current `routing.compaction`."""
         return RoutedCompaction(

@@ -7,13 +7,14 @@ import msgspec
 from backends.contract import NO_USAGE, BackendGroup, Usage
 from gateway.core.gateway import Gateway
 from gateway.core.job import Job
+from gateway.core.spending import bill
 from gateway.logs.task_line import TaskLine
 from gateway.metrics.engine_requests import EngineRequest
 from gateway.metrics.labels import Arm
 from gateway.run.branch import Branch
 from gateway.store.ledger_entry import entry_of
 from gateway.task.routing import cost_of, energy_joules
-from gateway.task.stages import EndedTask, RunningTask, WarmingTask
+from gateway.task.stages import AdmittedTask, EndedTask, RunningTask, WarmingTask
 from gateway.task.traced import send_trace
 from gateway.wire.routing import RoutedCost
 from router.money.cost import cost_by_group
@@ -44,9 +45,6 @@ def leave_record(gw: Gateway, job: Job, ended: EndedTask) -> None:
         usages=worked.usage_by_backend() if worked is not None else {},
         cost=cost,
     )
-    arm: Arm | None = None
-    if admitted is not None and (admitted.chosen.canary or admitted.chosen.control):
-        arm = "canary" if admitted.chosen.canary else "control"
     gw.metrics.task_finished(
         tenant_id=job.tenant.id,
         route=admitted.chosen.route if admitted is not None else None,
@@ -56,12 +54,15 @@ def leave_record(gw: Gateway, job: Job, ended: EndedTask) -> None:
         first_model=gw.infos[branch.backend].model if branch is not None else None,
         ttft_us=outcome.ttft_us,
         tpot_us=outcome.tpot_us,
-        arm=arm,
+        arm=_arm(admitted),
         wanted=job.decided.ranked[0].route if job.decided and job.decided.ranked else None,
     )
     send_trace(gw, job, ended, outcome)
+    billed = job.bill  # None: it was cancelled, or refused
+    if billed is None:
+        billed = bill(gw, job.parsed.hints, () if worked is None else worked.used())
     if gw.task_log is not None:
-        gw.task_log(line_of(job, outcome, gw.unix_s(), cost_of(gw, outcome.usages)))
+        gw.task_log(line_of(job, outcome, gw.unix_s(), cost_of(gw, billed), ended.served_tier))
     if running is not None:
         _note_run(gw, running, ended)
     if admitted is not None:  # then it was settled, so it has a ledger entry
@@ -69,10 +70,9 @@ def leave_record(gw: Gateway, job: Job, ended: EndedTask) -> None:
             job.parsed.id,
             job.tenant,
             running.chosen if running is not None else admitted.chosen,
-            outcome.usages,
+            billed,
             gw.infos,
             gw.weights,
-            gw.prices,
             outcome=ended.outcome,
             ended_s=gw.wall_s(),
             duration_us=outcome.duration_us,
@@ -91,6 +91,12 @@ def leave_record(gw: Gateway, job: Job, ended: EndedTask) -> None:
             seen=job.seen,
         )
         gw.recorder.record(line)
+
+
+def _arm(admitted: AdmittedTask | None) -> Arm | None:
+    if admitted is None or not (admitted.chosen.canary or admitted.chosen.control):
+        return None
+    return "canary" if admitted.chosen.canary else "control"
 
 
 def _detailed(job: Job, ended: EndedTask, outcome: TaskOutcome) -> TaskOutcome:
@@ -122,7 +128,9 @@ def _generation(branch: Branch, arrived_us: int) -> GenerationRecord:
     )
 
 
-def line_of(job: Job, ended: TaskOutcome, at: float, cost: RoutedCost | None) -> TaskLine:
+def line_of(
+    job: Job, ended: TaskOutcome, at: float, cost: RoutedCost | None, service_tier: str
+) -> TaskLine:
     """Returns what the log says of a task that ended at that Unix time."""
     decision = job.decided
     chosen = decision.chosen if decision is not None else None
@@ -151,6 +159,7 @@ def line_of(job: Job, ended: TaskOutcome, at: float, cost: RoutedCost | None) ->
         output_tokens=sum(usage.num_output_tokens for usage in usages),
         cost_units=ended.cost,
         cost_usd=None if cost is None else cost.amount,
+        service_tier=service_tier or None,
         energy_joules=energy_joules(usages),
         rejoined=0 if job.pause is None else job.pause.num_joins,
         grace_units=0 if job.pause is None else job.pause.grace_cost,

@@ -47,6 +47,12 @@ class CacheOptions(msgspec.Struct, frozen=True):
     prewarm: bool | None = None
 
 
+class BackgroundOptions(msgspec.Struct, frozen=True):
+    """`background_options` of a request."""
+
+    completion_window: Literal["soonest", "2h", "8h"] | None = None
+
+
 class ContextManagement(msgspec.Struct, frozen=True):
     """An entry of `context_management` of a request."""
 
@@ -89,6 +95,7 @@ class CreateBody(GenerationBody, frozen=True, kw_only=True):
     include: Annotated[list[str], Meta(max_length=64)] | None = None
     store: bool | None = None
     background: bool | None = None
+    background_options: BackgroundOptions | None = None
     stream: bool | None = None
     tools: Annotated[list[msgspec.Raw], Meta(max_length=1024)] | None = None
     tool_choice: msgspec.Raw = NULL

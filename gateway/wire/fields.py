@@ -21,7 +21,7 @@ class Field(NamedTuple):
     name: str
     fate: Fate
     says: str  # of what is refused: what to do instead
-    is_ours: bool = False  # not OpenAI's: ours, or other servers'
+    is_ours: bool = False  # not in the SDK's types: ours, other servers', or newer
 
 
 _MODERATION = Field("moderation", "refused", "answers are not moderated here")
@@ -32,7 +32,9 @@ _SHARED = (
     Field("prompt_cache_key", "done", "names the conversation; an upstream gets it, hashed"),
     Field("prompt_cache_retention", "ignored", "engines keep KV as long as they have room"),
     Field("safety_identifier", "ignored", "echoed; no upstream gets it"),
-    Field("service_tier", "done", "a hint for the router"),
+    Field(
+        "service_tier", "done", "a hint for the router; an upstream that sells it is asked for it"
+    ),
     Field("stream", "done", "over HTTP; a socket always streams"),
     Field("temperature", "passed on", ""),
     Field("tools", "done", "functions and custom tools; hosted ones alone are refused"),
@@ -49,6 +51,7 @@ RESPONSE_FIELDS = (
     *_SHARED,
     Field("access_programs", "ignored", "no engine here has any"),
     Field("background", "done", "over HTTP; refused on a socket"),
+    Field("background_options", "done", "the completion window names the price only", True),  # new
     Field("context_management", "done", "compacts a long context"),
     Field("conversation", "refused", "chain by 'previous_response_id'"),
     Field("image", "ignored", "no image is compressed"),

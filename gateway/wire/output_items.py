@@ -21,7 +21,7 @@ class InputDetails(msgspec.Struct, frozen=True):
     """The input tokens by kind."""
 
     cached_tokens: int  # input tokens that a KV cache held
-    cache_write_tokens: int  # always 0: nobody pays for writing
+    cache_write_tokens: int  # input tokens that an upstream wrote to its cache
 
 
 class OutputDetails(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -48,7 +48,7 @@ def response_usage(usage: Usage) -> ResponseUsage:
     """Makes `usage` of a response; OpenAI's SDK requires every field."""
     return ResponseUsage(
         usage.num_input_tokens,
-        InputDetails(usage.num_cached_tokens, 0),
+        InputDetails(usage.num_cached_tokens, usage.num_cache_write_tokens),
         usage.num_output_tokens,
         _output_details(usage),
         usage.num_input_tokens + usage.num_output_tokens,

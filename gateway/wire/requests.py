@@ -140,7 +140,7 @@ def parse_extras(body: CreateBody) -> Extras:
     """Reads what few requests ask of an engine."""
     verbosity = body.text.verbosity if body.text else None
     seals = body.include is not None and includes_sealed_reasoning(body.include)
-    if not (seals or verbosity or body.min_tokens or body.ignore_eos):
+    if not (seals or verbosity or body.min_tokens or body.ignore_eos or body.service_tier):
         return NO_EXTRAS
     limit_tokens = body.max_output_tokens or DEFAULT_MAX_OUTPUT_TOKENS
     if (body.min_tokens or 0) > limit_tokens:
@@ -151,6 +151,7 @@ def parse_extras(body: CreateBody) -> Extras:
         ignore_eos=body.ignore_eos is True,
         seals_reasoning=seals,
         verbosity=verbosity,
+        service_tier=body.service_tier,
     )
 
 
@@ -183,9 +184,22 @@ def parse_hints(body: CreateBody) -> Hints:
         max_wait_us=None if max_wait_ms is None else max_wait_ms * 1_000,
         reasoning_effort=body.reasoning.effort if body.reasoning else None,
         service_tier=body.service_tier,
+        completion_window=_completion_window(body),
         metadata=metadata,
         agent=agent_of(body.client_metadata),
     )
+
+
+def _completion_window(body: CreateBody) -> str | None:
+    options = body.background_options
+    window = None if options is None else options.completion_window
+    if window and not body.background:
+        raise ProtocolError(
+            "invalid_value",
+            f"A completion window of '{window}' is for background work: add 'background': true.",
+            param="background_options.completion_window",
+        )
+    return None if window == "soonest" else window
 
 
 def told_by_headers(parsed: ParsedCreate, headers: Mapping[str, str]) -> ParsedCreate:

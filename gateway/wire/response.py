@@ -36,6 +36,7 @@ from gateway.wire.response_json import (
     IncompleteDetails,
     ResponseError,
     ResponseState,
+    asked_tier,
     rejoined_json,
     start_json,
 )
@@ -169,6 +170,7 @@ class ResponseStream(ResponseWriter):
         self._suffix = suffix_of(stream_id)
         self._start = b""
         self._model = ""
+        self._asked_tier = asked_tier(parsed.body.service_tier)
         self._item: OpenItem | None = None
         self._items: list[msgspec.Raw] = []  # done ones, as on the wire
         self._output: list[Item] = []
@@ -441,6 +443,7 @@ class ResponseStream(ResponseWriter):
         state = ResponseState(
             output=self._items,
             model=self._model,
+            service_tier=(ending and ending.usage.service_tier) or self._asked_tier,
             status=status,
             completed_at=completed_at if status == "completed" else None,
             error=ending.error if ending else None,

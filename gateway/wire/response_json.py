@@ -61,7 +61,6 @@ class ResponseStart(msgspec.Struct, frozen=True, kw_only=True):
     prompt_cache_key: str | None  # the request's name for its conversation
     reasoning: ReasoningEcho  # how the request wanted the reasoning
     safety_identifier: str | None  # the request's name for its user
-    service_tier: str  # the tier that was used
     store: bool  # whether the response is kept
     temperature: float  # the request's temperature, else 1
     text: TextEcho  # how the request wanted the text
@@ -78,6 +77,7 @@ class ResponseState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
     output: list[msgspec.Raw]  # the items that are done
     model: str  # the model that answers
+    service_tier: str  # at the end the tier that was used, before that the one that was asked for
     status: str  # `queued`, `in_progress`, `completed`, `incomplete`, `failed` or `cancelled`
     completed_at: int | None  # Unix time in seconds, once it is completed
     error: ResponseError | None  # why it failed
@@ -95,7 +95,6 @@ def start_json(parsed: ParsedCreate, created_at: int) -> bytes:
     body = parsed.body
     reasoning, text = body.reasoning, body.text
     summary = (reasoning.summary or reasoning.generate_summary) if reasoning else None
-    tier = body.service_tier or "default"
     start = ResponseStart(
         id=parsed.id,
         object="response",
@@ -110,7 +109,6 @@ def start_json(parsed: ParsedCreate, created_at: int) -> bytes:
         prompt_cache_key=body.prompt_cache_key,
         reasoning=ReasoningEcho(reasoning.effort if reasoning else None, summary),
         safety_identifier=body.safety_identifier,
-        service_tier=_TIERS.get(tier, tier),
         store=parsed.store,
         temperature=1.0 if body.temperature is None else body.temperature,
         text=TextEcho(
@@ -135,11 +133,18 @@ _AUTO = msgspec.Raw(b'"auto"')
 _TIERS = {"auto": "default", "fast": "priority"}  # as responses name the tier that was used
 
 
+def asked_tier(service_tier: str | None) -> str:
+    """Returns the tier that a request asks for, as responses name it."""
+    tier = service_tier or "default"
+    return _TIERS.get(tier, tier)
+
+
 def queued_json(parsed: ParsedCreate, created_at: int) -> bytes:
     """Writes the object of a response that has not begun."""
     state = ResponseState(
         output=[],
         model=parsed.body.model,
+        service_tier=asked_tier(parsed.body.service_tier),
         status="queued",
         completed_at=None,
         error=None,

@@ -105,6 +105,7 @@ class Hints(msgspec.Struct, frozen=True, kw_only=True):
     max_wait_us: int | None = None  # metadata.max_wait_ms, from arrival: for a full pool
     reasoning_effort: str | None = None
     service_tier: str | None = None
+    completion_window: str | None = None  # of background work
     metadata: dict[str, str] = {}  # for policies' conditions
     agent: Agent = UNKNOWN_AGENT  # which part of an agent asks, as its client says
 

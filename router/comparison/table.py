@@ -1,16 +1,16 @@
 """Keeps tasks' results in columns: a hundred thousand of them in some ten megabytes."""
 
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 from numpy.typing import NDArray
 
-from backends.contract import BackendInfo, Usage
+from backends.contract import BackendInfo
 from router.backtest.arrivals import Arrival
 from router.backtest.log_reader import Logged, LoggedFacts
 from router.backtest.results import TaskResult
-from router.money.prices import PriceList, cost_nusd
+from router.money.prices import PriceList, bill_of, total_nusd
 
 NOT_KNOWN = -1
 Column = NDArray[np.float64]
@@ -53,7 +53,8 @@ class ResultTable:
         index = result.index
         self._fill(index, result.at_us, result.tenant, result)
         if prices:
-            self.money_nusd[index] = _money(result.usage, infos, prices, result.at_us / 1e6)
+            bill = bill_of(prices, infos, result.usage, result.at_us / 1e6)
+            self.money_nusd[index] = total_nusd(bill)
         if result.limited_by is not None:
             self.limited_by[index] = self.number(" ".join(result.limited_by))
         if result.waited_for is not None:
@@ -110,20 +111,6 @@ def way_of(route: str | None, strategy: str | None) -> str:
     if route is None:
         return "refused"
     return route if strategy is None else f"{route} ({strategy})"
-
-
-def _money(
-    usage: Sequence[tuple[str, Usage]],
-    infos: Mapping[str, BackendInfo],
-    prices: PriceList,
-    unix_s: float,
-) -> int:
-    total = 0
-    for name, used in usage:
-        price = prices.of(infos[name].model, unix_s)
-        if price is not None:
-            total += cost_nusd(used, price)
-    return total
 
 
 def logged_table(logged: Logged) -> ResultTable:

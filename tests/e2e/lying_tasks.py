@@ -109,15 +109,21 @@ def every_lie(num_tasks: int) -> list[Asked]:
 
 
 @asynccontextmanager
-async def lied_to(folder: Path, redis_url: str) -> AsyncIterator[tuple[GatewayProcess, Any]]:
-    """A gateway whose backends are one liar, over all three protocols; and that liar."""
+async def lied_to(
+    folder: Path, redis_url: str, *, of_backend: str = "", of_gateway: str = ""
+) -> AsyncIterator[tuple[GatewayProcess, LyingUpstream]]:
+    """A gateway whose backends are one liar, over all three protocols; and that liar.
+
+    `of_backend` and `of_gateway` are further lines of their configurations.
+    """
     async with LyingUpstream.running() as liar:
         backends = [
             _BACKEND.format(protocol=protocol, base_url=liar.base_url, limit=ENGINE_LIMIT)
+            + of_backend.format(protocol=protocol)
             for protocol in PROTOCOLS
         ]
         config = folder / "liar.toml"
-        config.write_text(_CONFIG + "".join(backends))
+        config.write_text(_CONFIG + "".join(backends) + of_gateway)
         gateway = GatewayProcess(folder, "--config", str(config), "--redis", redis_url)
         try:
             await asyncio.to_thread(gateway.wait_until_ready)

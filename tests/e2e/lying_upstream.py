@@ -2,7 +2,8 @@
 
 It speaks chat completions and Responses over SSE, and Responses over a WebSocket. A request says in
 its prompt which lie it wants: `lie=NAME`, of `LIES`. Lies without an end go on until the connection
-is closed; `num_open` counts those.
+is closed; `num_open` counts those. A prompt with `tier=NAME` is answered in that service tier, as
+far as it says, whichever was asked for.
 """
 
 import asyncio
@@ -21,6 +22,8 @@ NUM_WORDS = 400  # of a lie that has an end
 FLOOD = 8 << 20
 HUGE = 10**15
 _LIE = re.compile(rb"lie=([a-z0-9 ]+)")
+_TIER = re.compile(rb"tier=([a-z]+)")
+_ASKED_TIER = re.compile(rb'"service_tier": ?"([a-z]+)"')
 PIECES_TOGETHER = 20
 _PAUSE_S = 0.0005  # between those of what never ends, for the sake of the machine
 
@@ -32,6 +35,7 @@ class Answer:
 
     def __init__(self, send: Callable[[bytes], Awaitable[None]]) -> None:
         self._send = send
+        self.tier: dict[str, str] = {}  # a field of the answer
 
     async def event(self, event: dict[str, Any]) -> None:
         raise NotImplementedError
@@ -70,7 +74,8 @@ class ChatAnswer(Answer):
         await self._send(b"data: " + json.dumps(event).encode() + b"\n\n")
 
     async def _choice(self, delta: dict[str, Any], reason: str | None = None) -> None:
-        await self.event({"choices": [{"index": 0, "delta": delta, "finish_reason": reason}]})
+        choice = {"index": 0, "delta": delta, "finish_reason": reason}
+        await self.event({"choices": [choice], **self.tier})
 
     async def say(self, text: str) -> None:
         await self._choice({"content": text})
@@ -106,7 +111,7 @@ class ResponsesAnswer(ChatAnswer):
     async def end(self, num_input: Any, num_output: Any, num_cached: Any = 0) -> None:
         details = {"cached_tokens": num_cached}
         usage = {"input_tokens": num_input, "input_tokens_details": details}
-        response = {"id": "resp_1", "usage": {**usage, "output_tokens": num_output}}
+        response = {"id": "resp_1", "usage": {**usage, "output_tokens": num_output}, **self.tier}
         await self.event({"type": "response.completed", "response": response})
 
 
@@ -293,6 +298,7 @@ class LyingUpstream:
 
     def __init__(self) -> None:
         self.num_requests = 0
+        self.asked_tiers: list[str] = []  # of each request, "" for none
         self.num_open = 0  # answers under way
         self.port = 0
         self._writers: set[asyncio.StreamWriter] = set()
@@ -318,6 +324,9 @@ class LyingUpstream:
     async def _lie(self, body: bytes, answer: Answer) -> None:
         found = _LIE.findall(body)
         self.num_requests += 1
+        self.asked_tiers += [tier.decode() for tier in _ASKED_TIER.findall(body) or [b""]]
+        tiers = _TIER.findall(body)
+        answer.tier = {"service_tier": tiers[-1].decode()} if tiers else {}
         self.num_open += 1
         try:
             await LIES[found[-1].decode().strip()](answer)

@@ -41,7 +41,7 @@ class InputDetails(msgspec.Struct):
     """The input tokens by kind."""
 
     cached_tokens: int = 0  # input tokens that a KV cache held
-    cache_write_tokens: int = 0  # always 0: nobody pays for writing
+    cache_write_tokens: int = 0  # input tokens that an upstream wrote to its cache
 
 
 class OutputDetails(msgspec.Struct):
@@ -251,7 +251,6 @@ class ResponseFields(msgspec.Struct, kw_only=True):
     prompt_cache_key: str | None = None  # the request's name for its conversation
     reasoning: ReasoningEcho | None = None  # how the request wanted the reasoning
     safety_identifier: str | None = None  # the request's name for its user
-    service_tier: str = ""  # the tier that was used
     store: bool = False  # whether the response is kept
     temperature: float = 0.0  # the request's temperature, else 1
     # how the request wanted the text
@@ -264,6 +263,8 @@ class ResponseFields(msgspec.Struct, kw_only=True):
     user: str | None = None  # the request's name for its user, as older clients send it
     output: list[Any] = []  # the items that are done
     model: str = ""  # the model that answers
+    # at the end the tier that was used, before that the one that was asked for
+    service_tier: str = ""
     status: str = ""  # `queued`, `in_progress`, `completed`, `incomplete`, `failed` or `cancelled`
     completed_at: int | None = None  # Unix time in seconds, once it is completed
     error: ResponseError | None = None  # why it failed

@@ -39,7 +39,7 @@ export interface IncompleteDetails {
 export interface InputDetails {
   /** input tokens that a KV cache held. */
   cached_tokens: number;
-  /** always 0: nobody pays for writing. */
+  /** input tokens that an upstream wrote to its cache. */
   cache_write_tokens: number;
 }
 
@@ -333,8 +333,6 @@ export interface ResponseFields {
   reasoning: ReasoningEcho;
   /** the request's name for its user. */
   safety_identifier: string | null;
-  /** the tier that was used. */
-  service_tier: string;
   /** whether the response is kept. */
   store: boolean;
   /** the request's temperature, else 1. */
@@ -357,6 +355,8 @@ export interface ResponseFields {
   output: any[];
   /** the model that answers. */
   model: string;
+  /** at the end the tier that was used, before that the one that was asked for. */
+  service_tier: string;
   /** `queued`, `in_progress`, `completed`, `incomplete`, `failed` or `cancelled`. */
   status: string;
   /** Unix time in seconds, once it is completed. */

@@ -141,7 +141,9 @@ def test_settings_are_taken_over() -> None:
         presence_penalty=0.5,
         min_tokens=3,
     )
-    assert create.extras == Extras(min_tokens=3, verbosity="low", presence_penalty=0.5)
+    assert create.extras == Extras(
+        min_tokens=3, verbosity="low", presence_penalty=0.5, service_tier="flex"
+    )
     assert (create.stop, create.seed, create.store) == (("a", "b"), 3, False)
     assert create.body.max_output_tokens == 9
     assert (create.body.temperature, create.body.top_p) == (0.5, 0.1)

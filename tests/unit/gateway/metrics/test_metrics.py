@@ -15,7 +15,6 @@ from gateway.metrics.metrics import MAX_TENANT_SERIES, Metrics
 from gateway.metrics.table import METRICS
 from gateway.store.ledger_entry import LedgerEntry, line_of
 from router.classify.task import Route
-from router.money.prices import ModelPrice
 from router.pools.pools import Demand
 from tests.unit.gateway.metric_names import sample_names
 
@@ -189,8 +188,9 @@ async def test_the_busiest_tenants_have_the_series_and_all_add_up() -> None:
 
 async def test_money_is_counted_by_tenant_model_and_route() -> None:
     metrics = Metrics(version="", backends=tuple)
-    priced = ModelPrice(model="fast-model", input=1.5, output=6.0)
-    line = line_of("wafer", "fast", "fast-model", Usage(100, 0, 20, 0), {}, priced)
+    line = line_of(
+        "wafer", "fast", "fast-model", Usage(100, 0, 20, 0), {}, 100 * 1_500 + 20 * 6_000
+    )
     free = line_of("gpu", "deep", "deep-model", Usage(100, 0, 20, 0), {}, None)
     for number in range(MAX_TENANT_SERIES + 1):
         metrics.spent(

@@ -86,7 +86,7 @@ class Held:
     def __init__(self) -> None:
         self.settled: list[Usage] = []
 
-    def settle(self, usage: Usage) -> None:
+    def settle(self, backend: str, usage: Usage) -> None:
         self.settled.append(usage)
 
 

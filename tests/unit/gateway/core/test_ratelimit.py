@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from gateway.wire.ratelimit import go_duration, rate_limit_headers
+from gateway.core.ratelimit import go_duration, rate_limit_headers
 from router.classify.task import GroupLimits, Tenant
 from router.pools.memory_pools import MemoryPools
 from router.pools.pools import Balance, Demand

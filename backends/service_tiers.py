@@ -1,0 +1,43 @@
+"""Service tiers of upstreams: which one is asked for, and which one an answer is billed as.
+
+The two may differ without an error: OpenAI serves "priority" as "default" while traffic ramps.
+"""
+
+from typing import Any
+
+# By each of their names: as responses name the tier that served them (OpenAI, 2026-11).
+_SERVED = {
+    "default": "default",
+    "flex": "flex",
+    "scale": "scale",
+    "priority": "priority",
+    "fast": "priority",  # the same one, by its newer name
+    "ultrafast": "ultrafast",
+    "batch": "batch",
+}
+
+
+def as_served(name: Any) -> str:
+    """Returns how responses name a tier; "" if it is none that is known, or only "auto"."""
+    return _SERVED.get(name, "") if isinstance(name, str) else ""
+
+
+def passed_on(asked: str | None, sold: tuple[str, ...]) -> str | None:
+    """Returns what an upstream that sells these tiers is asked for, as it names that."""
+    return next((name for name in sold if as_served(name) == as_served(asked)), None)
+
+
+class TierRead:
+    """The tier of one answer, as far as its upstream has said."""
+
+    def __init__(self, asked: Any = None) -> None:
+        """`asked` is billed where the upstream says nothing, or a name that is not known."""
+        self._asked = self.billed = as_served(asked)
+        self.unknown: str | None = None  # the latest such name
+
+    def take(self, said: Any) -> None:
+        """Takes what an event says; "auto" is said before the tier is decided."""
+        if isinstance(said, str) and said != "auto":
+            served = as_served(said)
+            self.billed = served or self._asked
+            self.unknown = None if served else said[:64]
