@@ -24,6 +24,8 @@ def as_served(name: Any) -> str:
 
 def passed_on(asked: str | None, sold: tuple[str, ...]) -> str | None:
     """Returns what an upstream that sells these tiers is asked for, as it names that."""
+    if asked is None or not sold:  # as nearly always
+        return None
     return next((name for name in sold if as_served(name) == as_served(asked)), None)
 
 

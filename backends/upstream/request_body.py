@@ -63,7 +63,9 @@ def request_body(request: GenerateRequest, options: UpstreamOptions) -> dict[str
     if options.cache_salt:
         body["cache_salt"] = f"{request.cache_salt:016x}"
     tier = passed_on(request.extras.service_tier, options.service_tiers)
-    return body | _given(service_tier=tier) | options.extra_body
+    if tier is not None:
+        body["service_tier"] = tier
+    return body | options.extra_body
 
 
 def wrapped_tools(request: GenerateRequest, options: UpstreamOptions) -> frozenset[str]:

@@ -127,6 +127,16 @@ class Keys:
             raise refusal
         return tenant
 
+    def limited_keys(self, tenant_id: str, now_s: int) -> list[Tenant]:
+        """Returns a tenant as each of its valid keys has it that has limits of its own."""
+        configured = [
+            key_id for owner, key_id in sorted(self._configured_ids) if owner == tenant_id
+        ]
+        records = self.tenant_view.keys_of(tenant_id)
+        made = [record.id for record in records if record.state(now_s) == "active"]
+        keys = [self._named(tenant_id, key_id) for key_id in (*configured, *made)]
+        return [key for key in keys if key.key_limits]
+
     def latest(self, tenant: Tenant) -> Tenant:
         """Returns the tenant with its current limits."""
         if self.tenant_view.tenant(tenant.id) is None:

@@ -1,5 +1,6 @@
 """The admin API: everything below `/admin`, with keys of its own, in `/schema`. This is an edge."""
 
+import asyncio
 from typing import Any
 
 import msgspec
@@ -23,6 +24,9 @@ from gateway.config.version import VERSION
 from gateway.http.services import Services
 from gateway.http.streams import AnyRequest
 from gateway.wire.errors import ProtocolError
+from router.pools.pools import KEY_UNITS, Balance
+
+MAX_KEYS_SHOWN = 100
 
 
 class HealthView(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,11 +41,13 @@ class HealthView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PoolView(msgspec.Struct, frozen=True, kw_only=True):
-    """One of a tenant's pools, now, in its own unit."""
+    """One of a tenant's pools, now, in its own unit; or one of a key's."""
 
     group: str
-    unit: str
+    unit: str  # of a key's: `key_requests` and so on
+    key: str | None = None  # the key's id; null: the tenant's
     limit: int
+    used: int  # of the limit
     remaining: int
     reset_s: float  # until it is full, if nothing more is taken
 
@@ -83,25 +89,39 @@ async def get_me(request: AnyRequest) -> Admin:
 
 
 @get("/pools/{tenant_id:str}")
-async def get_pools(request: AnyRequest, tenant_id: str) -> list[PoolView]:
-    """A tenant's pools."""
+async def get_pools(request: AnyRequest, tenant_id: str, key: str | None = None) -> list[PoolView]:
+    """A tenant's pools, then those of its keys that have limits of their own: of one, or of 100."""
     services = services_of(request)
-    tenant_view = services.access.keys.tenant_view
+    keys, pools = services.access.keys, services.gw.pools
+    tenant_view = keys.tenant_view
     tenant = tenant_view.tenant(tenant_id)
     if tenant is None:
         known = ", ".join(list(tenant_view.tenants)[:20])
         raise ProtocolError("not_found", f"No tenant '{tenant_id[:80]}'. Known tenants: {known}.")
-    balances = await services.gw.pools.balances(tenant)
-    return [
-        PoolView(
-            group=one.group,
-            unit=one.unit,
-            limit=one.limit,
-            remaining=one.remaining,
-            reset_s=one.reset_us / 1e6,
-        )
+    limited = keys.limited_keys(tenant_id, services.gw.wall_s())
+    shown = [one for one in limited if key in (None, one.key_id)][:MAX_KEYS_SHOWN]
+    if key is not None and not shown:
+        message = f"Tenant '{tenant_id}' has no valid key '{key[:80]}' with limits of its own."
+        raise ProtocolError("not_found", message, param="key")
+    own, *of_keys = await asyncio.gather(*map(pools.balances, (tenant, *shown)))
+    return [_pool_view(one) for one in own] + [
+        _pool_view(one, holder.key_id)
+        for holder, balances in zip(shown, of_keys, strict=True)
         for one in balances
+        if one.unit in KEY_UNITS
     ]
+
+
+def _pool_view(balance: Balance, key_id: str | None = None) -> PoolView:
+    return PoolView(
+        group=balance.group,
+        unit=balance.unit,
+        key=key_id,
+        limit=balance.limit,
+        used=max(0, balance.limit - balance.remaining),
+        remaining=balance.remaining,
+        reset_s=balance.reset_us / 1e6,
+    )
 
 
 HANDLERS: list[Any] = [

@@ -77,6 +77,8 @@ class TierView(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     limits: dict[BackendGroup, GroupLimits]
+    key_limits: LimitsOfKey  # of each key of its tenants
+    budgets: Budgets  # in money, of each of its tenants
     weight: float
     tenants: int
 
@@ -291,4 +293,11 @@ def _view(request: AnyRequest, record: TenantRecord) -> TenantView:
 
 def _tier_view(request: AnyRequest, name: str, tier: Tier) -> TierView:
     users = sum(record.tier == name for record in _tenant_view(request).tenants.values())
-    return TierView(name=name, limits=tier.limits, weight=tier.weight, tenants=users)
+    return TierView(
+        name=name,
+        limits=tier.limits,
+        key_limits=tier.key_limits,
+        budgets=tier.budgets,
+        weight=tier.weight,
+        tenants=users,
+    )

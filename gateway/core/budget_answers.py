@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterable
 
+from gateway.core.ratelimit import MODE_HEADER
 from gateway.wire.errors import ProtocolError
 from router.classify.durations import LEAST_WAIT_US, in_words
 from router.pools.budget_use import budget_uses, use_of
@@ -42,13 +43,22 @@ def over_budget(grant: Grant) -> ProtocolError:
         ends = "It does not renew; an admin can raise it."
     else:
         ends = f"It renews in {in_words(round(use.renews_s * 1e6))}."
+    if grant.mode == "degraded":
+        ends += (
+            " While Redis is away each gateway has a part of half of what was left; with Redis"
+            " it is whole again."
+        )
     message = (
         f"This task could exceed the {whose}: ${use.hard_usd:.9g}, of which ${use.used_usd:.9g} "
         f"are spent and ${use.held_usd:.9g} held by tasks that run. {ends} A lower "
         "'max_output_tokens' holds less."
     )
     wait_us = max(LEAST_WAIT_US, grant.wait_us)
-    headers = {} if wait_us <= MAX_RETRIED_US else {"x-should-retry": "false"}
+    if grant.mode == "degraded":
+        wait_us = min(wait_us, MAX_RETRIED_US)
+    headers: dict[str, str] = {MODE_HEADER: grant.mode}
+    if wait_us > MAX_RETRIED_US:
+        headers["x-should-retry"] = "false"
     if use.renews_s is None and wait_us > MAX_RETRIED_US:
         return ProtocolError("budget_exceeded", message, headers=headers)
     return ProtocolError("budget_exceeded", message, retry_after_us=wait_us, headers=headers)

@@ -64,8 +64,10 @@ def entry_of(
     """Makes a task's entry; the route's backends that are not in the bill used nothing."""
     worked = {billed.backend for billed in bill}
     idle = [Billed(name, NO_USAGE, None) for name in chosen.backends if name not in worked]
-    order = {name: place for place, name in enumerate(chosen.backends)}
-    billed = sorted((*idle, *bill), key=lambda each: order.get(each.backend, len(order)))
+    billed = (*idle, *bill)
+    if len(billed) > 1:
+        order = {name: place for place, name in enumerate(chosen.backends)}
+        billed = tuple(sorted(billed, key=lambda each: order.get(each.backend, len(order))))
     lines = [
         line_of(name, infos[name].group, infos[name].model, usage, weights, nusd)
         for name, usage, nusd in billed

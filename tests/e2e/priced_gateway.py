@@ -1,4 +1,4 @@
-"""A gateway with prices, a tenant with a budget for each run, and the webhook that hears of it."""
+"""A gateway with prices, tenants with budgets of each kind, and the webhook that hears of them."""
 
 import contextlib
 import queue
@@ -12,6 +12,27 @@ from tests.e2e.monitoring import Webhook
 
 RUNS_KEY = "sk-runs-tenant"
 POST_TIMEOUT_S = 30.0  # bounds a hang
+
+
+SPENDERS = ("day", "month", "key_day", "key_month")  # budgets, and the ids of their tenants
+
+
+def key_of(name: str, number: int = 1) -> str:
+    """A key of the tenant with that budget."""
+    return f"sk-spender-{name}-{number}"
+
+
+def _spenders() -> str:
+    return "".join(
+        f"""
+[[tenants]]
+id = "{name.replace("_", "-")}"
+keys = ["{key_of(name)}", "{key_of(name, 2)}"]
+tier = "enterprise"
+budgets.{name} = {{ soft_usd = 0.00001, hard_usd = 0.01 }}
+"""
+        for name in SPENDERS
+    )
 
 
 class BudgetPosts(Webhook):
@@ -52,6 +73,7 @@ keys = ["{RUNS_KEY}"]
 tier = "enterprise"
 budgets.run = {{ soft_usd = 0.00001, hard_usd = 0.01 }}
 
+{_spenders()}
 [budgets]
 webhook_url = "{posts.url}"
 

@@ -114,11 +114,32 @@ def test_a_key_has_limits_of_its_own(shell: Shell, gateway: GatewayProcess) -> N
             assert answer.headers["x-ratelimit-limit-requests"] == str(num_allowed)
             left = answer.headers["x-ratelimit-remaining-requests"]
             assert left == str(num_allowed - number - 1)
+        limits = [
+            (row["key"], row["limit"], row["used"], row["remaining"])
+            for row in shell.json(f"pools shared --key {key.split('_')[2]}")
+            if row["unit"] == "key_requests"
+        ]
+        assert limits == [(key.split("_")[2], num_allowed, num_allowed, 0)]
         with pytest.raises(RateLimitError, match="this key's requests per min: Limit"):
             client.responses.create(model="lanewise-fast", input="Hi.", max_output_tokens=16)
+    assert shell("pools shared").count("key_requests") == 2
+    assert "no valid key 'nobody'" in shell.refused("pools shared --key nobody")
     assert "requests_per_min 3" in shell(
         f"keys set {made['record']['id']} --limit fast.requests_per_min=3"
     )
     shell(f"keys set {made['record']['id']} --limit fast=tenant")
     listed = {row["id"]: row["limits"] for row in shell.json("keys list shared")}
     assert listed[made["record"]["id"]] == {}
+
+
+def test_a_tier_tells_what_its_keys_and_budgets_are(shell: Shell) -> None:
+    limits = "--limit fast.requests_per_min=9 --limit fast.tokens_per_min=90000"
+    given = f"{limits} --limit fast.max_concurrent=2 --key-limit fast.requests_per_min=3"
+    said = shell(f"tiers set told {given} --budget day.hard=5")
+    assert "each key: fast: requests_per_min 3" in said
+    assert "budgets: day" in said
+    row = next(row for row in shell.json("tiers list") if row["name"] == "told")
+    assert row["key_limits"]["fast"]["requests_per_min"] == 3
+    assert row["budgets"] == {"day": {"soft_usd": None, "hard_usd": 5.0}}
+    assert "requests_per_min 3" in shell("tiers list")
+    shell("tiers delete told")

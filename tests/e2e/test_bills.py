@@ -17,7 +17,7 @@ from gateway.cli.main import main
 from router.strategies.table import STRATEGIES
 from tests.e2e.admin_api import ask
 from tests.e2e.gateway_process import GatewayProcess, wait_until_at_rest
-from tests.e2e.priced_gateway import RUNS_KEY, Priced, priced_gateway
+from tests.e2e.priced_gateway import RUNS_KEY, SPENDERS, Priced, key_of, priced_gateway
 from tests.e2e.socket_client import TERMINALS, SocketClient
 
 SEED = 20_261_123
@@ -228,3 +228,51 @@ def test_a_run_is_told_over_its_soft_budget_and_goes_on_past_its_hard_one(
         raise_run(priced.gateway, run)
         goes_on = client.responses.create(**asked, max_output_tokens=10_000)
         assert goes_on.status == "completed"
+
+
+@pytest.mark.parametrize("name", SPENDERS)
+async def test_a_budget_is_told_first_and_refuses_then(priced: Priced, name: str) -> None:
+    scope, window = ("key", name[4:]) if name.startswith("key_") else ("tenant", name)
+    gateway, said = priced.gateway, {"scope": scope, "window": window}
+    asked: Any = {"model": "lanewise-fast", "input": "Hi."}
+
+    def of_this(metric: str, **more: str) -> float:
+        return gateway.metrics().total(f"lanewise_{metric}_total", **said, **more)
+
+    before = of_this("budget_met", kind="soft"), of_this("budget_refusals")
+    with OpenAI(base_url=gateway.base_url, api_key=key_of(name), max_retries=0) as client:
+        raw = client.responses.with_raw_response
+        assert "x-lanewise-budget-warning" not in raw.create(**asked, max_output_tokens=16).headers
+        told = raw.create(**asked, max_output_tokens=16)  # over the soft budget, and it runs
+        warning = told.headers["x-lanewise-budget-warning"]
+        assert warning.startswith(f"{scope}-{window};used=0.0"), warning
+        assert json.loads(told.text)["routing"]["budgets"][0]["over_soft"] is True
+        notice = priced.posts.next()
+        assert notice["event"] == "budget.soft_limit_reached"
+        assert {one: notice[one] for one in said} == said
+        with pytest.raises(RateLimitError) as refused:
+            client.responses.create(**asked, max_output_tokens=10_000)
+        error, headers = refused.value, refused.value.response.headers
+        assert error.code == "budget_exceeded"
+        assert "renews" in error.message
+        renews_s = int(headers["retry-after"])
+        assert 0 < renews_s <= (86_400 if window == "day" else 31 * 86_400)
+        assert headers["x-should-retry"] == ("true" if renews_s <= 60 else "false")
+        assert client.responses.create(**asked, max_output_tokens=16).error is None
+    notice = priced.posts.next()
+    assert (notice["event"], notice["limit_usd"]) == ("budget.exceeded", 0.01)
+    assert {one: notice[one] for one in said} == said
+    async with SocketClient.open(gateway, key_of(name)) as socket:
+        await socket.create(**asked, max_output_tokens=10_000)
+        error_event = await socket.error()
+        assert (error_event["status"], error_event["error"]["code"]) == (429, "budget_exceeded")
+        assert await socket.turn(**asked, max_output_tokens=16)
+    with OpenAI(base_url=gateway.base_url, api_key=key_of(name, 2), max_retries=0) as other:
+        is_over = False
+        try:
+            other.responses.create(**asked, max_output_tokens=1_655)  # 0.995 cents at most
+        except RateLimitError:
+            is_over = True
+    assert is_over == (scope == "tenant"), "a key's budget is its own"
+    after = of_this("budget_met", kind="soft"), of_this("budget_refusals")
+    assert (after[0] - before[0], after[1] - before[1]) == (1, 2 + is_over)

@@ -20,6 +20,7 @@ from openai import AsyncOpenAI
 from tests.e2e.gateway_process import GatewayProcess, free_port, redis_binary, wait_until_at_rest
 from tests.e2e.socket_client import SocketClient
 
+LIMITED_KEY, SPENDER_KEY = "sk-limited-key", "sk-spender-key"
 REFUSED_KEY, WAITING_KEY, NARROW_KEY = "sk-refused-tenant", "sk-waiting-tenant", "sk-narrow-tenant"
 PATIENCE_S = 60.0  # bounds a hang; never decides whether something was fast enough
 PER_MIN = 240  # four a second
@@ -45,6 +46,23 @@ limits.fast = {{ requests_per_min = {PER_MIN}, tokens_per_min = 2000000, max_con
 id = "narrow"
 keys = ["{NARROW_KEY}"]
 limits.fast = {{ requests_per_min = 6000, tokens_per_min = 2000000, max_concurrent = 1 }}
+
+[[tenants]]
+id = "limited"
+keys = ["{LIMITED_KEY}"]
+limits.fast = {{ requests_per_min = 6000, tokens_per_min = 2000000, max_concurrent = 64 }}
+key_limits.fast = {{ requests_per_min = 2 }}
+
+[[tenants]]
+id = "spender"
+keys = ["{SPENDER_KEY}"]
+limits.fast = {{ requests_per_min = 6000, tokens_per_min = 2000000, max_concurrent = 64 }}
+budgets.key_day.hard_usd = 0.01
+
+[[prices]]
+model = "lanewise-fast"
+input = 0
+output = 10
 """
 
 
@@ -258,6 +276,7 @@ async def test_a_refusal_after_the_first_place_is_an_error_event(world: World) -
 
 def test_a_frozen_redis_costs_no_task(world: World) -> None:
     world.leave("refused", 200)
+    assert post(world.gateway, SPENDER_KEY, store=False, max_output_tokens=16).is_success
     world.redis.send_signal(signal.SIGSTOP)
     try:
         # The first ones may wait for their budget; none is refused for it.
@@ -269,9 +288,12 @@ def test_a_frozen_redis_costs_no_task(world: World) -> None:
         assert answers[-1].headers["x-ratelimit-limit-requests"] == str(PER_MIN // 2)
         assert answers[-1].json()["routing"]["ratelimit_mode"] == "degraded"
         assert world.gateway.metrics().total("lanewise_ratelimit_degraded") == 1
+        check_limits_of_a_key(world)
     finally:
         world.redis.send_signal(signal.SIGCONT)
     world.until_mode("redis")
+    afforded = post(world.gateway, SPENDER_KEY, store=False, max_output_tokens=800)
+    assert afforded.is_success, "the budget is whole again"
     assert post(world.gateway, REFUSED_KEY).headers["x-lanewise-ratelimit-mode"] == "redis"
     samples = world.gateway.metrics()
     assert samples.total("lanewise_ratelimit_recoveries_total") >= 1
@@ -279,6 +301,22 @@ def test_a_frozen_redis_costs_no_task(world: World) -> None:
     deadline = time.monotonic() + 20.0  # below a lease
     while world.client.hget("lw1:{refused}:p:fast", "n") != b"0":
         assert time.monotonic() < deadline
+
+
+def check_limits_of_a_key(world: World) -> None:
+    """Half of a key's requests are left without Redis, and half of the rest of its budget."""
+    first, second = (post(world.gateway, LIMITED_KEY, store=False) for _ in range(2))
+    assert (first.status_code, second.status_code) == (200, 429)
+    assert "this key's requests per min: Limit 1" in second.json()["error"]["message"]
+    half, more = (
+        post(world.gateway, SPENDER_KEY, store=False, max_output_tokens=num) for num in (400, 800)
+    )
+    assert (half.status_code, more.status_code) == (200, 429)
+    assert more.headers["x-lanewise-ratelimit-mode"] == "degraded"
+    assert int(more.headers["retry-after"]) <= 60, "Redis may be back before the day is over"
+    said = more.json()["error"]["message"]
+    assert "the key's budget of the day: $0.01" in said
+    assert "While Redis is away each gateway has a part of half of what was left" in said
 
 
 def test_a_gateway_that_never_saw_redis_is_not_ready(tmp_path: Path) -> None:

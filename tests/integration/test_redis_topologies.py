@@ -7,13 +7,14 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
+import msgspec
 import numpy as np
 import pytest
 from redis.exceptions import RedisError
 
 from gateway.rejoin.mail import ALL, Mail
 from gateway.rejoin.notes import Gone, Note
-from router.classify.task import GroupLimits, Tenant
+from router.classify.task import Account, GroupLimits, Tenant
 from router.learn.experience import Experience
 from router.learn.learned_store import LearnedStore
 from router.learn.learning import NUM_TRAITS, Observation
@@ -101,6 +102,36 @@ async def test_every_tenant_has_its_pools_on_its_node(cluster: Cluster, pools: R
         assert grant.reservation is not None
         assert await pools.settle(grant.reservation, {"fast": 1})
     assert (await pools.reserve_first(TENANTS[0], "d", FAST)).index == 0
+
+
+async def test_budgets_and_keys_are_counted_with_their_tenant(pools: RedisPools) -> None:
+    of_key = {"fast": GroupLimits(requests_per_min=1, tokens_per_min=10**6, max_concurrent=9)}
+    accounts = (Account("t", (1_000, -1, -1)), Account("k.one"), Account("r.night", (-1, -1, 900)))
+    spenders = [
+        msgspec.structs.replace(
+            tenant(f"spender-{number}"), key_id="one", key_limits=of_key, accounts=accounts
+        )
+        for number in range(12)
+    ]
+    demanded = [(Demand("fast", 100, 600),)]
+    first = await asyncio.gather(*(pools.reserve_first(each, "a", demanded) for each in spenders))
+    assert {grant.index for grant in first} == {0}
+    for each, grant in zip(spenders, first, strict=True):
+        other = msgspec.structs.replace(each, key_id="two", key_limits={})
+        refused = await pools.reserve_first(other, "b", demanded)
+        assert refused.over_budget == (0, 0), "600 are held of the day's 1,000"
+        assert grant.reservation is not None
+        assert await pools.settle(grant.reservation, {"fast": 1}, 350)
+        refused = await pools.reserve_first(each, "c", FAST)
+        assert refused.limited_by == ("fast", "key_requests")
+        refused = await pools.reserve_first(other, "d", [(Demand("fast", 100, 600),)])
+        assert refused.over_budget == (2, 2), "350 are spent of the run's 900"
+        assert (await pools.reserve_first(other, "e", [(Demand("fast", 100, 550),)])).index == 0
+    spent = [
+        [sum(balance.spent[:1]) for balance in await pools.accounts(each.id, accounts)]
+        for each in spenders
+    ]
+    assert spent == [[350, 350, 350]] * len(spenders)
 
 
 async def test_a_slot_that_moves(cluster: Cluster, pools: RedisPools) -> None:

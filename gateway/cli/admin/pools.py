@@ -1,4 +1,4 @@
-"""`lanewise pools`: what is left in a tenant's pools. This is an edge."""
+"""`lanewise pools`: what is used and left of a tenant's pools and its keys'. This is an edge."""
 
 import argparse
 
@@ -8,19 +8,24 @@ from gateway.cli.output import Row, show_table
 
 
 def _pools(arguments: argparse.Namespace) -> int:
-    rows = ask_admin(arguments, "GET", "pools", arguments.tenant)
-    columns = ("group", "unit", "limit", "remaining", "full_in")
+    query = {"key": arguments.key} if arguments.key else {}
+    rows = ask_admin(arguments, "GET", "pools", arguments.tenant, query=query)
+    columns = ("key", "group", "unit", "used", "limit", "remaining", "full_in")
     return show_table(arguments, rows, columns, _cells)
 
 
 def _cells(row: Row) -> Row:
     # As text: a pool that is used up has 0 left, which a table would leave out.
-    left = {name: str(row[name]) for name in ("limit", "remaining")}
-    return row | left | {"full_in": f"{row['reset_s']:.1f} s"}
+    left = {name: str(row[name]) for name in ("used", "limit", "remaining")}
+    return row | left | {"key": row.get("key") or ""} | {"full_in": f"{row['reset_s']:.1f} s"}
 
 
 COMMAND = Command(
     "lanewise pools acme",
-    (argument("tenant"), *ADMIN_ARGUMENTS),
+    (
+        argument("tenant"),
+        argument("--key", metavar="ID", help="of its keys only this one, if it has limits"),
+        *ADMIN_ARGUMENTS,
+    ),
     _pools,
 )

@@ -2,10 +2,10 @@
 
 import argparse
 
-from gateway.cli.admin.tenants import limits_in_words, parse_limits
+from gateway.cli.admin.tenants import limits_in_words, parse_budgets, parse_limits
 from gateway.cli.admin_client import ADMIN_ARGUMENTS, ask_admin
 from gateway.cli.command import Command, argument
-from gateway.cli.output import show, show_table
+from gateway.cli.output import Row, show, show_table
 
 COMMAND = Command("lanewise tiers list --json", shared=ADMIN_ARGUMENTS)
 
@@ -13,10 +13,13 @@ COMMAND = Command("lanewise tiers list --json", shared=ADMIN_ARGUMENTS)
 @COMMAND.command("list", "List all tiers.", "lanewise tiers list")
 def _list(arguments: argparse.Namespace) -> int:
     tiers = ask_admin(arguments, "GET", "tiers")
-    columns = ("name", "tenants", "weight", "limits")
-    return show_table(
-        arguments, tiers, columns, lambda row: row | {"limits": limits_in_words(row["limits"])}
-    )
+    columns = ("name", "tenants", "weight", "limits", "key_limits")
+    return show_table(arguments, tiers, columns, _cells)
+
+
+def _cells(tier: Row) -> Row:
+    each_key = limits_in_words(tier["key_limits"], "")
+    return tier | {"limits": limits_in_words(tier["limits"]), "key_limits": each_key}
 
 
 @COMMAND.command(
@@ -33,16 +36,29 @@ def _list(arguments: argparse.Namespace) -> int:
         metavar="GROUP.LIMIT=N",
         help="of each key of its tenants, within the tenant's",
     ),
+    argument(
+        "--budget",
+        action="append",
+        default=[],
+        metavar="NAME.LIMIT=USD",
+        help="money of each of its tenants: day, month, key_day, key_month or run, with .soft or "
+        ".hard, such as day.hard=10",
+    ),
     argument("--weight", type=float, default=1.0, help="share when tenants wait"),
 )
 def _set(arguments: argparse.Namespace) -> int:
     body = {
         "limits": parse_limits(arguments.limit),
         "key_limits": parse_limits(arguments.key_limit),
+        "budgets": parse_budgets(arguments.budget),
         "weight": arguments.weight,
     }
     tier = ask_admin(arguments, "PUT", "tiers", arguments.tier, body=body)
     words = limits_in_words(tier["limits"])
+    if tier["key_limits"]:
+        words += f"; each key: {limits_in_words(tier['key_limits'])}"
+    if tier["budgets"]:
+        words += f"; budgets: {', '.join(tier['budgets'])}"
     return show(arguments, tier, f"Tier {tier['name']} ({tier['tenants']} tenants): {words}")
 
 

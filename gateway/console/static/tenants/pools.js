@@ -10,7 +10,7 @@ export function Pools({ tenant }) {
     <section class="card" aria-labelledby="left">
       <header class="row"><h2 id="left">Left in its pools</h2><span class="grow"></span><button class="plain small" onClick=${again}>Reload</button></header>
       ${error && html`<p class="fault">${error.message}</p>`}
-      ${value?.map((pool) => html`<${Bar} name=${`${pool.group} ${pool.unit}`} value=${pool.remaining} max=${pool.limit} note="left" />`)}
+      ${value?.map((pool) => html`<${Bar} name=${`${pool.group} ${pool.unit}${pool.key ? ` of ${pool.key}` : ""}`} value=${pool.remaining} max=${pool.limit} note="left" />`)}
       ${value?.length === 0 && html`<p class="quiet">It has access to no engine.</p>`}
     </section>
   `;
