@@ -89,7 +89,7 @@ class RedisServers:
         self._mapping: asyncio.Task[None] | None = None
         self._mapped_s = 0.0
         self._closing: set[asyncio.Task[None]] = set()  # connections to nodes that lead no more
-        self._is_closed = False
+        self.is_closed = False
 
     def run(self, script: Script, arguments: Arguments) -> Coroutine[Any, Any, Any]:
         """Runs a script with keys, then ARGV, on the first key's server; it must be safe to repeat.
@@ -145,7 +145,7 @@ class RedisServers:
 
     async def close(self) -> None:
         """Closes every connection; pending and later calls fail."""
-        self._is_closed = True
+        self.is_closed = True
         if self._mapping is not None:
             self._mapping.cancel()
             await asyncio.gather(self._mapping, return_exceptions=True)
@@ -177,9 +177,6 @@ class RedisServers:
         server: _Server | None = None
         is_asking = False
         for _ in range(MAX_ATTEMPTS + MAX_REDIRECTS):
-            if self._is_closed:
-                reply = "the connections are closed"
-                break
             try:
                 if server is None:
                     server = await self._server_for(key, deadline_s, is_lost=reply is not None)
@@ -342,13 +339,17 @@ class RedisServers:
             made = loop.create_connection(RedisLink, host, port, ssl=self._tls)
             connecting = asyncio.ensure_future(made)
         try:
-            if not await done_within(connecting, self.budget_s):
-                raise LinkLost(f"{name}: no connection in time")
+            is_in_time = await done_within(connecting, self.budget_s)
+        except asyncio.CancelledError:
+            await _drop(connecting)
+            raise
+        if not is_in_time:
+            await _drop(connecting)
+            raise LinkLost(f"{name}: no connection in time")
+        try:
             _, link = connecting.result()
         except OSError as error:
             raise LinkLost(f"{name}: {error}") from error
-        finally:
-            connecting.cancel()
         if password is not None:
             await self._greet(link, "AUTH", *((username, password) if username else (password,)))
         return link
@@ -418,6 +419,8 @@ class _Server:
 
     async def _opened(self, deadline_s: float) -> RedisLink:
         """Shares one attempt to connect among all callers, each within its deadline."""
+        if self._servers.is_closed:
+            raise LinkLost("the connections are closed")
         loop = asyncio.get_running_loop()
         if self._opening is None or self._opening.done():
             if self._failed_s and loop.time() - self._failed_s < RECONNECT_PAUSE_S:
@@ -442,6 +445,14 @@ class _Server:
         except LinkLost as error:
             self._failed_s = asyncio.get_running_loop().time()
             self._why = str(error)
+
+
+async def _drop(connecting: "asyncio.Future[tuple[Any, RedisLink]]") -> None:
+    """Closes a connection that nobody waits for any more, whether or not it is made by now."""
+    connecting.cancel()
+    await asyncio.wait([connecting])
+    if not connecting.cancelled() and connecting.exception() is None:
+        connecting.result()[1].close("nobody waits for it any more")
 
 
 def slot_of(key: str) -> int:

@@ -6,6 +6,7 @@ Budgets are far from what they are compared with, so that a busy machine decides
 import asyncio
 import contextlib
 import signal
+import socket
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -15,7 +16,8 @@ import uvloop
 from router.classify.task import GroupLimits, Tenant
 from router.pools.pools import Demand, Grant, Renewal, Reservation, lease_of
 from router.pools.redis_pools import PoolsUnavailable, RedisPools
-from router.redis.servers import RECONNECT_PAUSE_S
+from router.redis.servers import RECONNECT_PAUSE_S, RedisAway, RedisServers
+from router.redis.url import parse_redis_url
 from tests.integration.redis_fleet import PATIENCE_S, Server, Wire, running
 
 LIMITS = GroupLimits(requests_per_min=6_000, tokens_per_min=1_000_000, max_concurrent=3)
@@ -41,6 +43,31 @@ async def reserve(pools: RedisPools, name: str) -> Grant:
                 return await pools.reserve_first(TENANT, name, FAST)
             except PoolsUnavailable:
                 await asyncio.sleep(RECONNECT_PAUSE_S)
+
+
+@pytest.mark.parametrize("turns", range(8))
+async def test_closing_at_any_moment_leaves_no_connection(tmp_path: Path, turns: int) -> None:
+    path = str(tmp_path / "redis.sock")
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(path)
+        listening.listen()
+        servers = RedisServers(parse_redis_url(f"unix://{path}"), budget_us=BUDGET_US)
+        asked = asyncio.create_task(servers.ping())
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        await servers.close()
+        with pytest.raises(RedisAway):
+            await asked
+        listening.setblocking(False)
+        accepted: list[socket.socket] = []
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                accepted.append(listening.accept()[0])
+        for connection in accepted:
+            with connection:
+                connection.setblocking(False)
+                while connection.recv(1_024):
+                    pass  # it would raise `BlockingIOError` were it still open
 
 
 @pytest.mark.parametrize(
