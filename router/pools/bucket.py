@@ -58,8 +58,12 @@ def refill(state: BucketState, limits: GroupLimits, now_ms: int) -> None:
     elapsed_ms = now_ms - state.stamp_ms
     if elapsed_ms < 0:
         elapsed_ms = 0
-    state.requests_level = _refilled(state.requests_level, limits.requests_per_min, elapsed_ms)
-    state.tokens_level = _refilled(state.tokens_level, limits.tokens_per_min, elapsed_ms)
+    per_min = _per_min(limits.requests_per_min)
+    level, whole = state.requests_level + elapsed_ms * per_min, per_min * LEVEL_PER_UNIT
+    state.requests_level = level if level < whole else whole
+    per_min = _per_min(limits.tokens_per_min)
+    level, whole = state.tokens_level + elapsed_ms * per_min, per_min * LEVEL_PER_UNIT
+    state.tokens_level = level if level < whole else whole
     state.stamp_ms = now_ms
     today = now_ms // DAY_MS
     if today > state.day:
@@ -80,7 +84,8 @@ def fits(state: BucketState, limits: GroupLimits, tokens: int) -> bool:
     if not tokens:
         return True
     per_min = _per_min(limits.tokens_per_min)
-    if per_min <= 0 or min(tokens, per_min) * LEVEL_PER_UNIT > state.tokens_level:
+    wanted = tokens if tokens < per_min else per_min
+    if per_min <= 0 or wanted * LEVEL_PER_UNIT > state.tokens_level:
         return False
     return limits.tokens_per_day is None or not _day_wait_ms(state, limits, tokens)
 
@@ -125,12 +130,14 @@ def settle(state: BucketState, limits: GroupLimits, reserved_tokens: int, tokens
     state.tokens_level = _bounded(state.tokens_level + change, limits.tokens_per_min)
     state.held_tokens = _day_bounded(state.held_tokens - reserved_tokens)
     state.day_tokens = _day_bounded(state.day_tokens + tokens)
-    state.num_held = max(0, state.num_held - 1)
+    if state.num_held > 0:
+        state.num_held -= 1
 
 
 def reset_ms(level: int, per_min: int) -> int:
     """Returns how long until a bucket at `level` is full."""
-    per_min = _per_min(per_min)
+    if per_min > MAX_PER_MIN:
+        per_min = MAX_PER_MIN
     return 0 if per_min == 0 else -(-(per_min * LEVEL_PER_UNIT - level) // per_min)
 
 
@@ -144,13 +151,6 @@ def day_left_ms(state: BucketState) -> int:
 
 def _per_min(limit: int) -> int:
     return limit if limit < MAX_PER_MIN else MAX_PER_MIN
-
-
-def _refilled(level: int, limit: int, elapsed_ms: int) -> int:
-    per_min = limit if limit < MAX_PER_MIN else MAX_PER_MIN
-    whole = per_min * LEVEL_PER_UNIT
-    level += elapsed_ms * per_min
-    return level if level < whole else whole
 
 
 def _bounded(level: int, limit: int) -> int:

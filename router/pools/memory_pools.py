@@ -11,7 +11,6 @@ from router.classify.task import GroupLimits, Tenant
 from router.pools import bucket
 from router.pools.budgets import Purse
 from router.pools.pools import (
-    GROUPS,
     KEY_UNITS,
     LEASE_US,
     MAX_REAPED,
@@ -53,7 +52,12 @@ class MemoryPools:
         """Reserves all of the first ranked demands that fit, or nothing."""
         pools = self._at(tenant.id, now_us, tenant)
         num_reaped = pools.reap(now_us // 1_000, MAX_REAPED)
-        index, (wait_ms, limited_by), over = pools.find(tenant, reservation_id, ranked_demands)
+        holds = [hold_of(tenant, demands) for demands in ranked_demands]
+        leases = [
+            lease_of(reservation_id, demands, hold)
+            for demands, hold in zip(ranked_demands, holds, strict=True)
+        ]
+        index, (wait_ms, limited_by), over = pools.find(tenant, leases, ranked_demands)
         if index is None:
             told = over if wait_ms > bucket.SLOT_WAIT_MS else None
             return Grant(
@@ -61,17 +65,20 @@ class MemoryPools:
                 accounts=pools.purse.balances(tenant.accounts, now_us // 1_000, told),
                 over_budget=over,
             )
-        demands = ranked_demands[index]
-        hold = hold_of(tenant, demands)
-        lease = lease_of(reservation_id, demands, hold)
-        reservation = Reservation(reservation_id, tenant.id, demands, lease, 0, hold=hold)
-        return self._granted(tenant, pools, index, reservation, now_us, num_reaped)
+        demands, lease, hold = ranked_demands[index], leases[index], holds[index]
+        expires_ms = pools.expiry_ms.get(lease, now_us // 1_000 + self._lease_ms)
+        reservation = Reservation(
+            reservation_id, tenant.id, demands, lease, expires_ms * 1_000, hold=hold
+        )
+        return self._granted(tenant, pools, index, reservation, num_reaped)
 
     def adopt(self, tenant: Tenant, reservation: Reservation, now_us: int) -> Grant:
         """Reserves what a reservation granted elsewhere holds, whether it fits or not."""
         pools = self._at(tenant.id, now_us, tenant)
         num_reaped = pools.reap(now_us // 1_000, MAX_REAPED)
-        return self._granted(tenant, pools, 0, reservation, now_us, num_reaped)
+        expires_ms = pools.expiry_ms.get(reservation.lease, now_us // 1_000 + self._lease_ms)
+        adopted = msgspec.structs.replace(reservation, expires_us=expires_ms * 1_000)
+        return self._granted(tenant, pools, 0, adopted, num_reaped)
 
     def _granted(
         self,
@@ -79,18 +86,15 @@ class MemoryPools:
         pools: "_TenantPools",
         index: int,
         reservation: Reservation,
-        now_us: int,
         num_reaped: int,
     ) -> Grant:
         if reservation.lease not in pools.expiry_ms:
             pools.take(bucket.reserve, reservation)
             pools.purse.hold(reservation.lease, pools.now_ms)
-            self._hold(pools, reservation.lease, now_us)
-        expires_us = pools.expiry_ms[reservation.lease] * 1_000
-        granted = msgspec.structs.replace(reservation, expires_us=expires_us)
+            pools.hold(reservation.lease, reservation.expires_us // 1_000)
         balances = pools.balances(tenant)
         accounts = pools.purse.balances(tenant.accounts, pools.now_ms)
-        return Grant(index, granted, balances, num_reaped=num_reaped, accounts=accounts)
+        return Grant(index, reservation, balances, num_reaped=num_reaped, accounts=accounts)
 
     def extend(self, reservation: Reservation, now_us: int) -> bool:
         """Reserves what `extended` added, or charges and releases what `shrunk` removed."""
@@ -190,12 +194,11 @@ class _Buckets:
     def at(self, group: BackendGroup) -> bucket.BucketState | None:
         """Returns a bucket as it is now; None if there is none."""
         state = self.states.get(group)
-        kept = self._kept.get(group)
-        if state is None and kept is not None:
+        if state is None and (kept := self._kept.get(group)) is not None:
             state = self.states[group] = msgspec.structs.replace(kept)
             bucket.refill(state, self.limits[group], self._now_ms)
             if self._now_ms < kept.stamp_ms:
-                self._keep(group)
+                self._kept[group] = state
         return state
 
     def limit(self, limits: Limits) -> None:
@@ -203,23 +206,20 @@ class _Buckets:
         for group, group_limits in limits.items():
             state = self.at(group)
             if state is None:
-                self.states[group] = bucket.new_state(group_limits, self._now_ms)
+                state = self.states[group] = bucket.new_state(group_limits, self._now_ms)
             elif group_limits != self.limits[group]:
                 bucket.refill(state, group_limits, self._now_ms)
             else:
                 continue
             self.limits[group] = group_limits
-            self._keep(group)
+            self._kept[group] = state
 
     def change(self, how: Callable[..., None], group: BackendGroup, *tokens: int) -> None:
         """Applies one of `bucket`'s functions to a group's bucket, if there is one."""
         state = self.at(group)
         if state is not None:
             how(state, self.limits[group], *tokens)
-            self._keep(group)
-
-    def _keep(self, group: BackendGroup) -> None:
-        self._kept[group] = msgspec.structs.replace(self.states[group])
+            self._kept[group] = state  # what the rest of the call does to it is stored, too
 
 
 class _TenantPools:
@@ -238,12 +238,14 @@ class _TenantPools:
 
     def load(self, tenant: Tenant | None, now_ms: int) -> None:
         """Refills the buckets until now, then applies new limits."""
-        self.now_ms = now_ms
+        stepped_back, self.now_ms = now_ms < self.now_ms, now_ms
         self._read_keys.clear()
-        self._own.begin(now_ms)
-        self._own.read()
+        own = self._own
+        own.begin(now_ms)
+        if tenant is not None or stepped_back:  # else those are read that the call is about
+            own.read()
         if tenant is not None:
-            self._own.limit(tenant.limits)
+            own.limit(tenant.limits)
             if tenant.key_limits:
                 of_key = self._of_key(tenant.key_id)
                 of_key.read()
@@ -278,14 +280,14 @@ class _TenantPools:
         return num_reaped
 
     def find(
-        self, tenant: Tenant, reservation_id: str, ranked_demands: Sequence[tuple[Demand, ...]]
+        self, tenant: Tenant, leases: Sequence[str], ranked_demands: Sequence[tuple[Demand, ...]]
     ) -> tuple[int | None, Waits, tuple[int, int] | None]:
         """Finds the demands held already or the first that fit, or else the shortest wait.
 
         The last is the account and window that sets the wait, if a budget does.
         """
-        for index, demands in enumerate(ranked_demands):
-            if lease_of(reservation_id, demands, hold_of(tenant, demands)) in self.expiry_ms:
+        for index, lease in enumerate(leases):
+            if lease in self.expiry_ms:
                 return index, (0, None), None
         own = self._own.states, self._own.limits
         of_key: tuple[Buckets, Limits] = (NO_BUCKETS, NO_LIMITS)
@@ -308,7 +310,7 @@ class _TenantPools:
         return None, *soonest
 
     def has(self, demands: tuple[Demand, ...]) -> bool:
-        return all(demand.group in self._own.states for demand in demands)
+        return all(self._own.at(demand.group) is not None for demand in demands)
 
     def release(self, lease: str, actual_tokens: Mapping[BackendGroup, int], nusd: int = 0) -> None:
         self.purse.settle(lease, nusd, self.now_ms)
@@ -331,12 +333,8 @@ class _TenantPools:
 
     def balances(self, tenant: Tenant) -> tuple[Balance, ...]:
         own = self._own
-        found = all_balances(own.states, _in_order(own.limits))
+        found = all_balances(own.states, own.limits)
         if not tenant.key_limits:
             return found
         of_key = self._of_key(tenant.key_id).states
-        return found + all_balances(of_key, _in_order(tenant.key_limits), KEY_UNITS)
-
-
-def _in_order(limits: Limits) -> Limits:
-    return {group: limits[group] for group in GROUPS if group in limits}
+        return found + all_balances(of_key, tenant.key_limits, KEY_UNITS)

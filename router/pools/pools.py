@@ -164,8 +164,13 @@ def parse_lease(lease: str) -> dict[BackendGroup, int] | None:
     match = _LEASE.fullmatch(lease)
     if match is None:
         return None
-    tokens = zip(GROUPS, match.groups(), strict=True)
-    return {group: int(number) for group, number in tokens if number != "-1"}
+    fast, deep = match.groups()
+    held: dict[BackendGroup, int] = {}
+    if fast != "-1":
+        held["fast"] = int(fast)
+    if deep != "-1":
+        held["deep"] = int(deep)
+    return held
 
 
 def extended(reservation: Reservation, tokens: Mapping[BackendGroup, int]) -> Reservation:
@@ -237,22 +242,17 @@ def balances_from(
     """
     requests, tokens, num_held = levels
     per_min, tokens_per_min, most = limits
+    requests_ms = bucket.reset_ms(requests, per_min)
+    tokens_ms = bucket.reset_ms(tokens, tokens_per_min)
+    whole, free = bucket.LEVEL_PER_UNIT, most - num_held
     balances = (
         Balance(
-            group,
-            units[0],
-            per_min,
-            max(0, requests // bucket.LEVEL_PER_UNIT),
-            bucket.reset_ms(requests, per_min) * 1_000,
+            group, units[0], per_min, requests // whole if requests > 0 else 0, requests_ms * 1_000
         ),
         Balance(
-            group,
-            units[1],
-            tokens_per_min,
-            max(0, tokens // bucket.LEVEL_PER_UNIT),
-            bucket.reset_ms(tokens, tokens_per_min) * 1_000,
+            group, units[1], tokens_per_min, tokens // whole if tokens > 0 else 0, tokens_ms * 1_000
         ),
-        Balance(group, units[2], most, max(0, most - num_held), 0),
+        Balance(group, units[2], most, free if free > 0 else 0, 0),
     )
     if per_day < 0:
         return balances
@@ -321,6 +321,7 @@ def all_balances(
 ) -> tuple[Balance, ...]:
     """Returns the balances of every group that has limits; they must be refilled."""
     found: list[Balance] = []
-    for group, group_limits in limits.items():
-        found += group_balances(group, buckets[group], group_limits, units)
+    for group in GROUPS:
+        if group in limits:
+            found += group_balances(group, buckets[group], limits[group], units)
     return tuple(found)

@@ -47,23 +47,26 @@ class DecodeBatch:
         sequence.finish_step = -1
 
     def _count(self, sequence: Sequence, sign: int) -> None:
-        kv_tokens = self.kv_tokens(sequence)
+        context_tokens = sequence.num_prompt_tokens + self.generated(sequence)
         self.num_seqs += sign
-        self.sum_context_tokens += sign * (kv_tokens + 1)
-        self._phases[(kv_tokens - self.num_steps) % self._block_tokens] += sign
+        self.sum_context_tokens += sign * context_tokens
+        self._phases[(context_tokens - 1 - self.num_steps) % self._block_tokens] += sign
 
     @property
     def blocks_for_next(self) -> int:
         return self._phases[-self.num_steps % self._block_tokens]
 
     def blocks_for(self, num_steps: int) -> int:
+        if not self.num_seqs:
+            return 0
         if num_steps == 1:
             return self.blocks_for_next
         cycles, rest = divmod(num_steps, self._block_tokens)
         phases, last = self._phases, -self.num_steps % self._block_tokens
         first = last + 1 - rest  # below 0: the rest of them are at the end
-        num_blocks = cycles * self.num_seqs + sum(phases[max(0, first) : last + 1])
-        return num_blocks + sum(phases[first:]) if first < 0 else num_blocks
+        if first >= 0:
+            return cycles * self.num_seqs + sum(phases[first : last + 1])
+        return cycles * self.num_seqs + sum(phases[: last + 1]) + sum(phases[first:])
 
     def steps_ahead(self, num_blocks: int) -> int:
         """Returns the steps until a sequence finishes or KV blocks run out; there must be one."""

@@ -42,6 +42,9 @@ class EngineOutput(msgspec.Struct, gc=False):
         self.finished.append(finished)
 
 
+_NOTHING = EngineOutput()
+
+
 class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
     """Is a snapshot; its totals run from the engine's start."""
 
@@ -125,10 +128,16 @@ class Engine:
         tokens are in a later row. So the caller need not look at every sequence each time.
         """
         self._catch_up(now_us)
-        output, self._output = self._output, EngineOutput()
-        for sequence_id, finished in zip(output.sequence_ids, output.finished, strict=True):
-            if finished:
-                del self._sequences[sequence_id]
+        output = self._output
+        if output.sequence_ids:
+            self._output = EngineOutput()
+            for sequence_id, finished in zip(output.sequence_ids, output.finished, strict=True):
+                if finished:
+                    del self._sequences[sequence_id]
+        elif not progress:
+            return _NOTHING
+        else:
+            output = EngineOutput()
         if progress:
             self._report_progress(output)
         return output
@@ -195,13 +204,17 @@ class Engine:
             if self._run is None:
                 self._origin_us, self._offset_us = at_us, 0.0
                 self._begin_run()
-        self._run_until(now_us)
+        if now_us >= self._step_end_us:
+            self._run_until(now_us)
 
     def _run_until(self, now_us: int) -> None:
         while self._run is not None and now_us >= self._step_end_us:
-            self._complete(self._run, self._steps_by(now_us))
-            if self._run_done < self._run_steps:
-                self._step_end_us = self._end_us(self._run_done + 1)
+            if self._run_end_us <= now_us:
+                self._complete(self._run, self._run_steps, self._run_end_us)
+            else:
+                num_done = self._steps_by(now_us)
+                self._complete(self._run, num_done, self._end_us(num_done))
+                self._step_end_us = self._end_us(num_done + 1)
                 return
             elapsed_us = self._elapsed_us(self._run_steps)
             self._busy_us += elapsed_us
@@ -224,19 +237,19 @@ class Engine:
                 sequence.share_us = -self._shared_us
         for sequence in run.preempted:
             self._report(sequence, self._last_step_us, finished=False)
-        self._run_steps = min(run.max_steps, self._max_run_steps)
-        self._first_step_us = self._cost.step_us(run.shape)
-        assert self._first_step_us > 0, run.shape
+        self._run_steps = steps = min(run.max_steps, self._max_run_steps)
+        self._first_step_us = step_us = self._cost.step_us(run.shape)
+        assert step_us > 0, run.shape
         self._growth_us = 0.0
-        self._step_end_us = self._run_end_us = self._end_us(1)
-        if self._run_steps > 1:
+        self._step_end_us = self._run_end_us = self._origin_us + ceil(self._offset_us + step_us)
+        if steps > 1:
             self._growth_us = self._cost.growth_us(run.shape.num_decode_seqs)
-            self._run_end_us = self._end_us(self._run_steps)
+            self._run_end_us = self._end_us(steps)
 
-    def _complete(self, run: ScheduledStep, num_done: int) -> None:
+    def _complete(self, run: ScheduledStep, num_done: int, at_us: int) -> None:
         started, finished = self._scheduler.complete(run, num_done - self._run_done)
         self._run_done = num_done
-        self._last_step_us = at_us = self._end_us(num_done)
+        self._last_step_us = at_us
         for sequence in started:
             is_last = sequence.status is SequenceStatus.FINISHED
             if sequence.first_token_us < 0:
@@ -270,8 +283,6 @@ class Engine:
 
     def _steps_by(self, now_us: int) -> int:
         """Returns how many of the run's steps (at least 1) have ended: inverts `_elapsed_us`."""
-        if self._run_end_us <= now_us:
-            return self._run_steps
         elapsed = now_us - self._origin_us - self._offset_us
         half = self._growth_us / 2
         linear = self._first_step_us - half

@@ -68,10 +68,12 @@ class KvCache:
         """Allocates blocks to live sequences, evicting kept prefixes as needed."""
         if not num_blocks:
             return
-        assert num_blocks <= self.available_blocks, "the scheduler asks before it takes"
+        free_blocks = self.num_blocks - self.live_blocks - self.kept_blocks
+        if num_blocks > free_blocks:
+            assert num_blocks <= self.available_blocks, "the scheduler asks before it takes"
+            while num_blocks > free_blocks:
+                free_blocks += self._evict_one()
         self.live_blocks += num_blocks
-        while self.live_blocks + self.kept_blocks > self.num_blocks:
-            self._evict_one()
 
     def release(self, num_blocks: int) -> None:
         self.live_blocks -= num_blocks
@@ -85,6 +87,7 @@ class KvCache:
         return None
 
     def available_if_pinned(self, kept: KeptPrefix | None) -> int:
+        """Returns the blocks that a sequence could have beside this prefix."""
         num_blocks = self.available_blocks
         while kept is not None and kept.pins == 0:
             num_blocks -= kept.num_blocks
@@ -154,11 +157,13 @@ class KvCache:
         kept.num_blocks += num_tokens // self.block_tokens - self._full_blocks(kept)
         kept.num_tokens = num_tokens
 
-    def _evict_one(self) -> None:
+    def _evict_one(self) -> int:
+        """Evicts the least recently used prefix; returns the blocks that it had."""
         _, kept = self._evictable.popitem(last=False)
         del self._kept[kept.hash]
         self.kept_blocks -= kept.num_blocks
         self.evictable_blocks -= kept.num_blocks
+        return kept.num_blocks
 
     def _full_blocks(self, kept: KeptPrefix | None) -> int:
         return kept.num_tokens // self.block_tokens if kept is not None else 0

@@ -90,9 +90,11 @@ class Scheduler:
         first one running never has to be preempted, nor the first one waiting refused.
         """
         preempted = self._preempt_for_growth()
-        chunks = self._prefill_chunks(admit=not preempted)
         batch = self.batch
-        if not chunks and not preempted:
+        chunks: list[tuple[Sequence, int]] = []
+        if self._prefilling or self.waiting:
+            chunks = self._prefill_chunks(admit=not preempted)
+        if self.warming and not chunks and not preempted:
             chunks = self._warm_chunk()
         checks = self._checks(chunks) if self._predicted else []
         if not chunks and not checks:
@@ -131,9 +133,10 @@ class Scheduler:
         Returns the sequences that got their first token, and those that now have all of theirs; a
         sequence may be in both.
         """
-        self.kv.take(self.batch.blocks_for(num_steps))
-        self.num_generated_tokens += self.batch.num_seqs * num_steps
-        finished = self.batch.advance(num_steps)
+        batch = self.batch
+        self.kv.take(batch.blocks_for(num_steps))
+        self.num_generated_tokens += batch.num_seqs * num_steps
+        finished = batch.advance(num_steps)
         if step.checks:
             finished += [checked for checked, block in step.checks if self._check(checked, block)]
         for sequence in finished:
@@ -168,6 +171,9 @@ class Scheduler:
 
     def _preempt_for_growth(self) -> list[Sequence]:
         preempted: list[Sequence] = []
+        # Mostly there are enough blocks, as no sequence begins more than one.
+        if self.batch.num_seqs <= self.kv.available_blocks:
+            return preempted
         while self.batch.blocks_for_next > self.kv.available_blocks:
             if self._warm_up_yields():
                 continue
@@ -184,8 +190,6 @@ class Scheduler:
 
     def _prefill_chunks(self, admit: bool) -> list[tuple[Sequence, int]]:
         chunks: list[tuple[Sequence, int]] = []
-        if not self._prefilling and not self.waiting:
-            return chunks
         budget = self.limits.max_num_batched_tokens - self.batch.num_seqs
         for sequence in self._prefilling.values():
             if budget == 0:
@@ -272,7 +276,7 @@ class Scheduler:
 
     def _warm_chunk(self) -> list[tuple[Sequence, int]]:
         """Returns the warm-up's chunk that fits into a step without other prompts."""
-        if self.waiting or not self.warming:
+        if self.waiting:
             return []
         sequence = next(iter(self.warming.values()))
         if sequence.status is SequenceStatus.WAITING and not self._take_blocks(sequence):
