@@ -3,6 +3,7 @@
 This is an edge.
 """
 
+from array import array
 from collections.abc import Iterable, Sequence
 from statistics import median
 from typing import Any
@@ -23,14 +24,16 @@ from wafer_engine.batching.cost_model import EngineLimits
 MIN_MEASURED = 5  # generations of a server
 _KV_BLOCK_TOKENS = 16
 _KV_PER_SEQ = 32_768  # tokens of cache assumed for each place of a server that does not tell
+_SIMULATED: dict[str, type[SimulatedOptions]] = {"wafer": WaferOptions, "gpu": GpuOptions}
 
 
 class Speeds:
     """Collects how long servers took, for those whose engine is not known."""
 
     def __init__(self) -> None:
-        self._tpot_us: dict[str, list[float]] = {}
-        self._ttft_us: dict[str, list[tuple[int, float]]] = {}  # prompt tokens, time
+        self._tpot_us: dict[str, array[float]] = {}
+        self._ttft_us: dict[str, array[float]] = {}
+        self._prompts: dict[str, array[int]] = {}  # tokens, one for each of `_ttft_us`
 
     def take(self, record: DecisionRecord) -> None:
         """Takes the generations of a record."""
@@ -39,16 +42,18 @@ class Speeds:
                 continue
             ttft_us = (each.first_ms - each.started_ms) * 1e3
             prompt = each.input_tokens - each.cached_tokens
-            self._ttft_us.setdefault(each.backend, []).append((prompt, ttft_us))
+            self._prompts.setdefault(each.backend, array("q")).append(prompt)
+            self._ttft_us.setdefault(each.backend, array("d")).append(ttft_us)
             if each.output_tokens > 1:
                 tpot_us = (each.last_ms - each.first_ms) * 1e3 / (each.output_tokens - 1)
-                self._tpot_us.setdefault(each.backend, []).append(tpot_us)
+                self._tpot_us.setdefault(each.backend, array("d")).append(tpot_us)
 
     def cost(self, name: str, max_num_seqs: int) -> MeasuredCost | None:
         """Returns what an engine's steps take; None if too few were measured."""
-        tpots, ttfts = self._tpot_us.get(name, []), self._ttft_us.get(name, [])
-        if len(tpots) < MIN_MEASURED or len(ttfts) < MIN_MEASURED:
+        tpots, prompts = self._tpot_us.get(name, ()), self._prompts.get(name, ())
+        if len(tpots) < MIN_MEASURED or len(prompts) < MIN_MEASURED:
             return None
+        ttfts = list(zip(prompts, self._ttft_us[name], strict=True))
         per_token_us = _slope(ttfts)
         overhead_us = median(us - tokens * per_token_us for tokens, us in ttfts)
         limits = EngineLimits(
@@ -69,6 +74,17 @@ def _slope(points: Sequence[tuple[int, float]]) -> float:
     return max(0.0, median(slopes)) if slopes else 0.0
 
 
+def has_servers(described: Iterable[BackendConfig | EngineSettings]) -> bool:
+    """Says whether one of these is a server, whose steps take what a log measured."""
+    simulated = (WaferBackendConfig, GpuBackendConfig)
+    return any(
+        each.kind not in _SIMULATED or not each.options
+        if isinstance(each, EngineSettings)
+        else not isinstance(each, simulated)
+        for each in described
+    )
+
+
 def fleet_of(configs: Iterable[BackendConfig], speeds: Speeds) -> EngineFleet:
     """Makes the engines of a configuration. Raises ValueError for one that is not known."""
     machines = []
@@ -86,10 +102,9 @@ def fleet_of(configs: Iterable[BackendConfig], speeds: Speeds) -> EngineFleet:
 
 def fleet_of_settings(settings: Iterable[EngineSettings], speeds: Speeds) -> EngineFleet:
     """Makes the engines that a log says it was made with. Raises ValueError, as above."""
-    kinds: dict[str, type[SimulatedOptions]] = {"wafer": WaferOptions, "gpu": GpuOptions}
     machines = []
     for each in settings:
-        kind = kinds.get(each.kind)
+        kind = _SIMULATED.get(each.kind)
         if kind is not None and each.options:
             options = msgspec.convert(each.options, kind)
             machines.append(_simulated(each.name, options))

@@ -5,13 +5,15 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Protocol, TypeVar
 
 import msgspec
 
 from backends.contract import BackendGroup
-from gateway.backtest.fleets import Speeds, fleet_of, fleet_of_settings
+from gateway.backtest.fleets import Speeds, fleet_of, fleet_of_settings, has_servers
 from gateway.backtest.log_files import LogFileError, last_lines, read_lines, records_of
 from gateway.config.backend_kinds import BackendConfig
+from router.backtest.fleet import EngineFleet
 from router.backtest.log_reader import read_records
 from router.classify.task import Tenant
 from router.comparison.comparison import BacktestQuestion, BacktestReport, Progress, back_test
@@ -21,7 +23,7 @@ from router.comparison.statistics import Slo
 from router.money.cost import CostWeights
 from router.money.prices import ModelPrice, PriceList
 from router.policy.policy import Policy
-from router.record.recording import DecisionRecord, EngineSettings
+from router.record.recording import EngineSettings, decode_line
 from router.waiting.rules import AdaptationConfig, WaitingConfig
 
 MAX_TASKS = 1_000_000
@@ -29,6 +31,16 @@ MAX_TASKS = 1_000_000
 GC_THRESHOLDS = 50_000, 20, 100
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(s|m|h|d)")
 _SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
+
+
+class _Line(Protocol):
+    """Is a line of a log, as far as it was decoded."""
+
+    @property
+    def at(self) -> float: ...
+
+
+Line = TypeVar("Line", bound=_Line)
 
 
 class InquiryError(Exception):
@@ -61,7 +73,7 @@ def answer(inquiry: Inquiry, on_progress: Progress | None = None) -> BacktestRep
     """Reads the log and back-tests. Raises `InquiryError`."""
     gc.set_threshold(*GC_THRESHOLDS)
     try:
-        return back_test(question_of(inquiry), on_progress)
+        return back_test(question_of(inquiry, on_progress), on_progress)
     except (LogFileError, ValueError) as error:
         raise InquiryError(str(error)) from error
 
@@ -93,31 +105,36 @@ def check_of(inquiry: Inquiry, prediction: PolicyPrediction) -> PredictionCheck 
     None while they are too few. Raises `InquiryError`.
     """
     try:
-        decided = (each for each in _records(inquiry) if each.policy == prediction.policy)
+        lines = _lines(inquiry, decode_line)
+        decided = (each for each in lines if each.policy == prediction.policy)
         return check(prediction, read_records(decided))
     except LogFileError as error:
         raise InquiryError(str(error)) from error
 
 
-def question_of(inquiry: Inquiry) -> BacktestQuestion:
+class _Glance(msgspec.Struct):
+    """Holds the little that must be known of a log before its tasks are read."""
+
+    at: float
+    policy: str | None = None
+    engine_settings: tuple[EngineSettings, ...] = ()
+
+
+_GLANCE = msgspec.json.Decoder(_Glance)
+
+
+def question_of(inquiry: Inquiry, on_progress: Progress | None = None) -> BacktestQuestion:
     """Reads the log of an inquiry. Raises `InquiryError`, `LogFileError` or ValueError."""
-    base = _base(inquiry)
-    speeds = Speeds()
+    versions: Counter[str] = Counter()
     settings: tuple[EngineSettings, ...] = ()
-    for record in _records(inquiry):
-        speeds.take(record)
-        settings = record.engine_settings or settings
-    if inquiry.backends is not None:
-        fleet = fleet_of(inquiry.backends, speeds)
-    elif settings:
-        fleet = fleet_of_settings(settings, speeds)
-    else:
-        raise InquiryError(
-            "the log does not say how its engines were configured; name the gateway's "
-            "configuration with --config"
-        )
+    for line in _lines(inquiry, _GLANCE.decode, "looking through the log", on_progress):
+        if line.policy is not None:
+            versions[line.policy] += 1
+        settings = line.engine_settings or settings
+    base, fleet = _base(inquiry, versions), _fleet(inquiry, settings)
     redecider = Redecider(base, {each.info.name: each.info for each in fleet.machines})
-    logged = read_records(_watched(_records(inquiry), redecider.take))
+    records = _lines(inquiry, decode_line, "reading the log", on_progress)
+    logged = read_records(records, redecider.take)
     return BacktestQuestion(
         logged=logged,
         base=base,
@@ -137,33 +154,53 @@ def question_of(inquiry: Inquiry) -> BacktestQuestion:
     )
 
 
-def _records(inquiry: Inquiry) -> Iterator[DecisionRecord]:
+def _fleet(inquiry: Inquiry, settings: tuple[EngineSettings, ...]) -> EngineFleet:
+    """Makes the engines, as configured or as the log names them; servers as the log has them."""
+    if inquiry.backends is None and not settings:
+        raise InquiryError(
+            "the log does not say how its engines were configured; name the gateway's "
+            "configuration with --config"
+        )
+    speeds = Speeds()
+    if has_servers(settings if inquiry.backends is None else inquiry.backends):
+        for record in _lines(inquiry, decode_line):
+            speeds.take(record)
+    if inquiry.backends is None:
+        return fleet_of_settings(settings, speeds)
+    return fleet_of(inquiry.backends, speeds)
+
+
+def _lines(
+    inquiry: Inquiry,
+    decode: Callable[[bytes], Line],
+    what: str = "",
+    on_progress: Progress | None = None,
+) -> Iterator[Line]:
+    """Yields the lines that an inquiry is about; `what` is done is told."""
+
+    def told(num_bytes: int) -> None:
+        if on_progress is not None:
+            on_progress(f"{what} (kB)", num_bytes // 1_000, total_bytes // 1_000)
+
+    total_bytes = 0
     if inquiry.lines:
         lines: Iterable[bytes] = inquiry.lines
     elif inquiry.since_s is None:
-        lines = read_lines(inquiry.paths)
+        total_bytes = sum(path.stat().st_size for path in inquiry.paths if path.exists())
+        lines = read_lines(inquiry.paths, told)
     else:
         lines = last_lines(inquiry.paths, inquiry.since_s)
-    for number, record in enumerate(records_of(lines)):
+    for number, line in enumerate(records_of(lines, decode)):
         if number >= MAX_TASKS:
             raise InquiryError(f"the log has more than {MAX_TASKS:,} tasks: take a part, --last 1h")
-        if inquiry.since_s is None or record.at >= inquiry.since_s:
-            yield record
+        if inquiry.since_s is None or line.at >= inquiry.since_s:
+            yield line
 
 
-def _watched(
-    records: Iterable[DecisionRecord], take: Callable[[DecisionRecord], None]
-) -> Iterator[DecisionRecord]:
-    for record in records:
-        take(record)
-        yield record
-
-
-def _base(inquiry: Inquiry) -> Policy:
+def _base(inquiry: Inquiry, versions: Counter[str]) -> Policy:
     """Finds the policy that made the log, or most of it."""
     if inquiry.base is not None:
         return inquiry.bases[inquiry.base]
-    versions = Counter(record.policy for record in _records(inquiry) if record.policy is not None)
     if not versions:
         raise InquiryError("no task of the log, or of this part of it, was decided by a policy")
     version = versions.most_common(1)[0][0]

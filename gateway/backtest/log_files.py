@@ -2,16 +2,19 @@
 
 import gzip
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
-from router.record.recording import DecisionRecord, decode_line
-
 MAX_LINE_BYTES = 1 << 20
+TOLD_EVERY = 200  # lines
 _TAIL_BYTES = 1 << 20  # read at once from a file's end
 MAX_BAD_LINES = 100  # a log that was cut amid a line has one
+
+OnBytes = Callable[[int], None]
+Record = TypeVar("Record")
 
 
 class LogFileError(Exception):
@@ -27,12 +30,23 @@ _WORKER = re.compile(r"\.worker-\d+")
 _WHEN = msgspec.json.Decoder(_When)
 
 
-def read_lines(paths: Iterable[Path]) -> Iterator[bytes]:
-    """Yields all lines of these files, plain or gzipped. Raises `LogFileError`."""
+def read_lines(paths: Iterable[Path], on_bytes: OnBytes | None = None) -> Iterator[bytes]:
+    """Yields all lines of these files, plain or gzipped. Raises `LogFileError`.
+
+    `on_bytes` hears now and then how many bytes of all files have been read.
+    """
+    num_before = 0
     for path in paths:
         try:
-            with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as lines:
-                yield from lines
+            with path.open("rb") as file:
+                lines: Iterable[bytes] = (
+                    gzip.GzipFile(fileobj=file) if path.suffix == ".gz" else file
+                )
+                for number, line in enumerate(lines, start=1):
+                    yield line
+                    if on_bytes is not None and number % TOLD_EVERY == 0:
+                        on_bytes(num_before + file.tell())
+                num_before += file.tell()
         except (OSError, EOFError) as error:
             raise LogFileError(f"{path}: {error}") from error
 
@@ -79,7 +93,7 @@ def _tail(path: Path, since_s: float) -> list[bytes]:
     return found[::-1]
 
 
-def records_of(lines: Iterable[bytes]) -> Iterator[DecisionRecord]:
+def records_of(lines: Iterable[bytes], decode: Callable[[bytes], Record]) -> Iterator[Record]:
     """Decodes lines; of those that are none, a few are passed over. Raises `LogFileError`."""
     num_bad, num_good = 0, 0
     for number, line in enumerate(lines, start=1):
@@ -88,7 +102,7 @@ def records_of(lines: Iterable[bytes]) -> Iterator[DecisionRecord]:
         if len(line) > MAX_LINE_BYTES:
             raise LogFileError(f"line {number} has {len(line):,} bytes: this is no decision log")
         try:
-            record = decode_line(line)
+            record = decode(line)
         except (msgspec.DecodeError, ValueError) as error:
             num_bad += 1
             if num_bad > MAX_BAD_LINES or "schema" in str(error):

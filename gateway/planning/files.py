@@ -22,6 +22,7 @@ from router.backtest.log_reader import read_records
 from router.planning.capacity import capacity_of
 from router.planning.terms import MAX_SERVERS, PLAN_TENANT, Material, PlanSlo, ServerKind
 from router.policy.policy import DEFAULT_POLICY, Policy, PolicyError, parse_policy
+from router.record.recording import decode_line
 
 MAX_TASKS = 1_000_000
 TRACE_SEED = 20_261_123  # of the classes of a trace's tasks, which no CSV says
@@ -131,7 +132,7 @@ def _machine(where: str, server: _Server) -> EngineMachine:
     raise PlanError(f"{where}: kind {server.kind!r}: expected gpu or wafer")
 
 
-def read_trace(path: Path, seed: int = 0) -> tuple[list[Arrival], dict[str, str]]:
+def read_trace(path: Path, seed: int = 0) -> tuple[Sequence[Arrival], dict[str, str]]:
     """Reads a decision log, or a CSV of requests; also its tenants' tiers. Raises `PlanError`.
 
     A CSV says nothing of its tasks' classes: those are drawn, the same for the same seed.
@@ -141,7 +142,7 @@ def read_trace(path: Path, seed: int = 0) -> tuple[list[Arrival], dict[str, str]
     try:
         if path.name.removesuffix(".gz").endswith(".csv"):
             return _of_csv(path, seed), {PLAN_TENANT: "standard"}
-        logged = read_records(records_of(read_lines(with_rotated(path))))
+        logged = read_records(records_of(read_lines(with_rotated(path)), decode_line))
     except (LogFileError, OSError, ValueError) as error:
         raise PlanError(f"{path}: {error}") from error
     if not logged.arrivals:

@@ -79,7 +79,7 @@ class Journal:
 def digest_of(material: Material) -> str:
     """Returns a hash of all that results depend on, the same for the same files."""
     parts = [
-        msgspec.json.encode(material.arrivals, order="sorted"),
+        msgspec.json.encode(list(material.arrivals), order="sorted"),
         msgspec.json.encode(material.slo, order="sorted"),
         repr(sorted((name, repr(one)) for name, one in material.policies.items())).encode(),
         repr(

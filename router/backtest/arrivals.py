@@ -38,14 +38,14 @@ class LoggedTask(Task, frozen=True, kw_only=True, dict=True):
         return super().share(seed) if known is None else known
 
 
-class AnswerLength(msgspec.Struct, frozen=True, gc=False):
+class AnswerLength(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Says how long one engine's answer to a task was."""
 
     output_tokens: int
     reasoning_tokens: int = 0  # of these, before its first word
 
 
-class Seen(msgspec.Struct, frozen=True):
+class Seen(msgspec.Struct, frozen=True, array_like=True):
     """Holds what a decision counted that neither the task nor a simulation knows."""
 
     gain_correction: float = 0.0  # what outcomes had taught
@@ -57,8 +57,8 @@ class Seen(msgspec.Struct, frozen=True):
 NOTHING_SEEN = Seen()
 
 
-class Arrival(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Holds one task. Times are in microseconds of Unix time; what is shared is one object."""
+class Arrival(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=False):
+    """Holds one task. Times are in microseconds of Unix time."""
 
     id: str
     at_us: int

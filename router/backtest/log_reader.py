@@ -1,6 +1,7 @@
 """Makes arrivals of a decision log's records, of schema 1 and 2."""
 
-from collections.abc import Iterable, Sequence
+from array import array
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -9,6 +10,7 @@ from router.agent_runs.run_state import RunState
 from router.backtest.arrivals import NOTHING_SEEN, AnswerLength, Arrival, Seen
 from router.backtest.fleet import Outage
 from router.backtest.lengths import WordOdds
+from router.backtest.packed import Packed
 from router.classify.agent import Agent, AgentRole
 from router.classify.task import Hints, Route, Tenant
 from router.decide.decision import Reason
@@ -24,21 +26,19 @@ _US = 1_000_000
 class Logged(msgspec.Struct, frozen=True):
     """Holds a log as a back-test reads it; the records belong to the arrivals, one to one."""
 
-    arrivals: list[Arrival]
-    facts: list["LoggedFacts"]
+    arrivals: Packed[Arrival]
+    facts: Packed["LoggedFacts"]
     tenants: dict[str, Tenant]
     outages: tuple[Outage, ...]
     schema: int  # the oldest of its lines
     odds: WordOdds = WordOdds()  # as far as its strategies showed them
 
 
-class LoggedFacts(msgspec.Struct, frozen=True, gc=False):
+class LoggedFacts(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Holds what became of a task, to be compared with what a simulation says."""
 
-    policy: str | None
     route: str | None
     strategy: str | None
-    backends: tuple[str, ...]
     rule: str | None
     reason: str | None
     outcome: str
@@ -47,31 +47,25 @@ class LoggedFacts(msgspec.Struct, frozen=True, gc=False):
     duration_us: int
     waited_us: int
     output_tokens: int
-    input_tokens: int
     cost: int
     started_us: int | None  # of the first generation, from arrival
     first_us: int | None  # its first token
-    answered_by: str | None
-    pools_left: dict[BackendGroup, float]
 
 
-class _Shared:
-    """Keeps one object of each value, since most tasks share theirs."""
-
-    def __init__(self) -> None:
-        self._known: dict[object, object] = {}
-
-    def of(self, value: object, key: object) -> object:
-        return self._known.setdefault(key, value)
+OnRead = Callable[[DecisionRecord, Arrival], None]
 
 
-def read_records(records: Iterable[DecisionRecord]) -> Logged:
-    """Makes arrivals of records, in order of time, and links turns to the answers before them."""
-    rows: list[tuple[Arrival, LoggedFacts, bool, int]] = []
+def read_records(records: Iterable[DecisionRecord], on_read: OnRead | None = None) -> Logged:
+    """Makes arrivals of records, in order of time, and links turns to the answers before them.
+
+    `on_read` hears of each as it is read.
+    """
+    arrivals, facts = Packed(Arrival), Packed(LoggedFacts)
+    order = array("q")  # what each is sorted by
     limits: dict[str, tuple[float, Tenant]] = {}
-    out: dict[str, list[tuple[int, bool]]] = {}
+    states: dict[str, array[int]] = {}  # of a backend: when a decision saw it, doubled; odd if well
     broken: dict[str, list[int]] = {}  # when a generation of a backend failed
-    shared, schema = _Shared(), 2
+    schema = 2
     num_delegating = num_handed_on = 0
     for record in records:
         if record.prompt_tokens is None:
@@ -80,15 +74,20 @@ def read_records(records: Iterable[DecisionRecord]) -> Logged:
         # A log is in the order in which tasks ended. Of two that arrived in the same microsecond,
         # the one that found a pool full is taken to be the later.
         found_full = record.reason == Reason.FALLBACK or record.outcome == "rate_limited"
-        arrival, facts = arrival_of(record, shared), facts_of(record, shared)
-        rows.append((arrival, facts, found_full, len(rows)))
+        arrival = arrival_of(record)
+        arrivals.append(arrival)
+        if on_read is not None:
+            on_read(record, arrival)
+        facts.append(facts_of(record))
+        order.append(2 * arrival.at_us + found_full)
         known = limits.get(record.tenant)
         if record.limits and (known is None or known[0] <= record.at):
             tenant = Tenant(id=record.tenant, tier=record.tier, limits=record.limits)
             limits[record.tenant] = record.at, tenant
         if record.seen is not None:
             for engine in record.seen.engines:
-                out.setdefault(engine.name, []).append((round(record.at * _US), engine.healthy))
+                seen_us = 2 * arrival.at_us + engine.healthy
+                states.setdefault(engine.name, array("q")).append(seen_us)
         may_delegate = "delegations" in RECORDS[record.strategy].shows
         if may_delegate and record.outcome == "ok":
             num_delegating += 1
@@ -97,26 +96,25 @@ def read_records(records: Iterable[DecisionRecord]) -> Logged:
             if each.state == "failed":
                 at_ms = each.started_ms if each.last_ms is None else each.last_ms
                 broken.setdefault(each.backend, []).append(round(record.at * _US + at_ms * 1e3))
-    rows.sort(key=lambda row: (row[0].at_us, *row[2:]))
-    arrivals = _linked([row[0] for row in rows], [row[1] for row in rows])
+    places = sorted(range(len(order)), key=order.__getitem__)
+    facts = Packed(LoggedFacts, (facts[place] for place in places))
+    arrivals = _linked(Packed(Arrival, (arrivals[place] for place in places)), facts)
     return Logged(
         arrivals,
-        [row[1] for row in rows],
+        facts,
         {name: tenant for name, (_, tenant) in limits.items()},
-        tuple(_outages(out, broken)),
+        tuple(_outages(states, broken)),
         schema,
         WordOdds(hands_on=num_handed_on / max(1, num_delegating)),
     )
 
 
-def arrival_of(record: DecisionRecord, shared: _Shared | None = None) -> Arrival:
+def arrival_of(record: DecisionRecord) -> Arrival:
     """Makes an arrival of one record, which is linked to no other yet."""
-    shared = shared or _Shared()
     context, seen = record.context or NO_CONTEXT, record.seen
     facts = NOTHING_SEEN
     if seen is not None:
         facts = Seen(seen.gain_correction, seen.outcomes, seen.explicit, seen.drift)
-    hints, run = _hints(record), _run(record)
     whole, at_least = _lengths(record)
     left_us = None if record.left_ms is None else round(record.left_ms * 1e3)
     if left_us is None and record.outcome == "cancelled":
@@ -124,8 +122,8 @@ def arrival_of(record: DecisionRecord, shared: _Shared | None = None) -> Arrival
     return Arrival(
         id=record.id,
         at_us=round(record.at * _US),
-        tenant=str(shared.of(record.tenant, record.tenant)),
-        tier=str(shared.of(record.tier, record.tier)),
+        tenant=record.tenant,
+        tier=record.tier,
         prompt_tokens=record.prompt_tokens or 0,
         max_output_tokens=record.max_output_tokens or 1,
         ask_tokens=record.ask_tokens or 0,
@@ -136,22 +134,22 @@ def arrival_of(record: DecisionRecord, shared: _Shared | None = None) -> Arrival
         generate=record.generate,
         conversation=record.conversation or "",
         shares=record.shares,
-        hints=shared.of(hints, repr(hints)),  # type: ignore[arg-type]
-        run=shared.of(run, repr(run)),  # type: ignore[arg-type]
+        hints=_hints(record),
+        run=_run(record),
         kind=record.kind,
         text=record.text,
         p_deep=0.5 if record.p_deep is None else record.p_deep,
         p_gain=0.2 if record.p_gain is None else record.p_gain,
         p_security=record.p_security or 0.0,
         expected_output_tokens=record.expected_output_tokens or 1,
-        seen=shared.of(facts, repr(facts)),  # type: ignore[arg-type]
+        seen=facts,
         prefix=context.prefix,
         num_items=context.items,
         brought_tokens=context.brought_tokens,
         held_tokens=context.held_tokens,
         held_turn=context.held_turn,
         last_backend=context.last_backend,
-        lengths=shared.of(whole, whole),  # type: ignore[arg-type]
+        lengths=whole,
         at_least_tokens=at_least,
         rounds=_rounds(record),
         queued_us=round((record.queued_ms or 0.0) * 1e3),
@@ -159,31 +157,24 @@ def arrival_of(record: DecisionRecord, shared: _Shared | None = None) -> Arrival
     )
 
 
-def facts_of(record: DecisionRecord, shared: _Shared | None = None) -> LoggedFacts:
+def facts_of(record: DecisionRecord) -> LoggedFacts:
     """Returns what became of a record's task."""
-    shared = shared or _Shared()
     started = min((each.started_ms for each in record.generations), default=None)
     first = record.generations[0].first_ms if record.generations else None
-    seen = record.seen
     return LoggedFacts(
-        policy=None if record.policy is None else str(shared.of(record.policy, record.policy)),
         route=record.route,
         strategy=record.strategy,
-        backends=shared.of(record.backends, record.backends),  # type: ignore[arg-type]
         rule=record.rule,
         reason=record.reason,
-        outcome=str(shared.of(record.outcome, record.outcome)),
+        outcome=record.outcome,
         ttft_us=None if record.ttft_ms is None else round(record.ttft_ms * 1e3),
         tpot_us=None if record.tpot_ms is None else record.tpot_ms * 1e3,
         duration_us=round(record.duration_ms * 1e3),
         waited_us=round((record.waited_ms or 0.0) * 1e3),
         output_tokens=record.output_tokens,
-        input_tokens=record.input_tokens,
         cost=record.cost,
         started_us=None if started is None else round(started * 1e3),
         first_us=None if first is None else round(first * 1e3),
-        answered_by=record.answered_by,
-        pools_left={} if seen is None else seen.pools_left,
     )
 
 
@@ -258,10 +249,11 @@ def _rounds(record: DecisionRecord) -> tuple[int, ...]:
     return tuple(each.output_tokens for each in record.generations if each.part == "converse")
 
 
-def _linked(arrivals: list[Arrival], facts: Sequence[LoggedFacts]) -> list[Arrival]:
+def _linked(arrivals: Packed[Arrival], facts: Sequence[LoggedFacts]) -> Packed[Arrival]:
     """Links each turn to the answer that it continues, by the prefixes of their prompts."""
     by_end: dict[int, int] = {}  # the hash of a whole prompt -> its latest task
-    found = list(arrivals)
+    follows: dict[int, tuple[int, int]] = {}  # the task before, and the time to think
+    ends: dict[int, tuple[int, int]] = {}  # prefixes of prompts with their answers
     for index, arrival in enumerate(arrivals):
         for position in range(len(arrival.prefix) - 2, -1, -1):
             before = by_end.get(arrival.prefix[position][0])
@@ -269,24 +261,31 @@ def _linked(arrivals: list[Arrival], facts: Sequence[LoggedFacts]) -> list[Arriv
                 continue
             ended_us = arrivals[before].at_us + facts[before].duration_us
             if facts[before].outcome == "ok" and ended_us <= arrival.at_us + 1_000:
-                found[before] = msgspec.structs.replace(
-                    found[before], end_prefix=arrival.prefix[position + 1]
-                )
-                think_us = max(0, arrival.at_us - ended_us)
-                found[index] = msgspec.structs.replace(arrival, follows=before, think_us=think_us)
+                ends[before] = arrival.prefix[position + 1]
+                follows[index] = before, max(0, arrival.at_us - ended_us)
             break
         if arrival.prefix:
             by_end[arrival.prefix[-1][0]] = index
-    return found
+
+    def linked(index: int, arrival: Arrival) -> Arrival:
+        if index not in follows and index not in ends:
+            return arrival
+        before, think_us = follows.get(index, (-1, 0))
+        return msgspec.structs.replace(
+            arrival, end_prefix=ends.get(index), follows=before, think_us=think_us
+        )
+
+    return Packed(Arrival, (linked(*each) for each in enumerate(arrivals)))
 
 
 def _outages(
-    out: dict[str, list[tuple[int, bool]]], broken: dict[str, list[int]]
+    states: Mapping[str, Sequence[int]], broken: Mapping[str, list[int]]
 ) -> Iterable[Outage]:
     """Finds when each backend was out, as far as decisions saw it, and whether tasks failed."""
-    for name, rows in out.items():
+    for name, rows in states.items():
         began_us: int | None = None
-        for at_us, healthy in [*sorted(rows), (rows[-1][0] + _US, True)]:
+        for row in [*sorted(rows), rows[-1] + 2 * _US | 1]:
+            at_us, healthy = divmod(row, 2)
             if not healthy and began_us is None:
                 began_us = at_us - 1
             elif healthy and began_us is not None:

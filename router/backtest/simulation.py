@@ -84,7 +84,11 @@ def simulate(
     """
     if not scenario.fleet.machines:
         raise ValueError("a back-test needs at least one backend")
-    return _Simulation(arrivals, scenario, on_result, on_progress).run()
+    simulation = _Simulation(arrivals, scenario, on_result, on_progress)
+    try:
+        return simulation.run()
+    finally:  # its parts refer back to it, and would stay until cycles are looked for
+        vars(simulation).clear()
 
 
 class _Simulation:
@@ -118,10 +122,11 @@ class _Simulation:
         self._live: dict[str, Life] = {}  # by task
         self._settlements = Settlements(self, self._queueing, scenario.weights, self._live)
         self._holders: OrderedDict[tuple[str, str], str] = OrderedDict()
-        self._followers: dict[int, list[int]] = {}
+        self._followers: dict[int, list[tuple[int, int]]] = {}  # and how much later they start
         for index, arrival in enumerate(arrivals):
             if arrival.follows >= 0:
-                self._followers.setdefault(arrival.follows, []).append(index)
+                later_us = arrival.think_us + arrival.queued_us + scenario.overhead_us
+                self._followers.setdefault(arrival.follows, []).append((index, later_us))
         self._answered_by: dict[int, str] = {}  # of tasks that others follow
         self._num_ended = 0
         self._usage = dict.fromkeys(self.engines, NO_USAGE)
@@ -380,12 +385,10 @@ class _Simulation:
         self._num_ended += 1
         self._last_us = max(self._last_us, self.now_us)
         self._on_result(result)
-        for follower in self._followers.pop(result.index, ()):
-            arrival = self._arrivals[follower]
+        for follower, later_us in self._followers.pop(result.index, ()):
             if result.answered_by is not None:
                 self._answered_by[result.index] = result.answered_by
-            starts_us = result.at_us + result.duration_us + arrival.think_us
-            starts_us += arrival.queued_us + self._scenario.overhead_us
+            starts_us = result.at_us + result.duration_us + later_us
             self.at(starts_us, partial(self._arrive, follower, starts_us))
         if self._on_progress is not None and self._num_ended % PROGRESS_EVERY == 0:
             self._on_progress(self._num_ended, len(self._arrivals))

@@ -9,6 +9,7 @@ public data does not have. Every signal that counted is reported in words with i
 
 import math
 from collections.abc import Set
+from functools import cache
 
 import msgspec
 
@@ -18,8 +19,6 @@ from router.classify.sensitivity import Sensitivity
 from router.classify.task import Features, Label, Task, TaskClass
 from router.classify.text_features import read
 from router.classify.weights_file import load_model
-
-MODEL = load_model()
 
 _NUM_SIGNALS = 4
 MAX_LOG_ODDS = 30.0
@@ -46,6 +45,12 @@ class Band(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 DEFAULT_BAND = Band()
+
+
+@cache
+def served_model() -> LinearModel:
+    """Returns the model of this release; loaded when first asked for, as it takes 27 MB."""
+    return load_model()
 
 
 def features(task: Task) -> Features:
@@ -88,7 +93,7 @@ class Opinion(msgspec.Struct, frozen=True):
 
 
 def classify(
-    features: Features, band: Band = DEFAULT_BAND, model: LinearModel = MODEL
+    features: Features, band: Band = DEFAULT_BAND, model: LinearModel | None = None
 ) -> TaskClass:
     """Classifies a task with reasons; the policy chooses the band."""
     opinion = form_opinion(features, band, model)
@@ -96,10 +101,10 @@ def classify(
 
 
 def form_opinion(
-    features: Features, band: Band = DEFAULT_BAND, model: LinearModel = MODEL
+    features: Features, band: Band = DEFAULT_BAND, model: LinearModel | None = None
 ) -> Opinion:
     """Classifies a task without the reasons' text, which costs half as much again."""
-    scores = model.score(features.reading)
+    scores = (model or served_model()).score(features.reading)
     p_security = _logistic(scores.security_log_odds)
     # Work on security is deep work.
     deep_log_odds = max(scores.deep_log_odds, scores.security_log_odds)
@@ -137,7 +142,7 @@ def _p_security(text: str) -> float:
 
 def _p_security_of_answer(text: str) -> float:
     """Goes by all of the words: an answer may name a strong term in passing."""
-    return _logistic(MODEL.score(read(text)).security_log_odds)
+    return _logistic(served_model().score(read(text)).security_log_odds)
 
 
 _SENSITIVITY = Sensitivity(_p_security, _p_security_of_answer)

@@ -94,7 +94,7 @@ def run_name(run: str) -> str:
 OptionValue = int | bool | str  # of a strategy, as a client sets it
 
 
-class Hints(msgspec.Struct, frozen=True, kw_only=True):
+class Hints(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Holds the client's routing hints, from standard fields and metadata."""
 
     model: str = "auto"

@@ -177,7 +177,7 @@ class _Backtest:
         self._asked = question
         self._on_progress = on_progress
         logged = question.logged
-        self._arrivals = logged.arrivals
+        self._arrivals: Sequence[Arrival] = logged.arrivals
         self._lengths = learn_lengths(logged.arrivals)
         self._infos = {each.info.name: each.info for each in question.fleet.machines}
         self._tenants = dict(question.tenants) | logged.tenants

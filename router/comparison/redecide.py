@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import msgspec
 
 from backends.contract import BackendInfo, BackendStats
-from router.backtest.log_reader import arrival_of
+from router.backtest.arrivals import Arrival
 from router.classify.task import Tenant
 from router.decide.backend_speed import BackendSpeed, BackendSpeeds
 from router.decide.continuity import conversation_state
@@ -41,7 +41,7 @@ class Redecider:
         self._infos = infos
         self.found = Redecided()
 
-    def take(self, record: DecisionRecord) -> None:
+    def take(self, record: DecisionRecord, arrival: Arrival) -> None:
         """Decides one record's task again, if its policy is this one and its facts are there."""
         seen = record.seen
         if seen is None or not seen.engines or not record.ranked or not record.limits:
@@ -51,13 +51,12 @@ class Redecider:
         if any(engine.name not in self._infos for engine in seen.engines):
             return
         self.found.num_tasks += 1
-        if self._is_same(record, seen):
+        if self._is_same(record, arrival, seen):
             self.found.num_same += 1
         elif len(self.found.examples) < MAX_EXAMPLES:
             self.found.examples.append(record.id)
 
-    def _is_same(self, record: DecisionRecord, seen: SeenRecord) -> bool:
-        arrival = arrival_of(record)
+    def _is_same(self, record: DecisionRecord, arrival: Arrival, seen: SeenRecord) -> bool:
         tenant = Tenant(id=record.tenant, tier=record.tier, limits=record.limits)
         context = record.context
         also_held = {} if context is None else context.also_held

@@ -6,7 +6,7 @@ added. Where the interval holds 0, no difference was seen.
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
 import msgspec
@@ -21,6 +21,7 @@ MIN_BLOCK_US = 10_000_000
 LOW, HIGH = 5.0, 95.0  # percentiles of the interval
 QUANTILES = (50, 95, 99)
 REFUSALS = ("rate_limited", "shed")
+Numbers = NDArray[np.int16]  # of blocks, by task
 Chosen = NDArray[np.bool_] | NDArray[np.int64]
 
 
@@ -164,38 +165,97 @@ def _share(found: NDArray[np.bool_]) -> float:
     return float(found.mean()) if len(found) else 0.0
 
 
+class _Redrawn:
+    """Draws a table anew, in whole blocks of time: a draw only says how often each block comes."""
+
+    def __init__(self, table: ResultTable, slo: Slo, block_of: Numbers) -> None:
+        columns = _Columns(table, slo)
+        self.whole = _summary(columns, np.ones(len(table), dtype=bool))
+        num_blocks = int(block_of.max()) + 1
+        counted = ~columns.is_cancelled
+        added = {
+            "tasks": np.ones(len(table), dtype=bool),
+            "counted": counted,
+            "met": columns.meets & counted,
+            "refused": columns.is_refused,
+            "waited": columns.waited,
+            "weighted_tokens": columns.cost,
+            "output_tokens": columns.output,
+            "money_usd": columns.money_usd,
+        }
+        self._sums = {
+            name: np.bincount(block_of, values, num_blocks) for name, values in added.items()
+        }
+        self._sorted: dict[str, tuple[Column, Numbers]] = {}
+        times = {"ttft": columns.ttft_ms, "tpot": columns.tpot_ms, "latency": columns.latency_ms}
+        for name, values in times.items():
+            known = np.flatnonzero(columns.is_answered & ~np.isnan(values))
+            known = known[np.argsort(values[known], kind="stable")]
+            self._sorted[name] = values[known], block_of[known]
+
+    def figures(self, counts: NDArray[np.int64]) -> dict[str, float | None]:
+        """Returns the `FIGURES`, and the tokens of a task, of a draw with so many of each block."""
+        sums = {name: float(counts @ values) for name, values in self._sums.items()}
+        num_tasks, num_counted = sums["tasks"], sums["counted"]
+        found: dict[str, float | None] = {
+            "slo_met": sums["met"] / num_counted if num_counted else 0.0,
+            "refused": sums["refused"] / num_tasks,
+            "waited": sums["waited"] / num_tasks,
+            "tokens_per_task": sums["weighted_tokens"] / num_tasks,
+        }
+        for name in ("weighted_tokens", "output_tokens", "money_usd"):
+            found[name] = sums[name]
+        for name, (values, block_of) in self._sorted.items():
+            up_to = np.cumsum(counts[block_of])
+            for quantile in QUANTILES:
+                found[f"{name}_ms_p{quantile}"] = _percentile(values, up_to, quantile)
+        return found
+
+
+def _percentile(values: Column, up_to: NDArray[np.int64], quantile: float) -> float | None:
+    """Returns a percentile of sorted values that come several times, as `np.percentile` would.
+
+    `up_to` counts each value with all those before it.
+    """
+    if not len(up_to) or not up_to[-1]:
+        return None
+    place = (int(up_to[-1]) - 1) * (quantile / 100)
+    first = math.floor(place)
+    low, high = (
+        float(values[np.searchsorted(up_to, at, side="right")])
+        for at in (first, min(first + 1, int(up_to[-1]) - 1))
+    )
+    share = place - first
+    return low + (high - low) * share if share < 0.5 else high - (high - low) * (1 - share)
+
+
+def _draws(num_blocks: int, seed: int) -> Iterator[NDArray[np.int64]]:
+    """Yields how often each block comes in each draw."""
+    chance = np.random.default_rng(seed)
+    for _ in range(NUM_DRAWS):
+        yield np.bincount(chance.integers(0, num_blocks, num_blocks), minlength=num_blocks)
+
+
 def differences(
-    before: ResultTable,
-    after: ResultTable,
-    slo: Slo,
-    off_by: Mapping[str, float],
-    seed: int = 0,
-    on_draw: Callable[[], None] | None = None,
+    before: ResultTable, after: ResultTable, slo: Slo, off_by: Mapping[str, float], seed: int = 0
 ) -> list[Difference]:
     """Compares the figures of two policies over the same tasks.
 
     `off_by` says by how much a replay of the log missed each figure, as a share of it; that is
-    added to the interval in quadrature. `on_draw` may let others run.
+    added to the interval in quadrature.
     """
-    columns = _Columns(before, slo), _Columns(after, slo)
-    blocks = _blocks(columns[0].at_us)
-    chance = np.random.default_rng(seed)
-    draws: dict[str, list[float]] = {name: [] for name in FIGURES}
-    for _ in range(NUM_DRAWS):
-        picked = chance.integers(0, len(blocks), len(blocks))
-        rows = np.concatenate([blocks[number] for number in picked])
-        summaries = [_summary(each, rows) for each in columns]
-        for name, values in draws.items():
-            old, new = (getattr(each, name) for each in summaries)
-            if old is not None and new is not None:
-                values.append(new - old)
-        if on_draw is not None:
-            on_draw()
-    everything = np.arange(len(before))
-    old, new = (_summary(each, everything) for each in columns)
+    block_of = _blocks(before)
+    redrawn = [_Redrawn(each, slo, block_of) for each in (before, after)]
+    changes: dict[str, list[float]] = {name: [] for name in FIGURES}
+    for counts in _draws(int(block_of.max()) + 1, seed):
+        old, new = (each.figures(counts) for each in redrawn)
+        for name, values in changes.items():
+            was, now = old[name], new[name]
+            if was is not None and now is not None:
+                values.append(now - was)
     found = []
-    for name, values in draws.items():
-        was, now = getattr(old, name), getattr(new, name)
+    for name, values in changes.items():
+        was, now = (getattr(each.whole, name) for each in redrawn)
         if was is None or now is None or not values:
             continue
         low, high = np.percentile(values, (LOW, HIGH))
@@ -229,24 +289,19 @@ def intervals(
     times to the first or last token how far the gateway's own time is from its median, since a
     simulation gives every task the median.
     """
-    columns = _Columns(table, slo)
-    blocks = _blocks(columns.at_us)
-    chance = np.random.default_rng(seed)
-    draws: dict[str, list[float]] = {}
-    for _ in range(NUM_DRAWS):
-        rows = np.concatenate([blocks[n] for n in chance.integers(0, len(blocks), len(blocks))])
-        summary = _summary(columns, rows)
-        for name in FIGURES:
-            value = getattr(summary, name)
+    block_of = _blocks(table)
+    redrawn = _Redrawn(table, slo, block_of)
+    drawn: dict[str, list[float]] = {}
+    for counts in _draws(int(block_of.max()) + 1, seed):
+        figures = redrawn.figures(counts)
+        for name in (*FIGURES, "tokens_per_task"):
+            value = figures[name]
             if value is not None:
-                draws.setdefault(name, []).append(value)
-        per_task = summary.weighted_tokens / max(1, summary.num_tasks)
-        draws.setdefault("tokens_per_task", []).append(per_task)
-    whole = _summary(columns, np.arange(len(table)))
+                drawn.setdefault(name, []).append(value)
     found: dict[str, tuple[float, float]] = {}
-    for name, values in draws.items():
+    for name, values in drawn.items():
         low, high = (float(value) for value in np.percentile(values, (LOW, HIGH)))
-        middle = getattr(whole, name, None)
+        middle = getattr(redrawn.whole, name, None)
         if middle is not None:
             off = abs(off_by.get(name, 0.0) * middle)
             own = own_ms if name.startswith(("ttft", "latency")) else 0.0
@@ -256,11 +311,10 @@ def intervals(
     return found
 
 
-def _blocks(at_us: Column) -> list[NDArray[np.int64]]:
-    """Cuts tasks into blocks of time, without empty ones."""
+def _blocks(table: ResultTable) -> Numbers:
+    """Cuts tasks into blocks of time, without empty ones; returns each task's."""
+    at_us = table.column("at_us")
     first, last = float(at_us.min()), float(at_us.max())
     length_us = max(MIN_BLOCK_US, (last - first) / NUM_BLOCKS + 1)
-    numbers = ((at_us - first) // length_us).astype(np.int64)
-    order = np.argsort(numbers, kind="stable")
-    cuts = np.flatnonzero(np.diff(numbers[order])) + 1
-    return list(np.split(order, cuts))
+    numbers = ((at_us - first) // length_us).astype(np.int16)
+    return np.unique(numbers, return_inverse=True)[1].astype(np.int16)

@@ -6,6 +6,7 @@ import msgspec
 
 from backends.script.chance import Chance
 from router.backtest.arrivals import Arrival
+from router.backtest.packed import Packed
 from router.policy.policy import Policy, Rule, TenantPolicy
 
 MAX_SCALE = 20.0
@@ -20,7 +21,7 @@ class Untestable(msgspec.Struct, frozen=True):
     why: str
 
 
-def scaled(arrivals: Sequence[Arrival], scale: float, seed: int = 0) -> list[Arrival]:
+def scaled(arrivals: Sequence[Arrival], scale: float, seed: int = 0) -> Sequence[Arrival]:
     """Returns so many times the traffic, from the same tasks at neighbouring times.
 
     A copy is another user's: it shares no more of a prompt than its head. Below 1, tasks are left
@@ -29,15 +30,13 @@ def scaled(arrivals: Sequence[Arrival], scale: float, seed: int = 0) -> list[Arr
     if not 0 < scale <= MAX_SCALE:
         raise ValueError(f"scale {scale:g}: expected a number above 0, up to {MAX_SCALE:g}")
     if scale == 1:
-        return list(arrivals)
+        return arrivals
     places: dict[tuple[int, int], int] = {}
     rows: list[tuple[int, int, int]] = []  # when, which, which copy
-    roots = list(range(len(arrivals)))  # the first task of each conversation goes for all of it
+    roots: list[str] = []  # the first task of each conversation goes for all of it
     for index, arrival in enumerate(arrivals):
-        if arrival.follows >= 0:
-            roots[index] = roots[arrival.follows]
-        root = arrivals[roots[index]]
-        chance = Chance(seed, root.id, "scale")
+        roots.append(arrival.id if arrival.follows < 0 else roots[arrival.follows])
+        chance = Chance(seed, roots[index], "scale")
         num_copies = int(scale) + (chance.below(_PARTS) < (scale - int(scale)) * _PARTS)
         for number in range(num_copies):
             shift_us = 0 if number == 0 else chance.below(2 * SPREAD_US) - SPREAD_US
@@ -45,10 +44,11 @@ def scaled(arrivals: Sequence[Arrival], scale: float, seed: int = 0) -> list[Arr
     rows.sort()
     for place, (_, index, number) in enumerate(rows):
         places[index, number] = place
-    return [
-        _copy(arrivals[index], at_us, number, places.get((arrivals[index].follows, number), -1))
-        for at_us, index, number in rows
-    ]
+    found = Packed(Arrival)
+    for at_us, index, number in rows:
+        arrival = arrivals[index]
+        found.append(_copy(arrival, at_us, number, places.get((arrival.follows, number), -1)))
+    return found
 
 
 def _copy(arrival: Arrival, at_us: int, number: int, follows: int) -> Arrival:

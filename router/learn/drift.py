@@ -17,12 +17,13 @@ decide nothing, unless a policy's trade-off says so (`widen_on_drift`).
 import math
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Literal
 
 import msgspec
 
-from router.classify.classify import MODEL
+from router.classify.classify import served_model
 from router.classify.text_features import Reading, once
 from router.classify.weights_file import WEIGHTS_PATH
 from router.learn.learning import OPINION_TRAITS, SHAPE_TRAITS, Floats
@@ -44,7 +45,10 @@ MIN_OUTCOMES = 100  # before it is used
 SIGNALS: tuple[str, ...] = ("p_deep", "unknown words", *SHAPE_TRAITS)
 REFERENCE_PATH = WEIGHTS_PATH.with_name("reference.json")
 
-_KNOWN_WORDS = frozenset(term for term in MODEL.vocabulary if isinstance(term, bytes))
+
+@cache
+def _known_words() -> frozenset[bytes]:
+    return frozenset(term for term in served_model().vocabulary if isinstance(term, bytes))
 
 
 class Histogram(msgspec.Struct, frozen=True):
@@ -81,7 +85,7 @@ def values_of(
 @once
 def _unknown_share(reading: Reading) -> float:
     words = reading.words
-    num_known = sum(map(_KNOWN_WORDS.__contains__, words))
+    num_known = sum(map(_known_words().__contains__, words))
     return (len(words) - num_known) / len(words) if words else 0.0
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from redis.asyncio import Redis
 from redis.exceptions import RedisError, WatchError
 
-from router.classify.classify import MODEL
+from router.classify.classify import served_model
 from router.classify.task import TENANT_ID
 from router.learn.experience import Experience
 from router.learn.learning import NUM_TRAITS, TRAITS_VERSION, Known, merge, nothing_known
@@ -26,7 +26,8 @@ logger = logging.getLogger("lanewise")
 TTL_S = 90 * 24 * 3600  # since the last outcome
 MAX_CROSSED = 3  # attempts at a write that conflicts with others'
 MAX_PER_TICK = 32  # tenants; the others are next
-VERSION = f"{TRAITS_VERSION}-{MODEL.content_hash[:8]}"  # sums of different versions do not add up
+# Sums of different versions do not add up.
+VERSION = f"{TRAITS_VERSION}-{served_model().content_hash[:8]}"
 
 _UPPER = np.triu_indices(NUM_TRAITS)
 

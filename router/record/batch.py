@@ -22,7 +22,7 @@ from backends.contract import (
     TextPart,
 )
 from backends.prompt import TooLongError, measure
-from router.classify.classify import MODEL, Opinion, features, form_opinion
+from router.classify.classify import Opinion, features, form_opinion, served_model
 from router.classify.linear_model import LinearModel
 from router.classify.task import GroupLimits, Hints, Route, Task, TaskClass, Tenant
 from router.classify.text_features import Reading
@@ -109,7 +109,7 @@ class Desk(msgspec.Struct, frozen=True, kw_only=True):
     policy: Policy
     tenant: Tenant = ANYONE
     stats: Sequence[BackendStats] = IDLE
-    model: LinearModel = MODEL
+    model: LinearModel = msgspec.field(default_factory=served_model)
     hints: Hints = Hints()
     # By default nothing is known, as in a gateway that has run no task yet.
     facts: Callable[[Task, TaskClass, Reading], Facts] = lambda *_: NO_FACTS

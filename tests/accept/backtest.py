@@ -82,10 +82,8 @@ def _report(log: list[DecisionRecord], before: Policy, after: Policy) -> Backtes
     settings = next(record.engine_settings for record in log if record.engine_settings)
     fleet = fleet_of_settings(settings, Speeds())
     redecider = Redecider(before, {each.info.name: each.info for each in fleet.machines})
-    for record in log:
-        redecider.take(record)
     asked = BacktestQuestion(
-        logged=read_records(log),
+        logged=read_records(log, redecider.take),
         base=before,
         policies={"after": after},
         fleet=fleet,

@@ -24,7 +24,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 
-from router.classify.classify import MODEL, features_of_text, form_opinion
+from router.classify.classify import features_of_text, form_opinion, served_model
 from router.classify.text_features import forget_readings
 from router.record.labelled import read_records
 
@@ -52,7 +52,7 @@ def num_texts(num_tokens: int) -> int:
 
 
 def made_texts(num_chars: int, num: int, rng: random.Random) -> list[str]:
-    words = [word.decode() for word in MODEL.vocabulary if isinstance(word, bytes)]
+    words = [word.decode() for word in served_model().vocabulary if isinstance(word, bytes)]
     words += ["".join(rng.choices("abcdefghijklmnopqrstuvwxyz", k=7)) for _ in range(len(words))]
     pool = " ".join(rng.choices(words, k=500_000))
     pool *= 1 + 2 * num_chars // len(pool)
@@ -73,9 +73,10 @@ def real_texts(paths: Sequence[Path], num_chars: int, num: int, rng: random.Rand
 
 def dictionary() -> Callable[[str], list[float]]:
     """The baseline."""
+    model = served_model()
     weights = {
         term.decode() if isinstance(term, bytes) else (term[0].decode(), term[1].decode()): row
-        for term, row in zip(MODEL.vocabulary, MODEL.term_weights.tolist(), strict=False)
+        for term, row in zip(model.vocabulary, model.term_weights.tolist(), strict=False)
     }
 
     def score(text: str) -> list[float]:

@@ -38,9 +38,7 @@ def question(records: list[DecisionRecord], base: Policy, **more: Any) -> Backte
     settings = next(each.engine_settings for each in records if each.engine_settings)
     fleet = fleet_of_settings(settings, Speeds())
     redecider = Redecider(base, {each.info.name: each.info for each in fleet.machines})
-    for record in records:
-        redecider.take(record)
-    logged = read_records(records)
+    logged = read_records(records, redecider.take)
     return BacktestQuestion(
         logged=logged, base=base, fleet=fleet, redecided=redecider.found, **more
     )

@@ -7,13 +7,14 @@ import pytest
 
 from gateway.backtest.inquiry import seconds_of
 from gateway.backtest.log_files import (
+    TOLD_EVERY,
     LogFileError,
     last_lines,
     read_lines,
     records_of,
     with_rotated,
 )
-from router.record.recording import DecisionRecord, encode_line
+from router.record.recording import DecisionRecord, decode_line, encode_line
 
 
 def line(number: int, at_s: float) -> bytes:
@@ -41,14 +42,26 @@ def test_rotated_files_and_workers_come_in_order(tmp_path: Path) -> None:
 def test_a_line_that_was_cut_is_passed_over(tmp_path: Path) -> None:
     path = tmp_path / "d.jsonl.gz"
     path.write_bytes(gzip.compress(line(0, 1.0) + line(1, 2.0)[:40] + b"\n" + line(2, 3.0)))
-    assert [record.id for record in records_of(read_lines([path]))] == ["resp_0", "resp_2"]
+    records = records_of(read_lines([path]), decode_line)
+    assert [record.id for record in records] == ["resp_0", "resp_2"]
+
+
+def test_how_far_it_has_read_is_told_across_files(tmp_path: Path) -> None:
+    paths = [tmp_path / "d.jsonl.1", tmp_path / "d.jsonl"]
+    for path in paths:
+        path.write_bytes(b"".join(line(n, 1_000.0 + n) for n in range(1_000)))
+    told: list[int] = []
+    assert sum(1 for _ in read_lines(paths, told.append)) == 2_000
+    assert len(told) == 2_000 // TOLD_EVERY
+    assert told == sorted(set(told)), "it only grows"
+    assert told[-1] == sum(path.stat().st_size for path in paths)
 
 
 def test_what_is_no_log(tmp_path: Path) -> None:
     with pytest.raises(LogFileError, match="none of 2 lines"):
-        list(records_of([b"hello\n", b"{}\n"]))
+        list(records_of([b"hello\n", b"{}\n"], decode_line))
     with pytest.raises(LogFileError, match="schema 9"):
-        list(records_of([line(0, 1.0).replace(b'"schema":2', b'"schema":9')]))
+        list(records_of([line(0, 1.0).replace(b'"schema":2', b'"schema":9')], decode_line))
     with pytest.raises(LogFileError, match="missing"):
         list(read_lines([tmp_path / "missing"]))
 
@@ -57,7 +70,8 @@ def test_the_last_part_is_read_from_the_end(tmp_path: Path) -> None:
     path = tmp_path / "d.jsonl"
     path.write_bytes(b"".join(line(n, 1_000.0 + n) for n in range(5_000)))
     found = last_lines([path], 5_990.0)
-    assert [record.id for record in records_of(found)] == [f"resp_{n}" for n in range(4_990, 5_000)]
+    ids = [record.id for record in records_of(found, decode_line)]
+    assert ids == [f"resp_{n}" for n in range(4_990, 5_000)]
     assert len(last_lines([path], 0.0)) == 5_000
 
 
