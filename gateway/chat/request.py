@@ -16,39 +16,47 @@ from gateway.wire.requests import ParsedCreate, parse_create
 _encode = msgspec.json.encode
 
 
-class _CallFunction(msgspec.Struct, frozen=True):
+class CallFunctionParam(msgspec.Struct, frozen=True):
+    """The function that was called."""
+
     name: str
     arguments: str = ""
 
 
-class _CallCustom(msgspec.Struct, frozen=True):
+class CallCustomParam(msgspec.Struct, frozen=True):
+    """The custom tool that was called."""
+
     name: str
     input: str = ""
 
 
-class _Call(msgspec.Struct, frozen=True):
+class CallParam(msgspec.Struct, frozen=True):
     """A tool call of an assistant message: of a function, or of a custom tool."""
 
     id: str
-    function: _CallFunction | None = None
-    custom: _CallCustom | None = None
+    function: CallFunctionParam | None = None
+    custom: CallCustomParam | None = None
 
 
-class _ChatMessage(msgspec.Struct, frozen=True):
+class ChatMessageParam(msgspec.Struct, frozen=True):
+    """One message of the conversation."""
+
     role: Literal["system", "developer", "user", "assistant", "tool", "function"]
     content: Any = None
-    tool_calls: list[_Call] | None = None
+    tool_calls: list[CallParam] | None = None
     tool_call_id: str | None = None
     # Refused: an answer of before that was spoken, and the older form of a call.
     audio: Any = None
     function_call: Any = None
 
 
-class _StreamOptions(msgspec.Struct, frozen=True):
+class StreamOptionsParam(msgspec.Struct, frozen=True):
+    """`stream_options` of a request."""
+
     include_usage: bool | None = None
 
 
-class _Prediction(msgspec.Struct, frozen=True):
+class PredictionParam(msgspec.Struct, frozen=True):
     """What the client expects the answer to be, for the most part."""
 
     type: Literal["content"]
@@ -61,9 +69,9 @@ _Bias = Annotated[float, Meta(ge=-100, le=100)]
 class ChatBody(GenerationBody, frozen=True, kw_only=True):
     """Body of the request; `gateway.wire.fields` says what becomes of each field."""
 
-    messages: Annotated[list[_ChatMessage], Meta(min_length=1)]
+    messages: Annotated[list[ChatMessageParam], Meta(min_length=1)]
     stream: bool | None = None
-    stream_options: _StreamOptions | None = None
+    stream_options: StreamOptionsParam | None = None
     n: int | None = None
     max_completion_tokens: Annotated[int, Meta(ge=1)] | None = None
     max_tokens: Annotated[int, Meta(ge=1)] | None = None
@@ -72,7 +80,7 @@ class ChatBody(GenerationBody, frozen=True, kw_only=True):
     tools: list[dict[str, Any]] | None = None
     tool_choice: Any = None
     response_format: dict[str, Any] | None = None
-    prediction: _Prediction | None = None
+    prediction: PredictionParam | None = None
     reasoning_effort: Effort | None = None
     verbosity: Literal["low", "medium", "high"] | None = None
     frequency_penalty: Annotated[float, Meta(ge=-2, le=2)] | None = None
@@ -163,7 +171,7 @@ def _extras(chat: ChatBody, extras: Extras) -> Extras:
 _EXTRAS = ("verbosity", "frequency_penalty", "presence_penalty", "logit_bias")
 
 
-def _input_items(messages: list[_ChatMessage]) -> tuple[list[dict[str, Any]], list[str]]:
+def _input_items(messages: list[ChatMessageParam]) -> tuple[list[dict[str, Any]], list[str]]:
     """Turns messages and their calls into Responses items, each with its JSON path."""
     items: list[dict[str, Any]] = []
     json_paths: list[str] = []
@@ -196,7 +204,7 @@ def _unserved_part(param: str, instead: str) -> ProtocolError:
     return ProtocolError("unsupported_parameter", message, param=param)
 
 
-def _call_item(call: _Call, json_path: str) -> dict[str, Any]:
+def _call_item(call: CallParam, json_path: str) -> dict[str, Any]:
     item: dict[str, Any] = {"type": "function_call", "call_id": call.id}
     if call.custom is not None:
         return item | {"type": "custom_tool_call", **msgspec.structs.asdict(call.custom)}
@@ -277,7 +285,7 @@ def _flat_choice(choice: Any) -> msgspec.Raw:
     return msgspec.Raw(_encode(choice))
 
 
-def _predicted(prediction: _Prediction | None) -> str | None:
+def _predicted(prediction: PredictionParam | None) -> str | None:
     """Returns the predicted text, which may come in parts; an empty one is none."""
     if prediction is None:
         return None

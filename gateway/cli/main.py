@@ -37,7 +37,7 @@ COMMANDS = {  # the same of `gateway.cli`
     "eval": "Measure the classifier on labelled records.",
     "backtest": "Say what policies would have come to, on a decision log.",
     "plan": "Find the cheapest servers that meet objectives, for a trace.",
-    "usage": "Export what tenants used.",
+    "usage": "Say what was used and what it cost; export it, compare it with bills.",
     **ADMIN_COMMANDS,
 }
 

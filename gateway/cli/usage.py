@@ -1,26 +1,64 @@
-"""`lanewise usage`: writes the ledger to a file, and compares it with bills. This is an edge."""
+"""`lanewise usage`: sums what was used, exports the ledger, compares bills. This is an edge."""
 
 import argparse
 import asyncio
 import os
 import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 
 import msgspec
 from redis.exceptions import RedisError
 
 from gateway.cli import reconcile
+from gateway.cli.admin_client import ADMIN_ARGUMENTS, ask_admin
 from gateway.cli.command import Command, argument
+from gateway.cli.output import Row, show, show_table
 from gateway.config.config import load_config, read_config
 from gateway.config.sections import ConfigError, masked_url
 from gateway.store.parquet import ParquetUnavailable
+from gateway.store.usage_days import DIMENSIONS
 from gateway.store.usage_export import ExportError, Summary, export
 from router.redis.client import redis_client
 
 TIMEOUT_S = 30.0
 
 
-COMMAND = Command("lanewise usage export --out usage.csv")
+COMMAND = Command("lanewise usage show --days 7 --by day --by tenant")
+_DIMENSIONS = ("day", *DIMENSIONS)
+_SUMS = ("tasks", "input_tokens", "cached_tokens", "output_tokens", "cost_usd")
+
+
+@COMMAND.command(
+    "show",
+    "Say what was used and what it cost, of the last 40 days; an export consumes nothing of it.",
+    "lanewise usage show --tenant acme --days 30 --by day --by model",
+    argument("--tenant", metavar="ID", help="of this one (default: of all)"),
+    argument(
+        "--by", action="append", choices=_DIMENSIONS, help="several sum by each (default: tenant)"
+    ),
+    argument("--days", type=int, default=1, metavar="N", help="the last N UTC days, today too"),
+    *ADMIN_ARGUMENTS,
+)
+def _show(arguments: argparse.Namespace) -> int:
+    by = tuple(dict.fromkeys(arguments.by or ("tenant",)))
+    today = datetime.now(UTC).date()
+    first = today - timedelta(days=arguments.days - 1)
+    query = {"by": by, "first_day": first.isoformat(), "last_day": today.isoformat()}
+    if arguments.tenant:
+        query["tenant"] = arguments.tenant
+    view = ask_admin(arguments, "GET", "usage", query=query)
+    if arguments.json:
+        return show(arguments, view, "")
+    return show_table(arguments, view["rows"], (*by, *_SUMS), partial(_cells, by))
+
+
+def _cells(by: Sequence[str], row: Row) -> Row:
+    named = {name: row.get(name, "") for name in by}
+    sums = {name: str(row.get(name, 0)) for name in _SUMS}
+    return named | sums | {"cost_usd": f"{row.get('cost_usd', 0):.6f}"}
 
 
 @COMMAND.command(

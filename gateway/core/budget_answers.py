@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 from gateway.core.ratelimit import MODE_HEADER
 from gateway.wire.errors import ProtocolError
-from router.classify.durations import LEAST_WAIT_US, in_words
+from router.classify.durations import LEAST_WAIT_US
 from router.pools.budget_use import budget_uses, use_of
 from router.pools.budgets import AccountBalance
 from router.pools.pools import Grant
@@ -42,7 +42,7 @@ def over_budget(grant: Grant) -> ProtocolError:
     if use.renews_s is None:
         ends = "It does not renew; an admin can raise it."
     else:
-        ends = f"It renews in {in_words(round(use.renews_s * 1e6))}."
+        ends = f"It renews in {_span(use.renews_s)}, at 00:00 UTC."
     if grant.mode == "degraded":
         ends += (
             " While Redis is away each gateway has a part of half of what was left; with Redis"
@@ -62,3 +62,11 @@ def over_budget(grant: Grant) -> ProtocolError:
     if use.renews_s is None and wait_us > MAX_RETRIED_US:
         return ProtocolError("budget_exceeded", message, headers=headers)
     return ProtocolError("budget_exceeded", message, retry_after_us=wait_us, headers=headers)
+
+
+def _span(span_s: float) -> str:
+    """Writes days, hours or minutes for people."""
+    for unit, unit_s in (("days", 86_400), ("hours", 3_600)):
+        if span_s >= 2 * unit_s:
+            return f"{span_s / unit_s:.1f} {unit}"
+    return f"{math.ceil(span_s / 60)} min"

@@ -87,15 +87,31 @@ def with_operations(schema: dict[str, Any]) -> dict[str, Any]:
     return schema
 
 
+def _describe_items(schema: Any) -> None:
+    """Says of arrays whose items may be anything that they have items: generators of clients ask.
+
+    It changes the schema in place.
+    """
+    if isinstance(schema, dict):
+        if schema.get("type") == "array" and "prefixItems" not in schema:
+            schema.setdefault("items", {})
+        for part in schema.values():
+            _describe_items(part)
+    elif isinstance(schema, list):
+        for part in schema:
+            _describe_items(part)
+
+
 class OpenApiDocument(OpenAPI):
     """A document that is made when somebody reads it, once; a thread makes it."""
 
     _made: dict[str, Any] | None = None
 
     def to_schema(self) -> dict[str, Any]:
-        """See `with_errors` and `with_operations`."""
+        """See the functions that it calls."""
         if self._made is None:
             self._made = with_operations(with_errors(super().to_schema()))
+            _describe_items(self._made)
         return self._made
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from gateway.openapi.shapes import AnOutputItem, Response
+from gateway.openapi.shapes import AnOutputItem, ResponseObject
 from gateway.wire.output_items import OutputText, SummaryText
 from gateway.wire.routing import ContextUse
 
@@ -19,7 +19,7 @@ class Numbered(msgspec.Struct, kw_only=True, tag_field="type"):
 class ResponseEvent(Numbered, tag=False):
     """An event with the whole response as it is then."""
 
-    response: Response  # type: ignore[valid-type]  # made of the Structs that write it
+    response: ResponseObject  # type: ignore[valid-type]  # made of the Structs that write it
 
 
 class InItem(Numbered, tag=False):

@@ -38,7 +38,7 @@ def _json(kind: Any) -> tuple[tuple[str, Any], ...]:
 
 
 _ANTHROPIC = (("default", shapes.AnthropicError), ("400", shapes.AnthropicError))
-_STREAMED = ((JSON, shapes.Response), (SSE, EVENTS))
+_STREAMED = ((JSON, shapes.ResponseObject), (SSE, EVENTS))
 _RESPONSE = "/v1/responses/{response_id}"
 
 OPERATIONS = (
@@ -46,7 +46,7 @@ OPERATIONS = (
     Operation("/v1/responses", "post", _STREAMED, shapes.Create),
     Operation(_RESPONSE, "get", _STREAMED),
     Operation(_RESPONSE, "delete", _json(shapes.DeletedResponse)),
-    Operation(f"{_RESPONSE}/cancel", "post", _json(shapes.Response)),
+    Operation(f"{_RESPONSE}/cancel", "post", _json(shapes.ResponseObject)),
     Operation(f"{_RESPONSE}/feedback", "post", _json(shapes.TakenFeedback), Feedback),
     Operation(f"{_RESPONSE}/input_items", "get", _json(shapes.InputItems)),
     Operation("/v1/responses/input_tokens", "post", _json(shapes.InputTokens), shapes.Create),

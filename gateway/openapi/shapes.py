@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
+from backends.contract import BackendGroup
 from gateway.messages.blocks import MessageParam
 from gateway.messages.request import MessagesBody
 from gateway.wire.events import CreateBody, TextParam
@@ -53,8 +54,8 @@ def _described(kind: type[msgspec.Struct], **types: Any) -> type[msgspec.Struct]
     )
 
 
-Response = msgspec.defstruct(
-    "Response",
+ResponseObject = msgspec.defstruct(
+    "ResponseObject",
     [
         *_fields(ResponseStart, tools=list[dict[str, Any]], tool_choice=Any),
         *_fields(ResponseState, output=list[AnOutputItem], routing=Routed),
@@ -260,6 +261,13 @@ class ModelPage(msgspec.Struct):
     last_id: str | None
 
 
+class GroupUse(msgspec.Struct):
+    """What a tenant has used of one group."""
+
+    tokens: int
+    cost_units: int
+
+
 class UsedToday(msgspec.Struct):
     """What a tenant has used since midnight, UTC."""
 
@@ -271,6 +279,9 @@ class UsedToday(msgspec.Struct):
     output_tokens: int
     reasoning_tokens: int
     cost_units: int
+    cost_usd: float  # models without a price count nothing
+    energy_joules: float  # of engines whose power is known
+    groups: dict[BackendGroup, GroupUse]
 
 
 class OwnUsage(msgspec.Struct):

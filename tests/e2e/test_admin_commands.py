@@ -100,6 +100,18 @@ def test_pools_and_what_was_learned(shell: Shell, gateway: GatewayProcess) -> No
     assert actions == ["learning.restore", "learning.reset"]
 
 
+def test_use_is_summed_by_what_is_asked(shell: Shell, gateway: GatewayProcess) -> None:
+    run_task(gateway, "lanewise-deep")
+    view = shell.json("usage show --by tenant --by model --days 2")
+    assert view["by"] == ["tenant", "model"]
+    (row,) = [each for each in view["rows"] if each["model"] == "lanewise-deep"]
+    assert (row["tenant"], row["tasks"] >= 1, row["output_tokens"] > 0) == ("dev", True, True)
+    text = shell("usage show --tenant dev --by model --by service_tier")
+    assert text.split("\n")[0].split()[:3] == ["MODEL", "SERVICE_TIER", "TASKS"]
+    assert "lanewise-deep" in text
+    assert "expected at most 40 days" in shell.refused("usage show --days 99")
+
+
 def test_a_key_has_limits_of_its_own(shell: Shell, gateway: GatewayProcess) -> None:
     shell("tenants create shared --tier pro --key-limit fast.requests_per_min=2")
     ordinary = shell.json("keys create shared")["key"]

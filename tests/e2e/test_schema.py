@@ -96,6 +96,27 @@ def schema_of(
     return found
 
 
+def test_clients_can_be_generated_from_it(document: dict[str, Any]) -> None:
+    """What generators such as openapi-python-client stumble over."""
+    names = list(document["components"]["schemas"])
+    classes = [name.replace("_", "").lower() for name in names]
+    assert len(set(classes)) == len(names), "two schemas would be one class"
+    assert [name for name in names if name.startswith("_")] == []
+    assert "Response" not in names, "the generator has a type of this name"
+
+    def arrays_without_items(part: Any) -> Iterator[Any]:
+        if isinstance(part, dict):
+            if part.get("type") == "array" and not {"items", "prefixItems"} & part.keys():
+                yield part
+            for each in part.values():
+                yield from arrays_without_items(each)
+        elif isinstance(part, list):
+            for each in part:
+                yield from arrays_without_items(each)
+
+    assert list(arrays_without_items(document)) == []
+
+
 @pytest.mark.parametrize(("method", "path", "body"), ASKED)
 def test_answers_are_as_described(
     gateway: GatewayProcess, document: dict[str, Any], method: str, path: str, body: Any
@@ -113,6 +134,14 @@ def test_answers_are_as_described(
     schema = schema_of(document, method, path, status, media_type)
     for line in content.splitlines() if media_type.endswith("ndjson") else [content]:
         check(document, json.loads(line), schema)
+
+
+def test_what_a_tenant_used_is_described_whole(
+    gateway: GatewayProcess, document: dict[str, Any]
+) -> None:
+    _, _, content = sent(gateway, "get", "/v1/usage", None, key=DEVELOPMENT_KEY)
+    said = json.loads(content)["today"].keys()
+    assert said == document["components"]["schemas"]["UsedToday"]["properties"].keys()
 
 
 @pytest.mark.parametrize("body", STREAMED, ids=lambda body: str(body["input"]))
