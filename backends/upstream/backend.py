@@ -265,7 +265,8 @@ class UpstreamGeneration:
                 if pause_s is None or not self._backend.health.take_retry():
                     self._fail(failure)
                     return
-                logger.info("upstream %s: again after: %s", self._backend.name, failure)
+                name, once = self._backend.name, {"once": f"again: {self._backend.name}"}
+                logger.info("upstream %s: again after: %s", name, failure, extra=once)
                 await asyncio.sleep(pause_s)
                 self._reader = self._backend.make_reader(self._request, self._turn)
         except Exception as error:  # ours, not the upstream's

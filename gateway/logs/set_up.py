@@ -62,12 +62,14 @@ class _StandardError(logging.Handler):
         except Exception:
             self.handleError(record)
             return
-        if record.levelno == logging.WARNING:
-            num_left_out = self._repeats.passes(message, time.monotonic_ns() // 1_000)
+        # A line that names a task is like others and not equal: its `extra={"once": ...}` says so.
+        alike = getattr(record, "once", message if record.levelno == logging.WARNING else None)
+        if alike is not None:
+            num_left_out = self._repeats.passes(alike, time.monotonic_ns() // 1_000)
             if num_left_out is None:
                 return
             if num_left_out:
-                message = f"{message} ({num_left_out:,} equal lines were left out)"
+                message = f"{message} ({num_left_out:,} such lines were left out)"
         if record.exc_info is not None:
             record.exc_text = _FORMATTER.formatException(record.exc_info)
         self._writer.write(partial(self._of_record, record, message))

@@ -133,7 +133,8 @@ async def store_response(
     try:
         await gw.store.save(task.tenant.id, task.id, stored)
     except ProtocolError as error:
-        logger.warning("response %s could not be stored: %s", task.id, error)
+        once = {"once": "a response could not be stored"}
+        logger.warning("response %s could not be stored: %s", task.id, error, extra=once)
         return job.lineage
     return Lineage((*lineage.ids, task.id), len(items) + len(output))
 

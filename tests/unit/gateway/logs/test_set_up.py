@@ -65,16 +65,19 @@ def test_json_has_a_line_for_each_thing(monkeypatch: pytest.MonkeyPatch) -> None
             logger.warning("Redis is away: %s", "refused")
         logger.error("twice")
         logger.error("twice")
+        for number in range(5):
+            logger.info("response %d could not be stored", number, extra={"once": "store"})
         try:
             _ = 1 / 0
         except ZeroDivisionError:
             logger.exception("it broke")
     found = [json.loads(line) for line in lines]
-    assert [line["event"] for line in found] == ["task", *["log"] * 4]
-    assert [line.get("message") for line in found[1:4]] == [
+    assert [line["event"] for line in found] == ["task", *["log"] * 5]
+    assert [line.get("message") for line in found[1:5]] == [
         "Redis is away: refused",
         "twice",
         "twice",
+        "response 0 could not be stored",
     ]
     assert "ZeroDivisionError" in found[-1]["exception"]
 

@@ -480,6 +480,7 @@ async def test_a_store_that_fails_costs_only_the_memory(caplog: pytest.LogCaptur
     assert world.terminal["status"] == "completed"
     assert ended.lineage == Lineage()
     assert "could not be stored" in caplog.text
+    assert {vars(record)["once"] for record in caplog.records}, "an outage is not told once a task"
 
 
 # -- the client leaves -------------------------------------------------------------------------
