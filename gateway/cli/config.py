@@ -14,8 +14,8 @@ from gateway.cli.output import show
 from gateway.config.certificate import tls_context
 from gateway.config.config import Config, load_config, peppers, read_config
 from gateway.config.policy_file import group_of, load_policy, policy_slips
+from gateway.config.price_slips import odd_prices, unpriced_budgets
 from gateway.config.sections import Address, admin_address, masked_url
-from gateway.config.unpriced import unpriced_budgets
 from router.money.prices import PriceList
 
 COMMAND = Command("lanewise config check lanewise.toml")
@@ -62,16 +62,16 @@ def _check(arguments: argparse.Namespace) -> int:
     }
     lines = [f"{name}: {_text(value)}" for name, value in found.items()]
     slips = policy_slips(config, policy)
-    unpriced = list(_unpriced(config))
-    found["warnings"] = [*msgspec.to_builtins(slips), *({"message": said} for said in unpriced)]
-    for said in () if arguments.json else unpriced:
+    of_prices = list(_price_slips(config))
+    found["warnings"] = [*msgspec.to_builtins(slips), *({"message": said} for said in of_prices)]
+    for said in () if arguments.json else of_prices:
         print(f"warning: {arguments.file}: {said}", file=sys.stderr)
     for slip in () if arguments.json else slips:
         print(f"warning: {slip.text(str(config.policy_path))}", file=sys.stderr)
     return show(arguments, found, "\n".join((f"{arguments.file} is valid.", *lines)))
 
 
-def _unpriced(config: Config) -> Iterator[str]:
+def _price_slips(config: Config) -> Iterator[str]:
     backends = config.backends
     infos = [backend.options.info(backend.name, group_of(backend)) for backend in backends]
     budgeted = {
@@ -80,7 +80,9 @@ def _unpriced(config: Config) -> Iterator[str]:
     for tenant in config.tenants:
         if tenant.budgets:
             budgeted[f"tenant '{tenant.id}'"] = tenant.tenant(config.tiers).limits
-    return unpriced_budgets(PriceList(config.prices), infos, budgeted, time.time())
+    yield from unpriced_budgets(PriceList(config.prices), infos, budgeted, time.time())
+    models = {info.model for info in infos} | {relay.model for relay in config.relays}
+    yield from odd_prices(config.prices, models)
 
 
 def _text(value: Any) -> str:

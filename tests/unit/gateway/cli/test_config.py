@@ -95,3 +95,37 @@ def test_a_budget_in_money_of_models_without_a_price(
             assert told == ""
         else:
             assert f"tenant 'acme' has budgets in money, but no price holds for {named}:" in told
+
+
+def test_prices_of_no_model_and_given_twice(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "lanewise.toml"
+    later, flex = PRICE + "since = 2026-01-01", PRICE + "tier = 'flex'"
+    path.write_text("".join(one % "fast" for one in (PRICE, later, flex, PRICE)) + PRICE % "deeper")
+    assert main(["config", "check", str(path)]) == 0
+    told = capsys.readouterr().err
+    assert (
+        "no backend or relay has the model 'lanewise-deeper'; did you mean 'lanewise-deep'" in told
+    )
+    assert told.count("'lanewise-fast' has two prices of the same kind") == 1
+
+
+def test_a_model_of_both_groups_has_a_price_in_each(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "lanewise.toml"
+    upstream = """
+[[backends]]
+kind = "upstream"
+name = "{group}"
+[backends.options]
+group = "{group}"
+model = "lanewise-fast"
+upstream_model = "m"
+base_url = "http://h/v1"
+"""
+    both = upstream.format(group="fast") + upstream.format(group="deep")
+    path.write_text(both + TENANT + PRICE % "fast" + "group = 'deep'")
+    assert main(["config", "check", str(path)]) == 0
+    assert "no price holds for 'lanewise-fast'" in capsys.readouterr().err
