@@ -5,6 +5,7 @@ A backend turns a `GenerateRequest` into output items. It pushes `Delta`s and on
 """
 
 import enum
+from collections.abc import Callable
 from typing import Any, Literal, Protocol
 
 import msgspec
@@ -345,10 +346,20 @@ class Finish(msgspec.Struct, frozen=True):
     times: EngineTimes | None = None  # where the engine says
 
 
+# Takes text that only goes on with the item of the latest delta: the text, its tokens, and the
+# engine's own time of the last of them.
+More = Callable[[str, int, int], None]
+
+
 class Sink(Protocol):
     """Receives a backend's output. Both methods are synchronous and must not block."""
 
-    def push(self, delta: Delta) -> None: ...
+    def push(self, delta: Delta) -> More | None:
+        """Takes a delta; may return a shorter way for what only goes on with its text.
+
+        That holds until the next delta is pushed, and a backend need not take it.
+        """
+        ...
 
     def finish(self, finish: Finish) -> None: ...
 

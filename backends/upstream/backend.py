@@ -8,15 +8,18 @@ import asyncio
 import contextlib
 import logging
 import random
+from functools import partial
 from typing import Any
 
 from backends.contract import (
     BackendError,
     BackendKind,
     BackendStats,
+    Delta,
     Finish,
     FinishReason,
     GenerateRequest,
+    More,
     Sink,
     Usage,
 )
@@ -219,6 +222,8 @@ class UpstreamGeneration:
         self._attempts = Attempts(backend.options)
         self._reader = backend.make_reader(request, self._turn)
         self._reading = ReadPause()
+        self._more: More | None = None  # for the item of the latest delta
+        self._pieces: list[str] | None = None  # of that item, if the turn `continues`
         self._usage: Usage | None = None
         self._started_us = self._heard_us = monotonic_us()
         self.has_tokens = False
@@ -306,14 +311,16 @@ class UpstreamGeneration:
         if self._usage is not None:
             return True
         now_us = self._heard_us = monotonic_us()
-        reader = self._reader
+        reader, turn = self._reader, self._turn
+        turn.go_on = None
         deltas = reader.read(events, now_us)
-        if self._turn.continues:
-            self._turn.said += deltas
+        if turn.continues:
+            for delta in deltas:
+                self._pieces = turn.say(delta)
             if reader.finish is not None:
-                self._turn.finished(reader.finish, reader)
+                turn.finished(reader.finish, reader)
         if deltas and not self.has_tokens:
-            if not self._turn.generate:
+            if not turn.generate:
                 # It generates, so it does not know warm-ups. Its output is dropped for good.
                 self._backend.warms = False
                 self._end(Finish(FinishReason.STOP, Usage(), now_us))
@@ -322,7 +329,8 @@ class UpstreamGeneration:
             self._backend.speaks()
         try:
             for delta in deltas:
-                self._sink.push(delta)
+                more = self._sink.push(delta)
+                self._more = more or partial(_push_more, self._sink, delta)
                 if self._usage is not None:
                     return True  # the sink cancelled
         except Exception as error:  # a fault in one stream must not reach the others
@@ -339,7 +347,27 @@ class UpstreamGeneration:
             else:
                 self._backend.health.on_success(now_us)
             return True
+        if reader.goes_on:
+            turn.go_on = self._go_on
         return False
+
+    def _go_on(self, events: list[Any]) -> bool:
+        """Passes on events that only go on with the open text: does what `_receive` would.
+
+        Returns false if they do not, and nothing was done.
+        """
+        more = self._reader.more(events)
+        if more is None or self._more is None:
+            return False
+        now_us = self._heard_us = monotonic_us()
+        if self._pieces is not None:
+            self._pieces.append(more[0])
+        try:
+            self._more(*more, now_us)
+        except Exception as error:
+            self.cancel()
+            self._report(error)
+        return True
 
     def _end_if_complete(self) -> bool:
         finish = self._reader.ended(monotonic_us())
@@ -363,6 +391,7 @@ class UpstreamGeneration:
 
     def _over(self, usage: Usage) -> None:
         self._usage = usage
+        self._turn.go_on = self._more = None
         self._timer.cancel()
         self._backend.over(self, usage)
 
@@ -410,3 +439,20 @@ class UpstreamBackendConfig(BackendKind, frozen=True, kw_only=True, tag="upstrea
 
     def secrets(self) -> tuple[str, ...]:
         return read_keys(self.options)
+
+
+def _push_more(sink: Sink, latest: Delta, text: str, num_tokens: int, at_us: int) -> None:
+    """Pushes what goes on with the latest delta's text, to a sink that has no shorter way."""
+    sink.push(
+        Delta(
+            latest.index,
+            latest.kind,
+            text,
+            num_tokens,
+            at_us,
+            latest.call_id,
+            latest.name,
+            "",
+            latest.phase,
+        )
+    )

@@ -6,8 +6,7 @@ and the output of such a response of its own tenant, the request continues it. E
 is sent whole, and so is one whose response the server has lost; clients do not notice.
 """
 
-from collections.abc import Iterator
-from itertools import groupby
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
@@ -121,8 +120,20 @@ class Turn:
 
     def begin(self) -> None:
         self._num_said_tokens = 0  # as the server counts, once the response is complete
-        self.said: list[Delta] = []  # of this attempt, if the turn `continues`
+        # Of this attempt, if the turn `continues`: each item's first delta, and its pieces.
+        self._said: list[tuple[Delta, list[str]]] = []
         self._response_id: str | None = None  # the server's, once the response is complete
+        # Takes events that only go on with the open text, and returns false if they do not: then
+        # `Receive` takes them, as it does while this is None.
+        self.go_on: Callable[[list[Any]], bool] | None = None
+
+    def say(self, delta: Delta) -> list[str]:
+        """Notes what the server has said; returns the item's pieces, which may be added to."""
+        if not self._said or self._said[-1][0].index != delta.index:
+            self._said.append((delta, []))
+        pieces = self._said[-1][1]
+        pieces.append(delta.text)
+        return pieces
 
     def finished(self, finish: Finish, reader: Reader) -> None:
         """Notes how the response ended, if the turn `continues`."""
@@ -141,9 +152,8 @@ class Turn:
             if isinstance(tool, FunctionTool)
         }
         digests, num_said_bytes = self.digests, 0
-        for _, said in groupby(self.said, key=lambda delta: delta.index):
-            deltas = list(said)
-            first, text = deltas[0], "".join(delta.text for delta in deltas)
+        for first, pieces in self._said:
+            text = "".join(pieces)
             num_said_bytes += len(text)
             named = namespaces.get(first.name)
             item = said_item(first.kind, text, first.call_id, first.name, named)

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from backends.contract import Delta, DeltaKind, FinishReason, GenerateRequest
+from backends.contract import DeltaKind, FinishReason, GenerateRequest
 from backends.service_tiers import TierRead
 from backends.upstream.errors import WireError, broken, event_failure
 from backends.upstream.reader import NO_BOUNDS, Bounds, Reader
@@ -88,20 +88,22 @@ class ChatReader(Reader):
         self._calls: dict[int, str] = {}  # a call's index -> its id, which is its key
         self._latest_tier: Any = None  # as chunks say it, some servers' each one
 
-    def read(self, events: Sequence[Chunk], now_us: int) -> list[Delta]:
+    @property
+    def goes_on(self) -> bool:
         key = self._text_key
-        if key is None or key[0] is not DeltaKind.TEXT or self._num_echoed_chars:
-            return self.read_all(events, now_us)
+        is_text = key is not None and key[0] is DeltaKind.TEXT and not self._num_echoed_chars
+        return is_text and self._items.goes_on(key)
+
+    def _pieces(self, events: Sequence[Chunk]) -> list[str] | None:
         pieces: list[str] = []
         for chunk in events:
             if not chunk.choices or (delta := chunk.choices[0].delta) is None or not delta.content:
-                return self.read_all(events, now_us)
+                return None
             plain = Chunk([_Choice(0, _Delta(delta.content))], service_tier=self._latest_tier)
             if chunk != plain:
-                return self.read_all(events, now_us)  # it says more than that
+                return None  # it says more than that
             pieces.append(delta.content)
-        more = self._items.more(key, pieces, now_us)
-        return self.read_all(events, now_us) if more is None else [more]
+        return pieces
 
     def _take_in(self, events: Sequence[Chunk]) -> bool:
         for chunk in events:

@@ -90,8 +90,11 @@ class HttpTransport:
                 events = list(map(self._decode, messages))
             except NO_EVENT:
                 events, fault = decoded(self._decode, messages, self._backend)
-            if events and receive(events):
-                return True
+            if events:
+                if fault is None and turn.go_on is not None and turn.go_on(events):
+                    return False
+                if receive(events):
+                    return True
             if fault is not None:
                 raise fault
             return False

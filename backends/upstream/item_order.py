@@ -98,34 +98,25 @@ class ItemOrder:
             if self._num_waiting_chars > self._max_waiting_chars:
                 self._cut(item)
 
-    def more(self, key: Hashable, pieces: list[str], at_us: int) -> Delta | None:
-        """Returns the delta of pieces that only go on with the item whose turn it is.
+    def goes_on(self, key: Hashable) -> bool:
+        """Says whether it is the item's turn and nothing waits, so that its text may pass.
 
-        None if it is not its turn, or something waits, or the meter must see the text. Then nothing
-        was added: `add` and `take` do it.
+        That stays so until the next call of another method.
         """
-        item = self.known.get(key)
-        if item is None or item.index < 0 or item.closed or self._num_waiting_chars:
-            return None  # an item with an index that is not closed is the first in the queue
-        text = pieces[0] if len(pieces) == 1 else "".join(pieces)
-        num_tokens = self.num_tokens + max(count(text), len(pieces))
+        item = self.known.get(key)  # one with an index that is not closed is the first in the queue
+        return item is not None and item.index >= 0 and not (item.closed or self._num_waiting_chars)
+
+    def passes(self, text: str, num_tokens: int) -> bool:
+        """Passes text on that `goes_on`; false if the meter must see it: then it was not passed.
+
+        `add` and `take` do it then.
+        """
+        num_tokens += self.num_tokens
         if num_tokens > self._max_unmeasured_tokens:
-            return None
-        num_more_tokens, self.num_tokens = num_tokens - self.num_tokens, num_tokens
-        self._unmeasured += pieces
-        if item.kind is DeltaKind.REASONING:
-            self.num_reasoning_tokens += num_more_tokens
-        return Delta(
-            item.index,
-            item.kind,
-            text,
-            num_more_tokens,
-            at_us,
-            item.call_id,
-            item.name,
-            "",
-            item.phase,
-        )
+            return False
+        self.num_tokens = num_tokens
+        self._unmeasured.append(text)
+        return True
 
     def _cut(self, item: _Item) -> None:
         """Drops what is too much of an item's latest piece."""

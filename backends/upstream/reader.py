@@ -11,6 +11,7 @@ import msgspec
 from backends.bounds import OutputMeter, bounded_usage
 from backends.contract import Delta, Finish, FinishReason, GenerateRequest, Usage
 from backends.service_tiers import TierRead
+from backends.tokenizer import count
 from backends.upstream.errors import Failure, broken
 from backends.upstream.item_order import ItemOrder, TooMuchError
 from backends.upstream.reported_usage import Figures
@@ -81,15 +82,30 @@ class Reader:
         """Returns whether the upstream went on beyond the limit; what it says then is dropped."""
         return self._meter.is_over
 
-    def read(self, events: Sequence[Any], now_us: int) -> list[Delta]:
-        """Reads events that came together; may set `finish` or `failure`.
+    def more(self, events: Sequence[Any]) -> tuple[str, int] | None:
+        """Returns the text of events that only go on with the open item, and its tokens.
 
-        Most only go on with the open text, and take a short way.
+        None if they do not, or the meter must see the text: then nothing was read, and `read` does
+        it, which is the plain twin. It may be asked only once `goes_on` says so.
         """
+        pieces = self._pieces(events)
+        if pieces is None:
+            return None
+        text = pieces[0] if len(pieces) == 1 else "".join(pieces)
+        num_tokens = max(count(text), len(pieces))
+        return (text, num_tokens) if self._items.passes(text, num_tokens) else None
+
+    @property
+    def goes_on(self) -> bool:
+        """Says whether `more` may be asked, until the next `read`."""
         raise NotImplementedError
 
-    def read_all(self, events: Sequence[Any], now_us: int) -> list[Delta]:
-        """Does what `read` does, event by event: its plain twin."""
+    def _pieces(self, events: Sequence[Any]) -> list[str] | None:
+        """Returns the text of events that only go on with the open item; None if they do not."""
+        raise NotImplementedError
+
+    def read(self, events: Sequence[Any], now_us: int) -> list[Delta]:
+        """Reads events that came together; may set `finish` or `failure`."""
         is_over = False
         try:
             is_over = self._take_in(events)

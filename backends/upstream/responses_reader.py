@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from backends.contract import Delta, DeltaKind, Finish, FinishReason, GenerateRequest
+from backends.contract import DeltaKind, Finish, FinishReason, GenerateRequest
 from backends.service_tiers import TierRead
 from backends.upstream.errors import Failure, WireError, broken, event_failure
 from backends.upstream.item_order import MAX_ITEMS
@@ -144,15 +144,18 @@ class ResponsesReader(Reader):
             return msgspec.structs.replace(finish, reason=FinishReason.LENGTH)
         return finish
 
-    def read(self, events: Sequence[Event], now_us: int) -> list[Delta]:
-        latest_type, latest_id = self._latest_type, self._latest_id
+    @property
+    def goes_on(self) -> bool:
+        return self._latest_type is not None and self._items.goes_on(self._latest_id)
+
+    def _pieces(self, events: Sequence[Event]) -> list[str] | None:
         pieces: list[str] = []
         for event in events:
-            if event.type != latest_type or event.item_id != latest_id or not event.delta:
-                return self.read_all(events, now_us)
-            pieces.append(event.delta)
-        more = self._items.more(latest_id, pieces, now_us)
-        return self.read_all(events, now_us) if more is None else [more]
+            text = event.delta
+            if not text or event.item_id != self._latest_id or event.type != self._latest_type:
+                return None
+            pieces.append(text)
+        return pieces
 
     def _take_in(self, events: Sequence[Event]) -> bool:
         reason: FinishReason | None = None

@@ -356,13 +356,16 @@ class _Socket:
             events = list(map(decode_event, messages))
         except NO_EVENT:
             events, self._fault = decoded(decode_event, messages, self.backend)
+        only = self._only
+        if only is not None and self._fault is None and only.goes_on(events, messages):
+            return
         is_last = False
         for event in events:
             if event.type in _LAST:
                 is_last = True
                 if event.error is not None and event.error.code == SOCKET_AGED:
                     self._retire()
-        if self._only is None:
+        if only is None:
             sizes = dict(zip(map(id, events), map(len, messages), strict=False))
             for name, together in self._by_stream(events).items():
                 if name in self._streams:
@@ -370,7 +373,7 @@ class _Socket:
                     is_last = any(event.type in _LAST for event in together)
                     self._streams[name].take_in(together, num_bytes, is_last=is_last)
         elif events:
-            self._only.take_in(events, sum(map(len, messages)), is_last=is_last)
+            only.take_in(events, sum(map(len, messages)), is_last=is_last)
         if self._fault is not None:
             self.abandon()
 
@@ -391,6 +394,7 @@ class _Stream:
         self.socket = socket
         self._name = name
         self._receive: Receive | None = None  # while a response is wanted
+        self._turn: Turn | None = None  # as long
         self._done = asyncio.get_running_loop().create_future()  # of the response under way
         self._response_id: str | None = None
         self._num_bytes_left = 0  # that the response may still have in events
@@ -421,7 +425,7 @@ class _Stream:
         self.socket.allow(turn.max_event_bytes)
         self._num_bytes_left = turn.max_stream_bytes
         self.serial += 1
-        self._receive, self._response_id = receive, None
+        self._receive, self._turn, self._response_id = receive, turn, None
         self.socket.lend(reading)
         self._done = asyncio.get_running_loop().create_future()
         try:
@@ -430,6 +434,7 @@ class _Stream:
             await self._done
         finally:
             reading.disown()
+            self._turn = None
             # The stream is free only now: its late events would be taken for the next response's.
             if self._receive is None:
                 self.chain = turn.chain()
@@ -438,6 +443,19 @@ class _Stream:
                 self._receive = None
                 self.abandoned = True
                 self.socket.drop(self, self._response_id)
+
+    def goes_on(self, events: list[Event], messages: list[bytes]) -> bool:
+        """Takes events of these messages if they only go on with the open text, else does nothing.
+
+        It is the short way of `take_in`, for a stream that is alone on its socket.
+        """
+        if self._turn is None or self._turn.go_on is None:
+            return False
+        num_bytes = len(messages[0]) if len(messages) == 1 else sum(map(len, messages))
+        if num_bytes > self._num_bytes_left or not self._turn.go_on(events):
+            return False
+        self._num_bytes_left -= num_bytes
+        return True
 
     def take_in(self, events: list[Event], num_bytes: int, *, is_last: bool) -> None:
         """Takes events that came together; `is_last`: the response's end is among them."""

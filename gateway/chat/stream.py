@@ -91,10 +91,10 @@ class ChatStream(ResponseWriter):
         self._routing = routing
         self._chunk({"role": "assistant", "content": "", "refusal": None})
 
-    def push(self, delta: Delta, phase: str | None) -> None:
+    def push(self, delta: Delta, phase: str | None) -> Callable[[str], None] | None:
         """Sends a piece of a call at once, and buffers text until the flush."""
         if delta.kind is DeltaKind.REASONING:
-            return
+            return None
         if delta.kind is DeltaKind.TEXT:
             is_comment = phase == "commentary"
             if is_comment != self._is_comment:
@@ -109,7 +109,7 @@ class ChatStream(ResponseWriter):
                 self.flush()
             else:
                 self._on_dirty(self)
-            return
+            return self._more
         self.flush()
         index = len(self._calls) - 1
         if delta.index != self._source:
@@ -122,6 +122,15 @@ class ChatStream(ResponseWriter):
         self._chunk({"tool_calls": [{"index": index, call.kind: call.fields(delta.text)}]})
         if self._on_dirty is not None:
             self._on_dirty(self)  # so that it is paused if nobody reads
+        return None
+
+    def _more(self, text: str) -> None:
+        """Buffers text that goes on with the latest delta's."""
+        self._pending.append(text)
+        if self._on_dirty is None:
+            self.flush()
+        elif len(self._pending) == 1:
+            self._on_dirty(self)
 
     def flush(self) -> None:
         """Sends the buffered text as one chunk."""

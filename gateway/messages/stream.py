@@ -112,11 +112,11 @@ class MessageStream(ResponseWriter):
         self._event(b"message_start", b'"message":' + _encode(start))
         self._send_heartbeat()
 
-    def push(self, delta: Delta, phase: str | None) -> None:
+    def push(self, delta: Delta, phase: str | None) -> Callable[[str], None] | None:
         """Sends the first piece of a block at once, and buffers later ones."""
         kind = _block_kind(delta, phase)
         if kind == "thinking" and not self._wants_thinking:
-            return
+            return None
         block = self._block
         if block is None or block.source != delta.index or block.kind != kind:
             self.end_item()
@@ -127,9 +127,18 @@ class MessageStream(ResponseWriter):
             self._event(b"content_block_start", number + _encode(block.begun()))
         block.sealed = delta.sealed or block.sealed
         if not delta.text or (kind == "thinking" and not self._shows_thinking):
-            return
+            return None
         self._pending.append(delta.text)
         if not block.pieces or self._on_dirty is None:
+            self.flush()
+        elif len(self._pending) == 1:
+            self._on_dirty(self)
+        return self._more
+
+    def _more(self, text: str) -> None:
+        """Buffers text that goes on with the latest delta's."""
+        self._pending.append(text)
+        if self._on_dirty is None:
             self.flush()
         elif len(self._pending) == 1:
             self._on_dirty(self)

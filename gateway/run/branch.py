@@ -6,12 +6,25 @@ from typing import Protocol
 
 import msgspec
 
-from backends.contract import NO_USAGE, BackendError, Delta, Finish, FinishReason, Generation, Usage
+from backends.contract import (
+    NO_USAGE,
+    BackendError,
+    Delta,
+    Finish,
+    FinishReason,
+    Generation,
+    More,
+    Usage,
+)
 from gateway.run.side_reservations import PendingReservation, Settle
 from gateway.wire.routing import RoutedGeneration, RoutedVariations
 from router.strategies.breadth import Vary
 from router.strategies.part_requests import TaskPart
 from router.strategies.subtasks import Subtask
+
+
+WriteMore = Callable[[str], None]
+Write = Callable[[Delta, str | None], WriteMore | None]
 
 
 class Listener(Protocol):
@@ -28,7 +41,8 @@ class TokenTimes(msgspec.Struct):
     """A branch's first and last token, timed by its engine's clock."""
 
     first_at_us: int
-    last: Delta
+    last_at_us: int
+    last: Delta  # but for text that only went on with it
     seen_us: int = 0  # by the gateway's clock
 
 
@@ -63,18 +77,31 @@ class Branch:
     broken_by: BackendError | None = None
     answers: bool = False  # some of its words are the answer
     # Takes its deltas as they come, once its run has seen the first; None: its run takes them.
-    write: Callable[[Delta, str | None], None] | None = None
+    write: Write | None = None
+    write_more: WriteMore | None = None  # takes text that only goes on with the latest delta
 
-    def push(self, delta: Delta) -> None:
+    def push(self, delta: Delta) -> More | None:
         try:
             times = self.times
             if self.write is None or times is None:
                 self.run.on_delta(self, delta)
-                return
-            times.last = delta
-            self.num_streamed_tokens += delta.num_tokens
-            self.write(delta, None)
+            else:
+                times.last, times.last_at_us = delta, delta.at_us
+                self.num_streamed_tokens += delta.num_tokens
+                self.write_more = self.write(delta, None)
         except Exception as error:  # must not reach the engine
+            self.run.break_off(error)
+        return None if self.write_more is None else self.more
+
+    def more(self, text: str, num_tokens: int, at_us: int) -> None:
+        try:
+            times, write_more = self.times, self.write_more
+            assert times is not None
+            assert write_more is not None
+            times.last_at_us = at_us
+            self.num_streamed_tokens += num_tokens
+            write_more(text)
+        except Exception as error:
             self.run.break_off(error)
 
     def finish(self, finish: Finish) -> None:
@@ -126,7 +153,7 @@ class Branch:
         num_tokens = used.num_output_tokens - used.num_rejected_tokens
         if self.times is None or num_tokens < 2:
             return None
-        return (self.times.last.at_us - self.times.first_at_us) / (num_tokens - 1)
+        return (self.times.last_at_us - self.times.first_at_us) / (num_tokens - 1)
 
     @property
     def waits(self) -> bool:

@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from backends.contract import BackendError, Delta, DeltaKind, Finish, GenerateRequest
+from backends.contract import BackendError, Delta, DeltaKind, Finish, GenerateRequest, More
 from backends.tokenizer import count
 from gateway.run.branch import Branch
 from gateway.wire.response import ResponseWriter
@@ -83,15 +83,15 @@ class Joint:
         self._said = said
         self._shift: int | None = None  # from its own indexes to the branch's
 
-    def push(self, delta: Delta) -> None:
+    def push(self, delta: Delta) -> More | None:
         if self._shift is None:
             if self._said.words and delta.kind is DeltaKind.REASONING:
                 self._branch.num_streamed_tokens += delta.num_tokens
-                return
+                return None
             self._shift = self._first_index(delta) - delta.index
         if self._shift:
             delta = msgspec.structs.replace(delta, index=delta.index + self._shift)
-        self._branch.push(delta)
+        return self._branch.push(delta)
 
     def finish(self, finish: Finish) -> None:
         self._branch.finish(finish)

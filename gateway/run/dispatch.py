@@ -134,7 +134,7 @@ class Run:
         self.on_failover = self.on_delegations = self.on_group_done = None
         self._writer.source = None
         for branch in self.branches.all():
-            branch.generation = branch.write = None
+            branch.generation = branch.write = branch.write_more = None
         self.branches.clear()
         self.branches.past.clear()
         self.shown.release()
@@ -187,16 +187,16 @@ class Run:
     def on_delta(self, branch: Branch, delta: Delta) -> None:
         times = branch.times
         if times is None:
-            branch.times = times = TokenTimes(delta.at_us, delta)
+            branch.times = times = TokenTimes(delta.at_us, delta.at_us, delta)
             self._stalls.begin()
-        times.last = delta
+        times.last, times.last_at_us = delta, delta.at_us
         branch.num_streamed_tokens += delta.num_tokens
         if self._machine.transparent:
             if self.shown.first_branch is None:
                 self.shown.see_first(branch)
                 branch.answers = True
             branch.write = self._writer.push
-            branch.write(delta, None)
+            branch.write_more = branch.write(delta, None)
         else:
             branch.said.append(delta)
             self._act(self._machine.on_delta(branch.number, delta))
@@ -384,7 +384,7 @@ class Run:
     def _cancel(self, branch: Branch, *, is_silent: bool) -> None:
         if is_silent:
             branch.failed = True
-            heard_us = branch.times.last.at_us if branch.times else branch.started_us
+            heard_us = branch.times.last_at_us if branch.times else branch.started_us
             silent_us = max(0, self._clock_us() - heard_us)
             message = f"silent for {silent_us / 1e6:.0f} s, so the answer goes on without it"
             error = BackendError(branch.backend, "server_error", message, retryable=True)

@@ -69,7 +69,7 @@ class StallWatch:
             if heard_us is None:
                 continue
             assert branch.times is not None
-            duration_us = branch.times.last.at_us - branch.times.first_at_us
+            duration_us = branch.times.last_at_us - branch.times.first_at_us
             due_us = heard_us + stall_us(branch.num_streamed_tokens, duration_us)
             if due_us <= now_us and self._on_stall is not None:
                 stays = not self._on_stall(branch, now_us - heard_us, now_us - due_us)
@@ -85,4 +85,4 @@ class StallWatch:
             return None
         if branch.times.last.kind is not DeltaKind.TEXT:
             return None
-        return max(self._heard_us, branch.times.last.at_us)
+        return max(self._heard_us, branch.times.last_at_us)

@@ -103,7 +103,12 @@ class ResponseWriter(Protocol):
 
     def open(self, created_at: int, model: str, routing: Routing) -> None: ...
 
-    def push(self, delta: Delta, phase: str | None) -> None: ...
+    def push(self, delta: Delta, phase: str | None) -> Callable[[str], None] | None:
+        """Takes a delta; may return a shorter way for text that only goes on with it.
+
+        That holds until the next delta.
+        """
+        ...
 
     def flush(self) -> None: ...
 
@@ -195,7 +200,7 @@ class ResponseStream(ResponseWriter):
         fields = b'{"type":"response.metadata","headers":{"x-codex-turn-state":%b}%b'
         self._emit("response.metadata", fields % (_encode(state), self._suffix))
 
-    def push(self, delta: Delta, phase: str | None = None) -> None:
+    def push(self, delta: Delta, phase: str | None = None) -> Callable[[str], None] | None:
         """Sends the first piece of an item at once, and buffers later ones.
 
         `phase` is the strategy's: what it calls commentary is no part of the next turn's context.
@@ -213,6 +218,17 @@ class ResponseStream(ResponseWriter):
                 self.flush()
             elif len(item.pending) == 1:
                 self._on_dirty(self)
+        return self._more if item.pieces else None
+
+    def _more(self, text: str) -> None:
+        """Buffers text that goes on with the latest delta's."""
+        assert self._item is not None
+        pending = self._item.pending
+        pending.append(text)
+        if self._on_dirty is None:
+            self.flush()
+        elif len(pending) == 1:
+            self._on_dirty(self)
 
     def flush(self) -> None:
         """Sends the buffered text as one delta event."""

@@ -40,7 +40,8 @@ def test_a_conversation_that_goes_on_counts_what_the_server_remembers() -> None:
             b'{"input_tokens":9,"output_tokens":70,"output_tokens_details":{"reasoning_tokens":66}}}}'
         ),
     ]
-    first.said += reader.read(events, 0)
+    for delta in reader.read(events, 0):
+        first.say(delta)
     assert reader.finish is not None
     first.finished(reader.finish, reader)
     chain = first.chain()

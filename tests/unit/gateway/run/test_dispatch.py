@@ -178,7 +178,7 @@ async def test_one_backend_passes_through() -> None:
     assert stage.run.branches.usages() == [stop(3).usage]
     first = stage.run.shown.first_branch
     assert first is not None
-    assert (first.backend_index, first.times) == (0, TokenTimes(10, text("b", at_us=30), 40))
+    assert (first.backend_index, first.times) == (0, TokenTimes(10, 30, text("b", at_us=30), 40))
     assert stage.deep.generations == []
 
 
@@ -389,7 +389,7 @@ async def test_tpot(num_output_tokens: int, tpot_us: float | None) -> None:
     stage.start()
     branch = stage.run.branches[0]
     branch.times, branch.usage = (
-        TokenTimes(10, text("b", at_us=100), 5),
+        TokenTimes(10, 100, text("b", at_us=100), 5),
         Usage(num_output_tokens=num_output_tokens),
     )
     assert branch.tpot_us == tpot_us
