@@ -11,6 +11,8 @@ import random
 from functools import partial
 from typing import Any
 
+import msgspec
+
 from backends.contract import (
     BackendError,
     BackendKind,
@@ -443,16 +445,5 @@ class UpstreamBackendConfig(BackendKind, frozen=True, kw_only=True, tag="upstrea
 
 def _push_more(sink: Sink, latest: Delta, text: str, num_tokens: int, at_us: int) -> None:
     """Pushes what goes on with the latest delta's text, to a sink that has no shorter way."""
-    sink.push(
-        Delta(
-            latest.index,
-            latest.kind,
-            text,
-            num_tokens,
-            at_us,
-            latest.call_id,
-            latest.name,
-            "",
-            latest.phase,
-        )
-    )
+    more = {"text": text, "num_tokens": num_tokens, "at_us": at_us, "sealed": ""}
+    sink.push(msgspec.structs.replace(latest, **more))

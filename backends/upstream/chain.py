@@ -61,6 +61,7 @@ class Turn:
         self.digests = tuple(entry.digest for entry in request.items if entry.num_tokens)
         self._num_known_bytes = 0  # of the chain that the latest body continues
         self._num_bytes = 0  # with those of the body
+        self.num_bytes_left = 0  # that the server may still send about it
         self.begin()
 
     def whole(self) -> dict[str, Any]:
@@ -95,6 +96,9 @@ class Turn:
     def sent(self, num_bytes: int) -> None:
         """Notes the size of the latest body, as it is sent."""
         self._num_bytes = self._num_known_bytes + num_bytes
+        num_tokens = self._request.max_output_tokens
+        spare_bytes = SPARE_STREAM_BYTES + STREAM_BYTES_PER_TOKEN * num_tokens
+        self.num_bytes_left = spare_bytes + 8 * self._num_bytes
 
     @property
     def max_event_bytes(self) -> int:
@@ -104,12 +108,6 @@ class Turn:
         """
         answer = max_answer_bytes(self._request.max_output_tokens, self._options.max_answer_bytes)
         return min(FIRST_EVENT_BYTES + 2 * (self._num_bytes + answer), MAX_EVENT_BYTES)
-
-    @property
-    def max_stream_bytes(self) -> int:
-        """Returns the most bytes of all events about the latest body."""
-        num_tokens = self._request.max_output_tokens
-        return SPARE_STREAM_BYTES + STREAM_BYTES_PER_TOKEN * num_tokens + 8 * self._num_bytes
 
     def max_input_tokens(self) -> int:
         """Returns the most tokens that the server can count for the prompt."""

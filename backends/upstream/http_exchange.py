@@ -74,12 +74,10 @@ class HttpTransport:
         encoded = msgspec.json.encode(body)
         turn.sent(len(encoded))
         parser = EventParser(turn.max_event_bytes)
-        num_left = turn.max_stream_bytes
 
         def take(arrived: bytes) -> bool:
-            nonlocal num_left
-            num_left -= len(arrived)
-            if num_left < 0:
+            turn.num_bytes_left -= len(arrived)
+            if turn.num_bytes_left < 0:
                 raise too_much(self._backend, "the upstream sent too much for one answer")
             try:
                 messages = parser.feed(arrived)

@@ -49,8 +49,8 @@ class ItemOrder:
         """
         self._wrapped = wrapped
         self._meter = meter
-        self._unmeasured: list[str] = []  # passed on, and not shown to the meter yet
-        self._max_unmeasured_tokens = 0  # `num_tokens` up to which the meter need not see the text
+        self.unmeasured: list[str] = []  # passed on, and not shown to the meter yet
+        self.max_unmeasured_tokens = 0  # `num_tokens` up to which the meter need not see the text
         self.num_tokens = 0  # in the deltas passed on, by our own count
         self.num_reasoning_tokens = 0
         self._max_waiting_chars = meter.max_bytes
@@ -101,22 +101,11 @@ class ItemOrder:
     def goes_on(self, key: Hashable) -> bool:
         """Says whether it is the item's turn and nothing waits, so that its text may pass.
 
-        That stays so until the next call of another method.
+        That stays so until the next call of another method. Whoever passes it on then adds to
+        `unmeasured`, and to `num_tokens` no more than `max_unmeasured_tokens`.
         """
         item = self.known.get(key)  # one with an index that is not closed is the first in the queue
         return item is not None and item.index >= 0 and not (item.closed or self._num_waiting_chars)
-
-    def passes(self, text: str, num_tokens: int) -> bool:
-        """Passes text on that `goes_on`; false if the meter must see it: then it was not passed.
-
-        `add` and `take` do it then.
-        """
-        num_tokens += self.num_tokens
-        if num_tokens > self._max_unmeasured_tokens:
-            return False
-        self.num_tokens = num_tokens
-        self._unmeasured.append(text)
-        return True
 
     def _cut(self, item: _Item) -> None:
         """Drops what is too much of an item's latest piece."""
@@ -198,10 +187,10 @@ class ItemOrder:
             num_tokens = max(count(text), len(pending))
         item.pending = []
         self._num_waiting_chars -= len(text)
-        if self.num_tokens + num_tokens > self._max_unmeasured_tokens:
+        if self.num_tokens + num_tokens > self.max_unmeasured_tokens:
             text, num_tokens = self._measured(text, len(pending))
         else:
-            self._unmeasured += pending
+            self.unmeasured += pending
         self.num_tokens += num_tokens
         if item.kind is DeltaKind.REASONING:
             self.num_reasoning_tokens += num_tokens
@@ -229,7 +218,7 @@ class ItemOrder:
 
     def measure(self) -> None:
         """Shows the meter what was passed on."""
-        passed, self._unmeasured = self._unmeasured, []
+        passed, self.unmeasured = self.unmeasured, []
         if passed:
             self._meter.take("".join(passed))
 
@@ -237,7 +226,7 @@ class ItemOrder:
         """Asks the meter how much may pass without it, beside so many tokens that it has seen."""
         num_tokens = self.num_tokens + num_more_tokens
         may_have = num_tokens + self._meter.num_free_tokens()
-        self._max_unmeasured_tokens = min(may_have, self._meter.max_tokens)
+        self.max_unmeasured_tokens = min(may_have, self._meter.max_tokens)
 
 
 def _unwrapped(arguments: str) -> str:

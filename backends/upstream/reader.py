@@ -91,9 +91,18 @@ class Reader:
         pieces = self._pieces(events)
         if pieces is None:
             return None
-        text = pieces[0] if len(pieces) == 1 else "".join(pieces)
-        num_tokens = max(count(text), len(pieces))
-        return (text, num_tokens) if self._items.passes(text, num_tokens) else None
+        num_pieces = len(pieces)
+        text = pieces[0] if num_pieces == 1 else "".join(pieces)
+        num_tokens = count(text)
+        if num_tokens < num_pieces:
+            num_tokens = num_pieces
+        items = self._items
+        passed_tokens = items.num_tokens + num_tokens
+        if passed_tokens > items.max_unmeasured_tokens:
+            return None
+        items.num_tokens = passed_tokens
+        items.unmeasured.append(text)
+        return text, num_tokens
 
     @property
     def goes_on(self) -> bool:

@@ -31,10 +31,10 @@ from backends.contract import (
     Tool,
 )
 from backends.prompt import compaction_message, parts_text
+from backends.sealed_reasoning import unwrap
 from backends.service_tiers import passed_on
 from backends.upstream.chat_roles import in_turns
 from backends.upstream.options import UpstreamOptions
-from backends.upstream.sealed_reasoning import unwrap
 
 # A server that speculates by n-grams finds in its prompt what it is about to say.
 DRAFTED = (

@@ -6,13 +6,13 @@ from typing import Any
 import msgspec
 
 from backends.contract import DeltaKind, Finish, FinishReason, GenerateRequest
+from backends.sealed_reasoning import wrap
 from backends.service_tiers import TierRead
+from backends.stop_sequences import StopFinder
 from backends.upstream.errors import Failure, WireError, broken, event_failure
 from backends.upstream.item_order import MAX_ITEMS
 from backends.upstream.reader import NO_BOUNDS, Bounds, Reader
 from backends.upstream.reported_usage import Figures, Reported
-from backends.upstream.sealed_reasoning import wrap
-from backends.upstream.stop_sequences import StopFinder
 
 TERMINALS = ("response.completed", "response.incomplete", "response.failed")
 

@@ -10,7 +10,6 @@ This is an edge.
 """
 
 import asyncio
-from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -27,7 +26,6 @@ from backends.upstream.chain import (
     PARENT_LOST,
     SOCKET_TRACEPARENT,
     Chain,
-    ChainKey,
     Turn,
 )
 from backends.upstream.errors import (
@@ -38,6 +36,7 @@ from backends.upstream.errors import (
     overloaded,
     too_much,
 )
+from backends.upstream.free_streams import FreeStreams
 from backends.upstream.http_exchange import Receive
 from backends.upstream.options import UpstreamOptions, socket_url
 from backends.upstream.reader import NO_EVENT, decoded
@@ -70,7 +69,7 @@ class SocketTransport:
         self._options = options
         self._keys = keys
         self._sockets: list[_Socket] = []
-        self._free = FreeStreams()
+        self._free: FreeStreams[_Stream] = FreeStreams()
         self.num_continued = self.num_chains_lost = 0
         # Where streams share sockets, only one is opened at a time.
         shared = options.max_streams_per_socket > 1
@@ -161,60 +160,13 @@ class SocketTransport:
         raise failure
 
 
-class FreeStreams:
-    """Holds the streams that can take a turn, and finds the best without a look at each."""
-
-    def __init__(self) -> None:
-        self._by_chain: dict[ChainKey, dict[_Stream, None]] = {}
-        # Both in the order in which they became free.
-        self._chained: dict[_Stream, None] = {}
-        self._fresh: dict[_Stream, None] = {}  # without a chain
-
-    def add(self, stream: "_Stream") -> None:
-        chain = stream.chain
-        if chain is None:
-            self._fresh[stream] = None
-        else:
-            self._chained[stream] = None
-            self._by_chain.setdefault(chain.key, {})[stream] = None
-
-    def remove(self, stream: "_Stream") -> None:
-        """Takes a stream out; harmless if it is not free."""
-        self._fresh.pop(stream, None)
-        if stream in self._chained and stream.chain is not None:
-            del self._chained[stream]
-            key = stream.chain.key
-            del self._by_chain[key][stream]
-            if not self._by_chain[key]:
-                del self._by_chain[key]
-
-    def best(self, turn: Turn) -> "_Stream | None":
-        """Finds the stream with most of the context, else one without a chain, else the idlest."""
-        return self._with_most_of(turn) or self.fresh() or _first_usable(self._chained)
-
-    def _with_most_of(self, turn: Turn) -> "_Stream | None":
-        for key in turn.followed_keys() if self._by_chain else ():
-            for stream in reversed(self._by_chain.get(key, {})):
-                if stream.chain is not None and turn.follows(stream.chain) and stream.socket.usable:
-                    return stream
-        return None
-
-    def fresh(self) -> "_Stream | None":
-        """Finds one without a chain: the latest, so that the others may expire."""
-        return _first_usable(reversed(self._fresh))
-
-
-def _first_usable(streams: "Iterable[_Stream]") -> "_Stream | None":
-    return next((stream for stream in streams if stream.socket.usable), None)
-
-
 class _Socket:
     def __init__(
         self,
         backend: str,
         options: UpstreamOptions,
         connection: QuickConnection,
-        free: FreeStreams,
+        free: "FreeStreams[_Stream]",
     ) -> None:
         self.backend = backend
         self._options = options
@@ -357,8 +309,12 @@ class _Socket:
         except NO_EVENT:
             events, self._fault = decoded(decode_event, messages, self.backend)
         only = self._only
-        if only is not None and self._fault is None and only.goes_on(events, messages):
-            return
+        num_bytes = len(messages[0]) if len(messages) == 1 else sum(map(len, messages))
+        if only is not None and (turn := only.turn) is not None and turn.go_on is not None:
+            may_go_on = num_bytes <= turn.num_bytes_left and self._fault is None
+            if may_go_on and turn.go_on(events):
+                turn.num_bytes_left -= num_bytes
+                return
         is_last = False
         for event in events:
             if event.type in _LAST:
@@ -373,7 +329,7 @@ class _Socket:
                     is_last = any(event.type in _LAST for event in together)
                     self._streams[name].take_in(together, num_bytes, is_last=is_last)
         elif events:
-            only.take_in(events, sum(map(len, messages)), is_last=is_last)
+            only.take_in(events, num_bytes, is_last=is_last)
         if self._fault is not None:
             self.abandon()
 
@@ -394,10 +350,9 @@ class _Stream:
         self.socket = socket
         self._name = name
         self._receive: Receive | None = None  # while a response is wanted
-        self._turn: Turn | None = None  # as long
+        self.turn: Turn | None = None  # as long
         self._done = asyncio.get_running_loop().create_future()  # of the response under way
         self._response_id: str | None = None
-        self._num_bytes_left = 0  # that the response may still have in events
         self.serial = 0  # of its responses
         self.abandoned = False
         self.is_stale = False  # nothing came for this response yet, on a socket that was idle
@@ -423,9 +378,8 @@ class _Stream:
         encoded = msgspec.json.encode(event)
         turn.sent(len(encoded))
         self.socket.allow(turn.max_event_bytes)
-        self._num_bytes_left = turn.max_stream_bytes
         self.serial += 1
-        self._receive, self._turn, self._response_id = receive, turn, None
+        self._receive, self.turn, self._response_id = receive, turn, None
         self.socket.lend(reading)
         self._done = asyncio.get_running_loop().create_future()
         try:
@@ -434,7 +388,7 @@ class _Stream:
             await self._done
         finally:
             reading.disown()
-            self._turn = None
+            self.turn = None
             # The stream is free only now: its late events would be taken for the next response's.
             if self._receive is None:
                 self.chain = turn.chain()
@@ -444,23 +398,11 @@ class _Stream:
                 self.abandoned = True
                 self.socket.drop(self, self._response_id)
 
-    def goes_on(self, events: list[Event], messages: list[bytes]) -> bool:
-        """Takes events of these messages if they only go on with the open text, else does nothing.
-
-        It is the short way of `take_in`, for a stream that is alone on its socket.
-        """
-        if self._turn is None or self._turn.go_on is None:
-            return False
-        num_bytes = len(messages[0]) if len(messages) == 1 else sum(map(len, messages))
-        if num_bytes > self._num_bytes_left or not self._turn.go_on(events):
-            return False
-        self._num_bytes_left -= num_bytes
-        return True
-
     def take_in(self, events: list[Event], num_bytes: int, *, is_last: bool) -> None:
         """Takes events that came together; `is_last`: the response's end is among them."""
         self.is_stale = False
-        self._num_bytes_left -= num_bytes
+        if self.turn is not None:
+            self.turn.num_bytes_left -= num_bytes
         if self.abandoned:
             self._pass_over(events, is_last)
             return
@@ -475,7 +417,7 @@ class _Stream:
                 if self._continues and any(map(_is_parent_lost, events)):
                     raise _ParentLostError
                 self._response_id = _response_id_in(events)
-            if self._num_bytes_left < 0:
+            if self.turn is not None and self.turn.num_bytes_left < 0:
                 message = "the upstream sent too much for one answer"
                 raise too_much(self.socket.backend, message)
             is_enough = self._receive(events)

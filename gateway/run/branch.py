@@ -22,7 +22,6 @@ from router.strategies.breadth import Vary
 from router.strategies.part_requests import TaskPart
 from router.strategies.subtasks import Subtask
 
-
 WriteMore = Callable[[str], None]
 Write = Callable[[Delta, str | None], WriteMore | None]
 

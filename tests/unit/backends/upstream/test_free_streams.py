@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from backends.upstream.chain import Chain
-from backends.upstream.socket_exchange import FreeStreams
+from backends.upstream.free_streams import FreeStreams
 
 LINES = ((1, 2, 3, 4, 5), (1, 2, 8, 9), (6, 7))  # digests of conversations
 

@@ -14,11 +14,11 @@ from backends.contract import (
     TextPart,
     Usage,
 )
+from backends.sealed_reasoning import unwrap
 from backends.upstream.chat_reader import ChatReader, decode_chunk
 from backends.upstream.errors import Failure
 from backends.upstream.reader import decoded
 from backends.upstream.responses_reader import ResponsesReader, decode_event, decode_sse_event
-from backends.upstream.sealed_reasoning import unwrap
 from tests.unit.backends.upstream.upstream_requests import make_request
 
 K = DeltaKind

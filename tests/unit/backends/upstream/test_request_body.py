@@ -23,9 +23,9 @@ from backends.contract import (
     TextPart,
     ToolChoice,
 )
+from backends.sealed_reasoning import wrap
 from backends.upstream.options import check_options
 from backends.upstream.request_body import request_body, wrapped_tools
-from backends.upstream.sealed_reasoning import wrap
 from tests.unit.backends.upstream.upstream_requests import make_options, make_request
 
 USER = Message("user", (TextPart("Hi."),), id="msg_of_ours")
