@@ -2,6 +2,7 @@
 
 import json
 import re
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from grafana_foundation_sdk.models.dashboard import Dashboard as GrafanaDashboar
 from dashboards.alerts.table import ALERTS, LONG_RECORDINGS, RECORDINGS
 from dashboards.generate import written
 from dashboards.grafana import LABELS
-from gateway.cli.main import COMMANDS
+from gateway.cli.main import ADMIN_COMMANDS, COMMANDS
 from gateway.metrics.table import DASHBOARDS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -130,5 +131,8 @@ def test_a_page_names_what_there_is(path: Path) -> None:
     panels = {panel["title"] for document in DOCUMENTS.values() for panel in document["panels"]}
     looks = text.partition("## First look")[2].partition("## Remedy")[0]
     assert set(re.findall(r"\*\*([^*]+)\*\*", looks)) <= panels
-    for command in re.findall(r"`lanewise (\w+)", text):
+    for command, below in re.findall(r"(?m)(?:`|^)lanewise (\w+) ?([a-z]*)", text):
         assert command in COMMANDS, command
+        package = "gateway.cli.admin" if command in ADMIN_COMMANDS else "gateway.cli"
+        held = import_module(f"{package}.{command}").COMMAND.held
+        assert not (held and below) or below in held, f"{command} {below}"
