@@ -398,6 +398,9 @@ class BackendInfo(msgspec.Struct, frozen=True, kw_only=True):
     accepts_files: bool = False  # attached ones, such as PDFs
     takes_predictions: bool = False  # it checks `GenerateRequest.prediction` in blocks
     simulated: bool = True
+    # Where a simulated engine's speed was taken over from, and how far off it may be; empty where
+    # it was measured.
+    speed_basis: str = ""
     prefills: bool = False  # it goes on with an answer that another engine began
     service_tiers: tuple[str, ...] = ()  # it is asked for one of these if its client asks for it
     fixed_tier: str = ""  # it is asked for this one, whatever its client asks for

@@ -57,11 +57,12 @@ class GpuBackendConfig(BackendKind, frozen=True, tag="gpu"):
 
     def make(self) -> SimulatedBackend:
         options = self.options
+        cost = cost_of(options)
         info = options.info(
             self.name,
             self.group,
             accepts_images=options.accepts_images,
             takes_predictions=options.takes_predictions,
+            speed_basis=cost.fit.label,
         )
-        cost = cost_of(options)
         return SimulatedBackend(info, cost, options, power_w=cost.power_w)

@@ -52,7 +52,10 @@ def decided_routing(
         route=chosen.route,
         strategy=chosen.strategy,
         backends=tuple(
-            [RoutedBackend(info.name, info.group, info.model, info.simulated) for info in infos]
+            [
+                RoutedBackend(info.name, info.group, info.model, info.simulated, info.speed_basis)
+                for info in infos
+            ]
         ),
         task_class=RoutedClass(
             task_class.label,

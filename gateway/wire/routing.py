@@ -21,13 +21,15 @@ CompactionState = Literal["running", "done", "failed", "limit_reached", "nothing
 WarmUpState = Literal["warming", "held", "opened", "declined", "limited", "cut", "failed"]
 
 
-class RoutedBackend(msgspec.Struct, frozen=True):
+class RoutedBackend(msgspec.Struct, frozen=True, omit_defaults=True):
     """A backend that works on the response."""
 
     name: str  # its name in the gateway's configuration
     group: BackendGroup  # the group of engines that it belongs to
     model: str  # the model id that pins this backend
     simulated: bool  # whether a simulated engine answers, and no real one
+    # of a simulated engine that was not measured: whose speed it has, and how far off that may be
+    speed_basis: str = ""
 
 
 class RoutedClass(msgspec.Struct, frozen=True):

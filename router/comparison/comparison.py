@@ -185,7 +185,6 @@ class _Backtest:
         self._overhead_us, self._delivery_us = self._own.before_us, self._own.behind_us
         self._has_text = all(arrival.text is not None for arrival in logged.arrivals)
         self._names = question.base.metadata_names if logged.schema >= 2 else frozenset[str]()
-        self._truth = logged_table(logged)
 
     def report(self) -> BacktestReport:
         """Runs everything."""
@@ -193,7 +192,10 @@ class _Backtest:
         fleet = msgspec.structs.replace(asked.fleet, outages=logged.outages)
         base, base_untestable = self._testable(asked.base)
         replayed, totals = self._play(base, asked.base.version, fleet, self._arrivals)
-        replay = self._replayed(replayed)
+        truth = logged_table(logged)
+        said, curve = summarise(truth, asked.slo), _curve(truth)
+        replay = self._replayed(truth, said, replayed)
+        del truth  # a table of a long log is megabytes
         arrivals, scene, before = self._arrivals, fleet, (replayed, totals)
         tested_before = self._tested(asked.base.version, before, before, replay, base_untestable)
         tested: list[Tested] = []
@@ -222,8 +224,8 @@ class _Backtest:
             slo=asked.slo,
             what_if=self._what_if() if asked.changes_the_world else "",
             replay=replay,
-            logged=summarise(self._truth, asked.slo),
-            logged_curve=_curve(self._truth),
+            logged=said,
+            logged_curve=curve,
             before=tested_before,
             policies=tuple(tested),
             lengths={str(name): count for name, count in counted.items()},
@@ -261,9 +263,8 @@ class _Backtest:
         )
         return table, simulate(arrivals, scenario, take, progress)
 
-    def _replayed(self, table: ResultTable) -> Replayed:
-        asked, truth = self._asked, self._truth
-        was, now = (summarise(each, asked.slo) for each in (truth, table))
+    def _replayed(self, truth: ResultTable, was: TaskSummary, table: ResultTable) -> Replayed:
+        asked, now = self._asked, summarise(table, self._asked.slo)
         same = sum(
             truth.name_of("way", index) == table.name_of("way", index)
             for index in range(len(table))

@@ -73,6 +73,8 @@ class RoutedBackend(msgspec.Struct):
     group: str = ""  # the group of engines that it belongs to
     model: str = ""  # the model id that pins this backend
     simulated: bool = False  # whether a simulated engine answers, and no real one
+    # of a simulated engine that was not measured: whose speed it has, and how far off that may be
+    speed_basis: str = ""
 
 
 class RoutedClass(msgspec.Struct):

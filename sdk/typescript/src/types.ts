@@ -77,6 +77,8 @@ export interface RoutedBackend {
   model: string;
   /** whether a simulated engine answers, and no real one. */
   simulated: boolean;
+  /** of a simulated engine that was not measured: whose speed it has, and how far off that may be. */
+  speed_basis?: string;
 }
 
 /** How the task was classified. */
