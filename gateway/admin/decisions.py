@@ -14,6 +14,7 @@ from litestar.params import Parameter
 from gateway.admin.guard import services_of
 from gateway.http.services import Services
 from gateway.http.streams import AnyRequest
+from gateway.metrics.labels import Outcome
 from gateway.store.decision_search import MAX_FOUND, DecisionQuery, found_in_files, found_in_memory
 from router.record.recording import DecisionRecord
 
@@ -28,7 +29,7 @@ async def get_decisions(
     id: str | None = None,
     tenant: str | None = None,
     rule: str | None = None,
-    outcome: str | None = None,
+    outcome: Outcome | None = None,
     since: UnixTime = None,
     before: UnixTime = None,
 ) -> list[DecisionRecord]:

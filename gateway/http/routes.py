@@ -402,12 +402,15 @@ def on_http_error(request: AnyRequest, error: HTTPException) -> Response[bytes]:
     code = _HTTP_CODES.get(error.status_code)
     if code is None:
         code = "invalid_value" if error.status_code < 500 else "server_error"
-    # What is wrong with a body is in its details: a path and words, or words alone.
-    extra = getattr(error, "extra", None) or ()
-    details = [f"{entry.get('key', '')} {entry.get('message', '')}".strip() for entry in extra]
     # Not of `request.url`, which fails where the "Host" is none.
-    message = "; ".join([f"{request.method} {request.scope['path']}: {error.detail}", *details])
-    return answer_error(request, ProtocolError(code, message))
+    what = f"{request.method} {request.scope['path']}"
+    # What is wrong with a body or a query is in its details: a path and words, or words alone.
+    wrong = list(getattr(error, "extra", None) or ())
+    if not wrong:
+        return answer_error(request, ProtocolError(code, f"{what}: {error.detail}"))
+    details = [f"{each.get('key', '')} {each.get('message', '')}".strip() for each in wrong]
+    message = f"{what}: {'; '.join(details)}. /schema says what is expected."
+    return answer_error(request, ProtocolError(code, message, param=wrong[0].get("key")))
 
 
 def on_fault(request: AnyRequest, error: Exception) -> Response[bytes]:

@@ -80,6 +80,7 @@ def test_decisions_are_found(shell: Shell, gateway: GatewayProcess) -> None:
     found = [row["id"] for row in shell.json("decisions --outcome ok --since 10m --tenant dev")]
     assert {made, other} <= set(found)
     assert shell.json("decisions --rule nobody") == []
+    assert "outcome Invalid enum value 'oke'" in shell.refused("decisions --outcome oke")
     assert shell.json("decisions --before 2020-01-01") == []
     assert made in shell("decisions")
     with pytest.raises(SystemExit):
@@ -110,6 +111,8 @@ def test_use_is_summed_by_what_is_asked(shell: Shell, gateway: GatewayProcess) -
     assert text.split("\n")[0].split()[:3] == ["MODEL", "SERVICE_TIER", "TASKS"]
     assert "lanewise-deep" in text
     assert "expected at most 40 days" in shell.refused("usage show --days 99")
+    status, refused = ask(gateway, "GET", "/admin/usage?by=colour")
+    assert (status, refused["error"]["param"]) == (400, "by")
 
 
 def test_a_key_has_limits_of_its_own(shell: Shell, gateway: GatewayProcess) -> None:

@@ -56,7 +56,7 @@ COMMAND = Command(
         argument("--id", metavar="RESPONSE", help="one response: everything that is recorded"),
         argument("--tenant"),
         argument("--rule", help="those that this rule of the policy took"),
-        argument("--outcome", help="such as ok, error, timeout, cancelled or rate_limited"),
+        argument("--outcome", help="ok, rate_limited, shed, timeout, error, cancelled or invalid"),
         argument(
             "--since", type=instant, metavar="TIME", help="2h (ago), or 2026-11-23T08:00 (UTC)"
         ),
