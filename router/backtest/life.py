@@ -89,7 +89,8 @@ class Life:
         by_group: list[tuple[BackendGroup, Usage]] = []
         for branch in run.all():
             usage = branch.usage or NO_USAGE
-            used[branch.where.name] = used.get(branch.where.name, NO_USAGE) + usage
+            known = used.get(branch.where.name)
+            used[branch.where.name] = usage if known is None else known + usage
             by_group.append((branch.where.info.group, usage))
         first_branch = run.first_branch
         return TaskResult(

@@ -19,7 +19,6 @@ from itertools import count
 import msgspec
 
 from backends.contract import (
-    NO_USAGE,
     BackendGroup,
     BackendStats,
     Finish,
@@ -129,7 +128,8 @@ class _Simulation:
                 self._followers.setdefault(arrival.follows, []).append((index, later_us))
         self._answered_by: dict[int, str] = {}  # of tasks that others follow
         self._num_ended = 0
-        self._usage = dict.fromkeys(self.engines, NO_USAGE)
+        # By backend: tokens of input, cached ones of these, and of output.
+        self._used = {name: [0, 0, 0] for name in self.engines}
         self._samples = PoolSamples()
 
     # The heap.
@@ -160,18 +160,21 @@ class _Simulation:
         arrives_us, index = next(coming, (None, -1))
         while heap or arrives_us is not None:
             if arrives_us is not None and (not heap or arrives_us <= heap[0][0]):
-                self.now_us = max(self.now_us, arrives_us)
+                if arrives_us > self.now_us:
+                    self.now_us = arrives_us
                 self._arrive(index, arrives_us)
                 arrives_us, index = next(coming, (None, -1))
                 continue
             time_us, _, what = heapq.heappop(heap)
             if isinstance(what, EngineClock):
-                if what.wake_us == time_us:
-                    self.now_us = max(self.now_us, time_us)
+                if what.wake_us == time_us:  # else it was to be looked at then, and is no more
+                    if time_us > self.now_us:
+                        self.now_us = time_us
                     what.wake_us = None
                     what.wake(self.now_us)
                 continue
-            self.now_us = max(self.now_us, time_us)
+            if time_us > self.now_us:
+                self.now_us = time_us
             what()
         return self._totals(first_us)
 
@@ -378,7 +381,10 @@ class _Simulation:
             life.run.forget()
             life.run = None
         for name, usage in result.usage:
-            self._usage[name] += usage
+            used = self._used[name]
+            used[0] += usage.num_input_tokens
+            used[1] += usage.num_cached_tokens
+            used[2] += usage.num_output_tokens
         self._report(result)
 
     def _report(self, result: TaskResult) -> None:
@@ -417,9 +423,9 @@ class _Simulation:
                 group=engine.info.group,
                 busy_us=engine.busy_us,
                 power_w=engine.machine.power_w,
-                input_tokens=self._usage[name].num_input_tokens,
-                cached_tokens=self._usage[name].num_cached_tokens,
-                output_tokens=self._usage[name].num_output_tokens,
+                input_tokens=self._used[name][0],
+                cached_tokens=self._used[name][1],
+                output_tokens=self._used[name][2],
             )
             for name, engine in self.engines.items()
         )

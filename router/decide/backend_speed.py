@@ -1,5 +1,6 @@
 """Estimates how long a backend takes for a task, from past tasks and its queue."""
 
+from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Sequence
 from math import ceil
@@ -24,7 +25,10 @@ class BackendSpeed(msgspec.Struct):
     quick_ttft_us: float = 0.0
     quick_tpot_us: float = 0.0
     num_samples: int = 0
-    first_words_us: deque[int] = msgspec.field(default_factory=lambda: deque(maxlen=KEPT_WORDS))
+    first_words_us: deque[int] = msgspec.field(default_factory=deque)  # the latest last
+    ordered_words_us: list[int] = msgspec.field(
+        default_factory=list
+    )  # the same, the quickest first
 
     def note(self, ttft_us: float, tpot_us: float) -> None:
         """Counts a finished task's time to first token and mean time per further token."""
@@ -37,6 +41,14 @@ class BackendSpeed(msgspec.Struct):
         self.tpot_us += RECENT * (tpot_us - self.tpot_us)
         self.quick_ttft_us = min(self.ttft_us, self.quick_ttft_us * FORGETTING)
         self.quick_tpot_us = min(self.tpot_us, self.quick_tpot_us * FORGETTING)
+
+    def note_words(self, first_words_us: int) -> None:
+        """Counts how long an answer took to its first words, among the latest."""
+        self.first_words_us.append(first_words_us)
+        insort(self.ordered_words_us, first_words_us)
+        if len(self.first_words_us) > KEPT_WORDS:
+            oldest_us = self.first_words_us.popleft()
+            del self.ordered_words_us[bisect_left(self.ordered_words_us, oldest_us)]
 
 
 class Estimate(msgspec.Struct, frozen=True):
@@ -54,11 +66,17 @@ class BackendSpeeds:
 
     def note(self, backend: str, ttft_us: float, tpot_us: float) -> None:
         """Counts a finished task of a backend."""
-        self._speeds.setdefault(backend, BackendSpeed()).note(ttft_us, tpot_us)
+        self._known(backend).note(ttft_us, tpot_us)
 
     def note_words(self, backend: str, first_words_us: int) -> None:
         """Counts how long an answer took to its first words, or how long it was waited for."""
-        self._speeds.setdefault(backend, BackendSpeed()).first_words_us.append(first_words_us)
+        self._known(backend).note_words(first_words_us)
+
+    def _known(self, backend: str) -> BackendSpeed:
+        speed = self._speeds.get(backend)
+        if speed is None:
+            speed = self._speeds[backend] = BackendSpeed()
+        return speed
 
     def of(self, backend: str) -> BackendSpeed | None:
         """Returns what is measured of a backend; None if nothing is."""
@@ -73,7 +91,7 @@ class BackendSpeeds:
         speed = self._speeds.get(backend)
         if speed is None or len(speed.first_words_us) < MIN_WORDS:
             return None
-        return sorted(speed.first_words_us)[ceil(LATE * len(speed.first_words_us)) - 1]
+        return speed.ordered_words_us[ceil(LATE * len(speed.ordered_words_us)) - 1]
 
     def estimate(self, stats: BackendStats, num_output_tokens: int) -> Estimate | None:
         """Estimates the time to a complete answer; None until enough tasks were measured."""
@@ -83,7 +101,9 @@ class BackendSpeeds:
         usual_us = speed.quick_ttft_us + num_output_tokens * speed.quick_tpot_us
         now_us = speed.ttft_us + num_output_tokens * speed.tpot_us
         # In the time of one task all running ones end, and as many waiting ones start.
-        return Estimate(now_us * (1 + stats.num_waiting / max(1, stats.max_num_seqs)), usual_us)
+        if stats.num_waiting:
+            now_us *= 1 + stats.num_waiting / max(1, stats.max_num_seqs)
+        return Estimate(now_us, usual_us)
 
     def quickest(
         self, stats: Sequence[BackendStats], group: BackendGroup, num_output_tokens: int

@@ -39,6 +39,7 @@ HELD_TOKENS = 8_192  # a KV prefix that outweighs any difference in load
 HOLDING_LOAD = 0.2  # the load that any conversation's prefix outweighs, so that it does not flap
 
 _GROUPS: tuple[BackendGroup, ...] = Route.PARALLEL.groups
+_ALONE = {group: Route(group) for group in _GROUPS}  # the routes of one engine
 
 
 class _Wish(msgspec.Struct, frozen=True, kw_only=True):
@@ -300,7 +301,7 @@ def _routes(
     routes = [wish.route, *wish.fallback]
     if not wish.bound:
         # Rather anywhere than nowhere, once nothing that the policy named is possible.
-        spare = [Route(group) for group in wish.route.groups if Route(group) not in routes]
+        spare = [_ALONE[group] for group in wish.route.groups if _ALONE[group] not in routes]
         usable = [group for group in _GROUPS if orders[group]]
         if len(usable) < len(_GROUPS) and not any(
             all(group in usable for group in route.groups) for route in [*routes, *spare]

@@ -135,8 +135,12 @@ class Experience:
         noted_us, known = self._left.get(tenant_id, _NOTHING_NOTED)
         new: dict[BackendGroup, float] = {}
         for balance in balances:
-            share = max(0, balance.remaining) / max(1, balance.limit)
-            new[balance.group] = min(share, new.get(balance.group, 1.0))
+            group, limit = balance.group, balance.limit
+            share = balance.remaining / (limit if limit > 1 else 1)
+            if share < new.get(group, 1.0):
+                new[group] = share if share > 0 else 0.0
+            elif group not in new:
+                new[group] = 1.0
         self._left[tenant_id] = now_us, known | new if now_us - noted_us < STALE_US else new
         self._left.move_to_end(tenant_id)
         while len(self._left) > MAX_TENANTS:

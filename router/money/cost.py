@@ -9,7 +9,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from backends.contract import NO_USAGE, BackendGroup, Usage
+from backends.contract import BackendGroup, Usage
 
 MAX_WEIGHT = 1_000.0
 _PER_UNIT = 1_000  # weights are applied in thousandths, so that sums are exact
@@ -35,7 +35,8 @@ def cost_by_group(
     """Sums the weighted tokens of each group."""
     usages: dict[BackendGroup, Usage] = {}
     for group, usage in used:
-        usages[group] = usages.get(group, NO_USAGE) + usage
+        known = usages.get(group)
+        usages[group] = usage if known is None else known + usage
     return {group: cost_tokens(usage, weights.get(group, EVEN)) for group, usage in usages.items()}
 
 
