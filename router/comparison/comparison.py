@@ -207,8 +207,10 @@ class _Backtest:
             name = f"{asked.base.version}, {self._what_if()}"
             changed = self._play(base, name, scene, arrivals)
             # Of other traffic, no task is the same as before.
-            compared = before if asked.scale == 1 else changed
-            tested.append(self._tested(name, compared, changed, replay, base_untestable))
+            same_tasks = asked.scale == 1
+            tested.append(
+                self._tested(name, before, changed, replay, base_untestable, same_tasks=same_tasks)
+            )
             before = changed
         for name, policy in asked.policies.items():
             able, untestable = self._testable(policy)
@@ -292,14 +294,15 @@ class _Backtest:
         played: tuple[ResultTable, Totals],
         replay: Replayed,
         untestable: tuple[Untestable, ...],
+        *,
+        same_tasks: bool = True,
     ) -> Tested:
         asked, (before, before_totals), (table, totals) = self._asked, compared, played
-        found = (
-            ()
-            if table is before
-            else differences(before, table, asked.slo, replay.off_by, asked.seed)
-        )
-        moved = _moved(before, table)
+        found: list[Difference] = []
+        moved: tuple[Moved, ...] = ()
+        if table is not before and same_tasks:
+            found = differences(before, table, asked.slo, replay.off_by, asked.seed)
+            moved = _moved(before, table)
         slo = next((each for each in found if each.figure == "slo_met"), None)
         return Tested(
             name=name,
@@ -381,8 +384,6 @@ def own_times(logged: Logged) -> OwnTimes:
 
 
 def _moved(before: ResultTable, after: ResultTable) -> tuple[Moved, ...]:
-    if before is after or len(before) != len(after):
-        return ()
     counts: Counter[tuple[str, str, str]] = Counter()
     for index in range(len(after)):
         was, now = before.name_of("way", index), after.name_of("way", index)
@@ -398,8 +399,7 @@ def _parts(
     before: ResultTable, after: ResultTable, column: str, slo: Slo
 ) -> tuple[ComparedPart, ...]:
     names = Counter(after.name_of(column, index) for index in range(len(after)))
-    if len(before) == len(after):
-        names.update(before.name_of(column, index) for index in range(len(before)))
+    names.update(before.name_of(column, index) for index in range(len(before)))
     return tuple(
         ComparedPart(
             name=name,

@@ -91,10 +91,11 @@ def prediction_of(
             continue
         low, high = tested.intervals.get(name, (value, value))
         least = _LEAST_POINTS if _is_share(name) else _LEAST_SHARE * value
+        most = 1.0 if _is_share(name) else math.inf
         figures[name] = ExpectedFigure(
             value,
-            value - math.hypot(value - low, least),
-            value + math.hypot(high - value, least),
+            max(0.0, value - math.hypot(value - low, least)),
+            min(most, value + math.hypot(high - value, least)),
         )
     return PolicyPrediction(
         policy=policy,

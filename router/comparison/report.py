@@ -110,6 +110,8 @@ def _tested_lines(tested: Tested) -> Iterator[str]:
 
 
 def _part(summary: TaskSummary) -> str:
+    if not summary.num_tasks:
+        return "no task"
     p95 = shown("latency_ms_p95", summary.latency_ms_p95)
     return f"{summary.num_tasks:,} tasks, p95 {p95} ms, SLO {summary.slo_met:.1%}"
 

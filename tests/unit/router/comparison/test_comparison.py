@@ -186,9 +186,30 @@ def test_the_report_says_it_in_all_forms(report: BacktestReport) -> None:
     assert as_text(again) == text
 
 
+def test_twice_the_traffic_stands_beside_what_it_was() -> None:
+    asked = BacktestQuestion(logged=logged(), base=DEFAULT_POLICY, fleet=fleet(), scale=2.0)
+    (tested,) = back_test(asked).policies
+    assert (tested.before.num_tasks, tested.summary.num_tasks) == (120, 240)
+    assert tested.summary.output_tokens == pytest.approx(2 * tested.before.output_tokens, rel=0.01)
+    assert (tested.differences, tested.num_moved) == ((), 0), "no task is the same as before"
+    for part in (*tested.ways, *tested.tenants):
+        assert part.before.num_tasks <= part.after.num_tasks
+
+
+def test_a_way_that_no_task_took_before_has_no_figures(report: BacktestReport) -> None:
+    gone = [part for part in report.policies[0].ways if not part.after.num_tasks]
+    assert gone, "the policy sends all tasks to the fast engine"
+    lines = as_text(report).splitlines()
+    for part in gone:
+        assert any(f"way {part.name}: " in line and line.endswith("-> no task") for line in lines)
+
+
 def test_a_prediction_is_held_to_what_came(report: BacktestReport) -> None:
     prediction = prediction_of(report, report.before, logged(), "v3", 1.0)
     assert check(prediction, logged(number=MIN_TASKS - 1)) is None
+    for name in ("slo_met", "refused"):
+        figure = prediction.figures[name]
+        assert 0 <= figure.low <= figure.value <= figure.high <= 1, "it is a share"
     found = check(prediction, logged())
     assert found is not None
     off = {figure.figure for figure in found.figures if not figure.within}
