@@ -10,6 +10,7 @@ public data does not have. Every signal that counted is reported in words with i
 import math
 from collections.abc import Set
 from functools import cache
+from itertools import pairwise
 
 import msgspec
 
@@ -24,8 +25,7 @@ _NUM_SIGNALS = 4
 MAX_LOG_ODDS = 30.0
 _STRONG_TERMS = [tuple(term.encode().split()) for term in signals.STRONG_SECURITY_TERMS]
 _STRONG_WORDS = frozenset(term[0] for term in _STRONG_TERMS if len(term) == 1)
-_STRONG_PAIRS = frozenset(term for term in _STRONG_TERMS if len(term) == 2)
-_PAIR_STARTS = frozenset(term[0] for term in _STRONG_PAIRS)
+_STRONG_PAIRS = sorted(term for term in _STRONG_TERMS if len(term) == 2)
 _BRIEF = frozenset(word.encode() for word in signals.BRIEF_WORDS)
 _WATCHED_WORDS = frozenset(term[0] for term in _STRONG_TERMS) | _BRIEF
 
@@ -109,13 +109,13 @@ def form_opinion(
     # Work on security is deep work.
     deep_log_odds = max(scores.deep_log_odds, scores.security_log_odds)
     p_deep = _logistic(deep_log_odds + sum([size for size, _ in _shifts(features)]))
-    words = features.reading.words
     strong: list[str] = []
     is_brief = False
-    watched = features.reading.distinct.keys() & _WATCHED_WORDS
-    if watched:
-        strong = _strong_terms(words, watched)
-        is_brief = not _BRIEF.isdisjoint(watched)
+    distinct = features.reading.distinct.keys()
+    if not distinct.isdisjoint(_WATCHED_WORDS):
+        watched = distinct & _WATCHED_WORDS
+        strong = _strong_terms(features.reading.words, distinct, watched)
+        is_brief = not watched.isdisjoint(_BRIEF)
     if strong:
         p_security = max(p_security, signals.STRONG_SECURITY)
     p_security = max(p_security, features.p_security_around)
@@ -173,16 +173,14 @@ def _in_words(scores: Scores, shifts: list[tuple[float, str]]) -> list[str]:
     return [f"{name} {size:+.1f} ({abs(size) * percent:.0f} %)" for size, name in found if size]
 
 
-def _strong_terms(words: list[bytes], watched: Set[bytes]) -> list[str]:
+def _strong_terms(words: list[bytes], distinct: Set[bytes], watched: Set[bytes]) -> list[str]:
     """Finds the strong security terms among a prompt's words, quoted for the explanation."""
-    found = [word for word in sorted(watched) if word in _STRONG_WORDS]
-    for word in sorted(watched & _PAIR_STARTS):
-        at = -1
-        for _ in range(words.count(word)):
-            at = words.index(word, at + 1)
-            if (pair := tuple(words[at : at + 2])) in _STRONG_PAIRS:
-                found.append(b" ".join(pair))
-    return [f'"{term.decode()}"' for term in dict.fromkeys(found)][:3]
+    found = sorted(watched & _STRONG_WORDS)
+    pairs = [pair for pair in _STRONG_PAIRS if pair[0] in watched and pair[1] in distinct]
+    if pairs:
+        neighbours = {*pairwise(words)}
+        found += [b" ".join(pair) for pair in pairs if pair in neighbours]
+    return [f'"{term.decode()}"' for term in found][:3]
 
 
 def _expected_output_tokens(

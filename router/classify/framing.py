@@ -48,9 +48,9 @@ _LINE = re.compile(r"[^\n]+\n[\s\"'*_`#=>{-]*")
 MAX_LINE_CHARS = 120
 MAX_APART_CHARS = 100
 MAX_FAREWELL_WORDS = 2
-_ENDS = (". ", "! ", "? ", ".\n", "!\n", "?\n", "\n\n")
 _BROKEN = re.compile(r"(?:\n|[.!?:;,]\s)\W*\w").search  # whether a sentence or clause ends before
-_ENDED = re.compile(r"[.!?][ \n]|\n\n").search  # whether there is one of them
+_ENDED = re.compile(r"[.!?][ \n]|\n\n").search
+_LAST_END = re.compile(r"(?s:.*)([.!?][ \n]|\n\n)").match
 MAX_ADDRESS_WORDS, MAX_ADDRESS_CHARACTERS = 3, 5  # "Dear colleagues," and such
 _HEADER = re.compile(r"[\s*#>-]*([^\W\d_]+)(?:[ _]\w+)?\**:\**[^\n]{0,60}\n\s*")
 # Tags around a task, and headers between dashed lines, as of Markdown files.
@@ -170,7 +170,7 @@ def without_framing(text: str, *, before: bool = True, behind: bool = True) -> s
     start = opening[-1][1] if opening else 0
     end = len(text)
     closing: list[_Part] = []
-    if behind and _may_end(text):
+    if behind:
         end, closing = _closing_parts(text, start)
         end = closing[-1][0] if closing else end
     if start >= end and (opening or closing):  # nothing else: then one of them is the task
@@ -217,14 +217,6 @@ def _may_open(text: str) -> bool:
     if words[0] in _OPENING.words:
         return True
     return words[0] not in _OPENING.never and not _MARKS.isdisjoint(text[:40])
-
-
-def _may_end(text: str) -> bool:
-    """Returns whether a text may end with framing, or with a name below it; most do not."""
-    tail = text[-MAX_NAME_CHARS:]
-    if "\n\n" in text[-MAX_APART_CHARS:] or _ENDED(tail) is not None or _may_close(tail):
-        return True
-    return "\n" in tail and _NAME.match(tail, tail.rindex("\n") + 1) is not None
 
 
 def _may_close(tail: str) -> bool:
@@ -282,13 +274,12 @@ def _address_end(text: str, at: int) -> int | None:
 
 def _addresses(sentence: str) -> bool:
     """Returns whether a few words name somebody, or are a heading of what follows."""
+    mark = sentence.rstrip()[-1:]
+    if mark not in _MARKS or (mark == ":" and "\n" not in sentence):
+        return False
     words = all_words_of(sentence.encode("utf-8", "replace"))
     length = MAX_ADDRESS_CHARACTERS if not sentence.isascii() else MAX_ADDRESS_WORDS
-    is_short = len(words) <= length and not _OPENING.never.intersection(words)
-    mark = sentence.rstrip()[-1:]
-    if mark in ("!", "\uff01"):
-        return is_short
-    return is_short and mark in _MARKS and (mark != ":" or "\n" in sentence)
+    return len(words) <= length and _OPENING.never.isdisjoint(words)
 
 
 def _last_sentence(text: str) -> str:
@@ -313,15 +304,23 @@ def _likeliest(text: str, parts: list[_Part]) -> _Part:
 
 def _closing_parts(text: str, start: int) -> tuple[int, list[_Part]]:
     """Finds the end of a text without its signature, and the framing sentences before that."""
-    end = max(start, _without_signature(text))
-    parts: list[_Part] = []
+    end = len(text)
+    tail = text[-MAX_NAME_CHARS:]
+    may_close = "\n\n" in text[-MAX_APART_CHARS:] or _may_close(tail)
+    if not may_close and _ENDED(tail) is None and not _may_be_signed(text, tail):
+        return end, []  # as most texts
+    bare = max(start, _without_signature(text))
+    if bare < end or start > end - MAX_APART_CHARS:
+        end = bare
+        tail = text[max(start, end - MAX_NAME_CHARS) : end]
+        may_close = "\n\n" in text[max(start, end - MAX_APART_CHARS) : end] or _may_close(tail)
     first = max(start, end - MAX_CLOSING_CHARS)
-    tail = text[max(start, end - MAX_NAME_CHARS) : end]
-    is_apart = "\n\n" in text[max(start, end - MAX_APART_CHARS) : end]
-    if not is_apart and not _may_close(tail):
-        return _without_farewell(text, first, end), parts  # as most texts
-    parts = _framing_before(text, first, end)
+    parts = _framing_before(text, first, end) if may_close else []
     return (end if parts else _without_farewell(text, first, end)), parts
+
+
+def _may_be_signed(text: str, tail: str) -> bool:
+    return "\n" in tail and _NAME.match(tail, tail.rindex("\n") + 1) is not None
 
 
 def _framing_before(text: str, first: int, end: int) -> list[_Part]:
@@ -358,9 +357,8 @@ def _is_item(text: str, begin: int) -> bool:
 
 def _without_farewell(text: str, first: int, end: int) -> int:
     """Returns where a last sentence of one or two words begins, if it asks for nothing."""
-    if _ENDED(text, max(first, end - MAX_NAME_CHARS), end) is None:  # as most texts
-        return end
-    at = max([text.rfind(mark, max(first, end - MAX_NAME_CHARS), end - 2) for mark in _ENDS])
+    ended = _LAST_END(text, max(first, end - MAX_NAME_CHARS), end - 2)
+    at = ended.start(1) if ended is not None else 0
     if at < 1 or _CHOICE_END(text, max(0, at - 4), at) is not None:  # "2. click" is of a list
         return end
     words = all_words_of(text[at:end].encode("utf-8", "replace"))
