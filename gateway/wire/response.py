@@ -242,7 +242,10 @@ class ResponseStream(ResponseWriter):
         text = "".join(item.pending) if len(item.pending) > 1 else item.pending[0]
         item.pending.clear()
         item.pieces.append(text)
-        self._event(KINDS[item.kind].delta, item.head + _encode(text))
+        number = self.num_events
+        self.num_events = number + 1
+        event = item.before, number, item.head, _encode(text), self._suffix
+        self._emit(item.delta_type, b"%b%d,%b%b%b" % event)
 
     def gathered_bytes(self) -> int:
         return 0 if self._item is None else joined_bytes(self._item.pending)
@@ -414,6 +417,8 @@ class ResponseStream(ResponseWriter):
         elif item.kind is DeltaKind.REASONING:
             position += b',"summary_index":0'
         item.head = position + DELTA
+        item.delta_type = KINDS[item.kind].delta
+        item.before = b'{"type":"%b","sequence_number":' % item.delta_type.encode()
 
     def _close_item(self, status: str) -> None:
         item = self._item
