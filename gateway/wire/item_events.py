@@ -17,10 +17,13 @@ class ItemEvents(NamedTuple):
     delta: str  # the event with more of its text
     done: str  # the event with all of it
     text: bytes  # the text's field in that
+    delta_head: bytes  # of the event with more, up to its number
 
 
 def _events(id_prefix: str, event: str, field: str) -> ItemEvents:
-    return ItemEvents(id_prefix, f"{event}.delta", f"{event}.done", b',"%b":' % field.encode())
+    head = b'{"type":"%b.delta","sequence_number":' % event.encode()
+    text = b',"%b":' % field.encode()
+    return ItemEvents(id_prefix, f"{event}.delta", f"{event}.done", text, head)
 
 
 KINDS = {

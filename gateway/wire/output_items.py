@@ -144,9 +144,7 @@ class OpenItem(msgspec.Struct, eq=False):
     namespace: str | None  # of the function that is called
     pieces: list[str] = []  # sent
     pending: list[str] = []  # not yet sent
-    delta_type: str = ""  # of its delta events
-    before: bytes = b""  # in those, up to their number
-    head: bytes = b""  # in those, from there up to the text
+    head: bytes = b""  # of its delta events, up to the text
     sealed: str = ""  # encrypted content of reasoning
     is_aside: bool = False  # not of the conversation: the next turn is not to read it
 

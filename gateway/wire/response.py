@@ -104,10 +104,7 @@ class ResponseWriter(Protocol):
     def open(self, created_at: int, model: str, routing: Routing) -> None: ...
 
     def push(self, delta: Delta, phase: str | None) -> Callable[[str], None] | None:
-        """Takes a delta; may return a shorter way for text that only goes on with it.
-
-        That holds until the next delta.
-        """
+        """Takes a delta; returns a shorter way for text that goes on with it, until the next."""
         ...
 
     def flush(self) -> None: ...
@@ -242,10 +239,10 @@ class ResponseStream(ResponseWriter):
         text = "".join(item.pending) if len(item.pending) > 1 else item.pending[0]
         item.pending.clear()
         item.pieces.append(text)
-        number = self.num_events
-        self.num_events = number + 1
-        event = item.before, number, item.head, _encode(text), self._suffix
-        self._emit(item.delta_type, b"%b%d,%b%b%b" % event)
+        kind, number = KINDS[item.kind], self.num_events
+        self.num_events += 1
+        event = kind.delta_head, number, item.head, _encode(text), self._suffix
+        self._emit(kind.delta, b"%b%d,%b%b%b" % event)
 
     def gathered_bytes(self) -> int:
         return 0 if self._item is None else joined_bytes(self._item.pending)
@@ -417,8 +414,6 @@ class ResponseStream(ResponseWriter):
         elif item.kind is DeltaKind.REASONING:
             position += b',"summary_index":0'
         item.head = position + DELTA
-        item.delta_type = KINDS[item.kind].delta
-        item.before = b'{"type":"%b","sequence_number":' % item.delta_type.encode()
 
     def _close_item(self, status: str) -> None:
         item = self._item
