@@ -20,6 +20,7 @@ class WaferOptions(SimulatedOptions, frozen=True, kw_only=True, forbid_unknown_f
     speculation: Speculation | None = None  # None: the draft assumed for the service
     max_num_seqs: int | None = None
     max_num_batched_tokens: int = 2048
+    long_prefill_tokens: int = 256
     link_latency_us: float = LINK_LATENCY_US  # per crossing between wafers
     clock_hz: float | None = None
 

@@ -63,6 +63,7 @@ def engine_for(seed: int, max_run_steps: int = 2**31) -> Engine:
         max_num_batched_tokens=chance.choice([17, 64, 512]),
         kv_capacity_tokens=chance.choice([720, 1_600, 20_000]),
         overhead_us=chance.choice([0, 0, 1_234]),
+        long_prefill_tokens=chance.choice([0, 8, 32]),
     )
     return Engine(cost, max_run_steps=max_run_steps)
 

@@ -28,6 +28,9 @@ class EngineLimits(msgspec.Struct, frozen=True, kw_only=True):
     kv_capacity_tokens: int  # KV cache, in tokens
     kv_block_tokens: int = 16  # tokens per KV block, the unit of allocation and of prefix reuse
     overhead_us: int = 0  # from a sequence's arrival until the scheduler first sees it
+    # Prompt tokens in one step for all prompts together that have more than so many left, where
+    # anybody else runs or waits; 0: they take the whole step, and others come after them.
+    long_prefill_tokens: int = 0
     # Decoding and predicted tokens together in a step that checks predictions: with more, the
     # others in the batch would wait for what is checked.
     max_checked_tokens: int = 64

@@ -2,9 +2,10 @@
 
 Running sequences come first: each decoding one gets a token, then prompts under way get chunks of
 the rest of the step's token budget. Waiting sequences are admitted first come, first served,
-until one does not fit; it needs KV blocks for its whole prompt. When the decoding sequences have
-no block left to grow into, the last admitted one is preempted: its KV is dropped and, once it is
-admitted again, computed anew. A step that preempts admits no sequence.
+until one does not fit; it needs KV blocks for its whole prompt. An engine may keep prompts with
+much left to a part of the step beside others, so that short ones need not wait for them. When the
+decoding sequences have no block left to grow into, the last admitted one is preempted: its KV is
+dropped and, once it is admitted again, computed anew. A step that preempts admits no sequence.
 
 A decoding sequence with a prediction may have a block of it checked in a step: with what is kept
 of the block it gets several tokens. Such a step is one of its own, and blocks get only what the
@@ -189,20 +190,47 @@ class Scheduler:
         return preempted
 
     def _prefill_chunks(self, admit: bool) -> list[tuple[Sequence, int]]:
-        chunks: list[tuple[Sequence, int]] = []
+        if not self._prefilling and not self.waiting:
+            return []
         budget = self.limits.max_num_batched_tokens - self.batch.num_seqs
+        limit = self.limits.long_prefill_tokens
+        if limit:
+            return self._shared_chunks(budget, limit, admit)
+        chunks: list[tuple[Sequence, int]] = []
         for sequence in self._prefilling.values():
             if budget == 0:
                 return chunks
-            chunk = min(budget, sequence.prefill_tokens - sequence.num_computed)
-            chunks.append((sequence, chunk))
-            budget -= chunk
+            budget -= self._add_chunk(chunks, sequence, budget)
         while admit and budget and self.waiting and self._admit_first():
-            sequence = next(reversed(self.running.values()))
-            chunk = min(budget, sequence.prefill_tokens - sequence.num_computed)
-            chunks.append((sequence, chunk))
-            budget -= chunk
+            budget -= self._add_chunk(chunks, next(reversed(self.running.values())), budget)
         return chunks
+
+    def _shared_chunks(self, budget: int, limit: int, admit: bool) -> list[tuple[Sequence, int]]:
+        """Shares a step between short prompts and long ones: neither waits for the other."""
+        while admit and self.waiting and self._admit_first():
+            pass
+        short, long = [], []
+        for sequence in self._prefilling.values():
+            left = sequence.prefill_tokens - sequence.num_computed
+            (long if left > limit else short).append(sequence)
+        for_long = budget
+        if short or self.batch.num_seqs:
+            for_long = min(limit, max(1, budget // 2))
+        chunks: list[tuple[Sequence, int]] = []
+        budget -= for_long if long else 0
+        for group, left in ((short, budget), (long, for_long)):
+            for sequence in group:
+                if left == 0:
+                    break
+                left -= self._add_chunk(chunks, sequence, left)
+        return chunks
+
+    def _add_chunk(
+        self, chunks: list[tuple[Sequence, int]], sequence: Sequence, budget: int
+    ) -> int:
+        chunk = min(budget, sequence.prefill_tokens - sequence.num_computed)
+        chunks.append((sequence, chunk))
+        return chunk
 
     def _admit_first(self) -> bool:
         if len(self.running) >= self.limits.max_num_seqs:

@@ -106,6 +106,7 @@ class WaferCost:
         attention_window_tokens: int | None = None,  # sparse: any layer attends to at most
         max_num_seqs: int | None = None,  # None: as run at full speed; with more, each is slower
         max_num_batched_tokens: int = 2048,  # prompt tokens computed in one step at most
+        long_prefill_tokens: int = 256,  # of them for long prompts, beside others; 0: no limit
         overhead_us: float | None = None,  # arrival to first scheduling; None: the fitted one
         link_latency_us: float = LINK_LATENCY_US,
         clock_hz: float | None = None,
@@ -124,6 +125,7 @@ class WaferCost:
         self.wafer = find_wafer(wafer) if isinstance(wafer, str) else wafer
         _check_positive(num_wafers=num_wafers, clock_hz=clock_hz, window=attention_window_tokens)
         _check_positive(max_num_seqs=max_num_seqs, max_num_batched_tokens=max_num_batched_tokens)
+        check_not_negative(long_prefill_tokens=long_prefill_tokens)
         check_not_negative(link_latency_us=link_latency_us, overhead_us=overhead_us)
         if clock_hz is not None:
             self.wafer = msgspec.structs.replace(self.wafer, clock_hz=clock_hz)
@@ -146,6 +148,7 @@ class WaferCost:
         self.limits = EngineLimits(
             max_num_seqs=max_num_seqs or self._pipeline_seqs,
             max_num_batched_tokens=max_num_batched_tokens,
+            long_prefill_tokens=long_prefill_tokens,
             kv_capacity_tokens=placed.kv_tokens,
             overhead_us=round(service.overhead_us if overhead_us is None else overhead_us),
             max_checked_tokens=self.model.num_layers,  # what the pipeline's places hold

@@ -20,6 +20,7 @@ class AffineCost:
         kv_capacity_tokens: int = 16_000,
         overhead_us: int = 0,
         max_checked_tokens: int = 128,
+        long_prefill_tokens: int = 0,
     ) -> None:
         self._terms = (fixed_us, seq_us, context_us, prefill_us, pair_us)
         self._checked_us = checked_us
@@ -29,6 +30,7 @@ class AffineCost:
             kv_capacity_tokens=kv_capacity_tokens,
             overhead_us=overhead_us,
             max_checked_tokens=max_checked_tokens,
+            long_prefill_tokens=long_prefill_tokens,
         )
 
     def step_us(self, shape: StepShape) -> float:

@@ -85,6 +85,23 @@ def test_prompts_are_computed_in_chunks_of_what_the_step_has_left() -> None:
     ]
 
 
+def test_a_short_prompt_does_not_wait_for_a_long_one() -> None:
+    """Beside others long prompts share 40 tokens of a step; alone the first takes it all."""
+    cost = AffineCost(prefill_us=10, max_num_batched_tokens=100, long_prefill_tokens=40)
+    engine = Engine(cost)
+    engine.add(sequence(1, 1_000, 1), 0)
+    engine.add(sequence(2, 400, 1), 1)
+    engine.add(sequence(3, 30, 2), 2)
+    # The first step is the first prompt's. The second has 40 tokens of it and all of the third's,
+    # the third step 40 beside the decoding one.
+    second_us = 2_000 + 1_700
+    third_us = second_us + 1_400
+    assert rows(engine.advance(third_us)) == [(3, 1, second_us, False), (3, 1, third_us, True)]
+    # Then long ones are alone, one after the other; the last 20 of the first count as short.
+    first_us = third_us + 8 * 2_000 + 1_600
+    assert run_out(engine) == [(1, 1, first_us, True), (2, 1, first_us + 3 * 2_000 + 1_600, True)]
+
+
 def test_who_arrives_during_a_step_joins_after_it() -> None:
     engine = Engine(AffineCost())
     engine.add(sequence(1, 10, 10), 0)
