@@ -209,7 +209,8 @@ class Scheduler:
         """Shares a step between short prompts and long ones: neither waits for the other."""
         while admit and self.waiting and self._admit_first():
             pass
-        short, long = [], []
+        short: list[Sequence] = []
+        long: list[Sequence] = []
         for sequence in self._prefilling.values():
             left = sequence.prefill_tokens - sequence.num_computed
             (long if left > limit else short).append(sequence)
