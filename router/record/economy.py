@@ -89,10 +89,14 @@ def by_score(pairs: Sequence[Pair], scores: Sequence[float], price_ratio: float)
 
 
 def drawn_evidence(pairs: Sequence[Pair], auc: float, rng: np.random.Generator) -> Floats:
-    """Draws a check of this AUC: how often it scores a right fast answer above a wrong one."""
+    """Draws what a check of this AUC says of the fast answers."""
+    return drawn_checks(np.array([pair.fast >= 0.5 for pair in pairs]), auc, rng)
+
+
+def drawn_checks(right: NDArray[np.bool_], auc: float, rng: np.random.Generator) -> Floats:
+    """Draws a check of this AUC: how often it scores a right answer above a wrong one."""
     distance = NormalDist().inv_cdf(auc) * np.sqrt(2)
-    right = np.array([pair.fast >= 0.5 for pair in pairs])
-    drawn: Floats = distance * right + rng.standard_normal(len(pairs))
+    drawn: Floats = distance * right + rng.standard_normal(right.shape)
     return drawn
 
 

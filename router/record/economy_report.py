@@ -84,11 +84,11 @@ def economy_report(
         )
     lines += _default_lines(sources[ALL], ways[ALL], policy, price_ratio)
     if tenant_id is not None:
-        lines += verify_report(sources[ALL], tenant_id, _price(policy), price_ratio)
+        lines += verify_report(sources[ALL], tenant_id, price_of(policy), price_ratio)
     return lines
 
 
-def _price(policy: Policy) -> float | None:
+def price_of(policy: Policy) -> float | None:
     """Returns a deep answer's price in right answers, if the policy's band implies one."""
     tradeoff = policy.tradeoff
     return deep_price(*tradeoff.edges(policy.band.low, policy.band.high), tradeoff.price_ratio)
@@ -109,7 +109,7 @@ def _default_lines(
     pairs: Sequence[Pair], ways: dict[str, Ways], policy: Policy, price_ratio: float
 ) -> list[str]:
     """Reports cost and quality by the policy's price of a deep answer, and by LiteLLM's tiers."""
-    price = _price(policy)
+    price = price_of(policy)
     fast, deep = _mean(pairs, "fast"), _mean(pairs, "deep")
     if price is None:
         return []

@@ -6,14 +6,15 @@
 Every task runs through the whole gateway over the simulated engines, on an event loop that never
 waits, so a run is the same each time. The deep engine accepts 80 % of predicted tokens; where
 engines stall, each generation begins 5 s late with a chance of one in ten. Quality is the mean of
-the recorded outcomes of the engines that answered, for strategies that choose none of them by its
-words: small models stand for the fast engine, large ones for the deep one.
+the recorded outcomes of the engines that answered: small models stand for the fast engine, large
+ones for the deep one. Where the words of an answer decide what goes out, a check of AUC 0.75 is
+drawn: `verify` by the thresholds of production, one fast answer a question; `breadth` by the
+highest check of five answers, each right as often as a panel of small models was, and so beside
+the figures of the records that have a panel. Use records that the classifier was not trained on.
 """
 
 import argparse
 import asyncio
-import gzip
-import json
 import random
 import statistics
 import sys
@@ -22,12 +23,25 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from backends.contract import GenerateRequest, Generation, Sink, Usage  # noqa: E402
 from backends.simulated.backend import SimulatedBackend  # noqa: E402
+from router.policy.policy import DEFAULT_POLICY  # noqa: E402
+from router.record import labelled  # noqa: E402
+from router.record.batch import Desk  # noqa: E402
+from router.record.economy import DEEP_PRICES, by_check, drawn_checks  # noqa: E402
+from router.record.economy_report import (  # noqa: E402
+    ALL,
+    PRICE_RATIO,
+    pairs_by_source,
+    price_of,
+)
+from router.record.labelled import Record, read_records  # noqa: E402
+from router.record.report import judge  # noqa: E402
 from router.strategies.table import STRATEGIES  # noqa: E402
 from tests.bench import rows as shape  # noqa: E402
 from tests.bench.rows import Row  # noqa: E402
@@ -48,6 +62,8 @@ ASKS = (
     "Compare B-trees and LSM trees in 300 words.",
     PROGRAM,
 )
+CHECK_AUC = 0.75  # of the drawn check
+NUM_VARIATIONS = 5  # of `breadth`, as by default
 NUM_STALLED = 8  # of each ask
 HEAD = (
     "how", "first word", "its p95 with 10 % stalls", "whole answer", "tokens", "answers", "quality"
@@ -91,28 +107,56 @@ class StallingBackend(SimulatedBackend):
 
 
 class Outcomes(msgspec.Struct, frozen=True):
-    """Recorded outcomes: how often a small and a large model were right."""
+    """Recorded outcomes: how often a small and a large model were right, and what is chosen."""
 
     num_records: int
     fast: float
     deep: float
+    chosen: dict[str, str] = {}  # by strategies whose answer is chosen by its words; as printed
 
 
 def read_outcomes(folder: Path) -> Outcomes:
-    """The means over all records of quality below a folder."""
-    small, large = [], []
-    for path in sorted(folder.rglob("quality.jsonl.gz")):
-        with gzip.open(path, "rt") as lines:
-            for line in lines:
-                labels = json.loads(line)["labels"]
-                if "small_ok" in labels and "large_ok" in labels:
-                    small.append(labels["small_ok"])
-                    large.append(labels["large_ok"])
-    if not small:
+    """The outcomes of all records of quality below a folder."""
+    records = [
+        record
+        for record in read_records(sorted(folder.rglob("quality.jsonl.gz")))
+        if labelled.outcomes(record) is not None
+    ]
+    if not records:
         raise SystemExit(
             f"--data {folder}: no quality.jsonl.gz with small_ok and large_ok below it"
         )
-    return Outcomes(len(small), statistics.mean(small), statistics.mean(large))
+    measured = np.array([labelled.outcomes(record) for record in records], float)
+    fast, deep = measured.mean(axis=0).tolist()
+    chosen = {"breadth": _chosen_of_five(records), "verify": _verified(records, fast)}
+    known = {how: quality for how, quality in chosen.items() if quality}
+    return Outcomes(len(records), fast, deep, known)
+
+
+def _verified(records: Sequence[Record], fast: float) -> str:
+    """The quality of `verify` at the default policy's price of a deep answer."""
+    desk = Desk(policy=DEFAULT_POLICY)
+    pairs = pairs_by_source([judge(record, desk) for record in records]).get(ALL)
+    price = price_of(desk.own_policy)
+    if pairs is None or price is None:
+        return ""
+    row = int(np.argmin(np.abs(np.array(DEEP_PRICES) - price)))
+    gains = by_check(pairs, CHECK_AUC, PRICE_RATIO).gains[row]
+    return f"{fast + float(gains.mean()):.3f}"
+
+
+def _chosen_of_five(records: Sequence[Record]) -> str:
+    """The quality of the answer with the highest check, beside one answer and the large model."""
+    panels = [(record.number("small_rate"), record.number("large_ok")) for record in records]
+    rates = np.array([(small, large) for small, large in panels if small is not None], float)
+    if not len(rates):
+        return ""
+    rng = np.random.default_rng(SEED)
+    small, large = rates.T
+    right = rng.random((NUM_VARIATIONS, len(rates))) < small
+    checks = drawn_checks(right, CHECK_AUC, rng)
+    best = right[checks.argmax(axis=0), np.arange(len(rates))]
+    return f"{best.mean():.3f} (fast {small.mean():.3f}, deep {large.mean():.3f})"
 
 
 def asked_for(how: str) -> dict[str, str]:
@@ -144,6 +188,8 @@ def quality_of(runs: Sequence[Answered], how: str, outcomes: Outcomes | None) ->
     whole = sum(parts.values()) == len(runs)
     weighed = how in STRATEGIES and STRATEGIES[how].weighed is not None
     chosen_by_words = all(parts.values()) and weighed
+    if outcomes is not None and how in outcomes.chosen:
+        return outcomes.chosen[how]
     if outcomes is None or not whole or chosen_by_words:
         return "-"
     right = parts["wafer"] * outcomes.fast + parts["gpu"] * outcomes.deep
