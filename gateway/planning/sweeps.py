@@ -7,6 +7,7 @@ in the order of the cells, whatever finished first. A worker that dies loses not
 its cells run again. It imports by name what only clusters need. This is an edge.
 """
 
+import gc
 import hashlib
 import os
 import pickle
@@ -20,6 +21,7 @@ from typing import Any
 
 import msgspec
 
+from gateway.backtest.inquiry import GC_THRESHOLDS
 from gateway.planning.files import PlanError
 from router.planning.cells import CellResult, run_cell
 from router.planning.terms import Cell, Material
@@ -34,7 +36,9 @@ _held: Material | None = None  # in a worker: what it was sent as it started
 
 def _hold(sent: bytes) -> None:
     global _held
+    gc.set_threshold(*GC_THRESHOLDS)
     _held = pickle.loads(sent)
+    gc.freeze()  # what was there before is not looked through again
 
 
 def _run_held(cell: Cell) -> CellResult:
@@ -138,8 +142,13 @@ class Workers:
 
     def _run_left(self, left: Sequence[Cell], finished: Callable[[CellResult], None]) -> None:
         if self._scheduler is None and self._num_workers == 1:
-            for cell in left:
-                finished(run_cell(self._material, cell))
+            usual = gc.get_threshold()
+            gc.set_threshold(*GC_THRESHOLDS)
+            try:
+                for cell in left:
+                    finished(run_cell(self._material, cell))
+            finally:
+                gc.set_threshold(*usual)
             return
         with self._executor() as (executor, submit, num_workers):
             waiting = list(reversed(left))
