@@ -94,16 +94,16 @@ class ChatReader(Reader):
         is_text = key is not None and key[0] is DeltaKind.TEXT and not self._num_echoed_chars
         return is_text and self._items.goes_on(key)
 
-    def _pieces(self, events: Sequence[Chunk]) -> list[str] | None:
-        pieces: list[str] = []
+    def _text(self, events: Sequence[Chunk]) -> str:
+        whole = ""
         for chunk in events:
             if not chunk.choices or (delta := chunk.choices[0].delta) is None or not delta.content:
-                return None
+                return ""
             plain = Chunk([_Choice(0, _Delta(delta.content))], service_tier=self._latest_tier)
             if chunk != plain:
-                return None  # it says more than that
-            pieces.append(delta.content)
-        return pieces
+                return ""  # it says more than that
+            whole += delta.content
+        return whole
 
     def _take_in(self, events: Sequence[Chunk]) -> bool:
         for chunk in events:

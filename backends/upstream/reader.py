@@ -88,14 +88,12 @@ class Reader:
         None if they do not, or the meter must see the text: then nothing was read, and `read` does
         it, which is the plain twin. It may be asked only once `goes_on` says so.
         """
-        pieces = self._pieces(events)
-        if pieces is None:
+        text = self._text(events)
+        if not text:
             return None
-        num_pieces = len(pieces)
-        text = pieces[0] if num_pieces == 1 else "".join(pieces)
         num_tokens = count(text)
-        if num_tokens < num_pieces:
-            num_tokens = num_pieces
+        if num_tokens < len(events):
+            num_tokens = len(events)
         items = self._items
         passed_tokens = items.num_tokens + num_tokens
         if passed_tokens > items.max_unmeasured_tokens:
@@ -109,8 +107,8 @@ class Reader:
         """Says whether `more` may be asked, until the next `read`."""
         raise NotImplementedError
 
-    def _pieces(self, events: Sequence[Any]) -> list[str] | None:
-        """Returns the text of events that only go on with the open item; None if they do not."""
+    def _text(self, events: Sequence[Any]) -> str:
+        """Returns the text of events that only go on with the open item; "" if one does not."""
         raise NotImplementedError
 
     def read(self, events: Sequence[Any], now_us: int) -> list[Delta]:

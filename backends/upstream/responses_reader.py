@@ -148,14 +148,14 @@ class ResponsesReader(Reader):
     def goes_on(self) -> bool:
         return self._latest_type is not None and self._items.goes_on(self._latest_id)
 
-    def _pieces(self, events: Sequence[Event]) -> list[str] | None:
-        pieces: list[str] = []
+    def _text(self, events: Sequence[Event]) -> str:
+        whole = ""
         for event in events:
             text = event.delta
             if not text or event.item_id != self._latest_id or event.type != self._latest_type:
-                return None
-            pieces.append(text)
-        return pieces
+                return ""
+            whole += text  # of few events, so that this is the quickest way
+        return whole
 
     def _take_in(self, events: Sequence[Event]) -> bool:
         reason: FinishReason | None = None

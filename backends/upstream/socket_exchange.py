@@ -311,8 +311,8 @@ class _Socket:
         only = self._only
         num_bytes = len(messages[0]) if len(messages) == 1 else sum(map(len, messages))
         if only is not None and (turn := only.turn) is not None and turn.go_on is not None:
-            may_go_on = num_bytes <= turn.num_bytes_left and self._fault is None
-            if may_go_on and turn.go_on(events):
+            is_within = num_bytes <= turn.num_bytes_left and self._fault is None
+            if is_within and turn.go_on(events):
                 turn.num_bytes_left -= num_bytes
                 return
         is_last = False

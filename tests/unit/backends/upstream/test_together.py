@@ -4,12 +4,16 @@ import functools
 import json
 import random
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import msgspec
 import pytest
+from websockets.frames import Frame, Opcode
 
 from backends.contract import Delta, GenerateRequest
+from backends.net.socket_messages import MessageCutter
+from backends.net.sse import EventParser
 from backends.upstream.chat_reader import ChatReader, decode_chunk
 from backends.upstream.responses_reader import ResponsesReader, decode_event
 
@@ -195,6 +199,34 @@ def test_text_up_to_the_limit_of_an_answer(chance: random.Random) -> None:
         read = [decode_event(json.dumps(event).encode()) for event in [*events, COMPLETED]]
         make = functools.partial(ResponsesReader, "b", request, frozenset())
         read_alike(make(), make(), groups(chance, read))
+
+
+def reads(chance: random.Random, whole: bytes) -> list[bytes]:
+    """What a socket may bring of it, cut at any byte."""
+    cuts = sorted(chance.randrange(len(whole)) for _ in range(chance.randrange(40)))
+    return [whole[start:end] for start, end in pairwise([0, *cuts, len(whole)]) if start < end]
+
+
+def test_a_sockets_bytes_cut_anywhere(chance: random.Random) -> None:
+    for _ in range(30):
+        messages = [json.dumps(event).encode() for event in (*responses_events(chance), COMPLETED)]
+        frames = [Frame(Opcode.TEXT, message).serialize(mask=False) for message in messages]
+        cutter = MessageCutter(1 << 20)
+        cut = [cutter.feed(read)[0] for read in reads(chance, b"".join(frames))]
+        assert [message for each in cut for message in each] == messages
+        make = functools.partial(ResponsesReader, "b", REQUEST, frozenset())
+        read_alike(make(), make(), [list(map(decode_event, each)) for each in cut if each])
+
+
+def test_a_streams_bytes_cut_anywhere(chance: random.Random) -> None:
+    for _ in range(30):
+        messages = [json.dumps(chunk).encode() for chunk in chat_chunks(chance)] + [b"[DONE]"]
+        whole = b"".join(b"data: %b\n\n" % message for message in messages)
+        parser = EventParser()
+        cut = [parser.feed(read) for read in reads(chance, whole)]
+        assert [message for each in cut for message in each] == messages
+        make = functools.partial(ChatReader, "b", REQUEST, frozenset())
+        read_alike(make(), make(), [list(map(decode_chunk, each)) for each in cut if each])
 
 
 def chat_done() -> Any:
