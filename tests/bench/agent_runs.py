@@ -1,6 +1,7 @@
 """How soon a stuck run goes to the deep engine, and how often a clean one does.
 
     python tests/bench/agent_runs.py [--seed 1] [--runs 100] [--json]
+    python tests/bench/agent_runs.py --recorded FILE...     # chat messages, as SWE-agent's .traj
 
 Runs are drawn from the seed, and replayed request by request through what decides them, without a
 gateway. A delay is the number of requests from the first at which the run is stuck (a call repeated
@@ -12,8 +13,10 @@ import argparse
 import json
 import sys
 from collections import Counter
+from pathlib import Path
 
 from tests.unit.router.agent_runs.planted_runs import planted_runs
+from tests.unit.router.agent_runs.recorded_runs import recorded_run
 from tests.unit.router.agent_runs.replaying import Replayed, replayed
 from tests.unit.router.tasks import of_class
 
@@ -38,10 +41,14 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=100, help="of each kind")
     parser.add_argument("--deep", action="store_true", help="the asks are deep, and begin there")
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--recorded", type=Path, nargs="+", help="runs of yours, as messages")
     arguments = parser.parse_args()
     asked = of_class("deep") if arguments.deep else None
     by_kind: dict[str, list[Replayed]] = {}
-    for run in planted_runs(arguments.seed, arguments.runs):
+    runs = planted_runs(arguments.seed, arguments.runs)
+    if arguments.recorded is not None:  # nobody says where they are stuck: "early" is any
+        runs = iter([recorded_run(path) for path in arguments.recorded])
+    for run in runs:
         holder = "deep" if arguments.deep else "fast"
         found = replayed(run, arguments.seed, asked=asked, holder=holder)  # type: ignore[arg-type]
         by_kind.setdefault(run.kind, []).append(found)
