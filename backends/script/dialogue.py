@@ -57,6 +57,7 @@ _YOUR_LAST = re.compile(
     r"your (?:last|previous) (?:answer|message|reply|response))\b"
 )
 _SUMMARY = re.compile(r"(?i)\bsummar\w{1,6}\b.{0,60}\b(?:conversation|chat|discussion|so far|we)\b")
+_ABOUT_MESSAGES = (_COUNT, _FIRST, _PREVIOUS, _YOUR_LAST, _SUMMARY)
 # "Why does our cache stampede?" needs reasoning, even if nobody has stated the cause.
 _EXPLAINING = re.compile(
     r"(?i)\b(?:why|how)\s+(?:do|does|did|is|are|was|were|can|could|should|would|to|come)\b"
@@ -111,6 +112,8 @@ def _wanted_words(message: LastMessage, text: str) -> str | None:
 
 
 def _about_messages(message: LastMessage, text: str) -> str | None:
+    if not any(pattern.search(text) for pattern in _ABOUT_MESSAGES):
+        return None  # before the context, which may be long, is read
     before = list(user_texts(message.context))
     if _COUNT.search(text):
         sent = f"{len(before) + 1} message{'s' if before else ''}"

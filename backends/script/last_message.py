@@ -57,7 +57,8 @@ class LastMessage(msgspec.Struct, frozen=True):
 def read_last_message(request: GenerateRequest) -> LastMessage:
     """Finds the last user message among a request's items."""
     items = [measured.item for measured in request.items]
-    start = max((i for i, item in enumerate(items) if _begins_turn(item)), default=0)
+    # From the end: a turn is short, and a context may have thousands of items.
+    start = next((i for i in reversed(range(len(items))) if _begins_turn(items[i])), 0)
     turn = items[start:]
     text = next(user_texts(turn), "")
     excerpt = text

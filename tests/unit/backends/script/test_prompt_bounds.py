@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from backends.contract import FinishReason, FunctionTool
-from backends.script import facts, tool_calls
+from backends.script import dialogue, facts, last_message, tool_calls
 from backends.script.answering import answer_script
 from backends.script.facts import MAX_READ_CHARS, find_facts, recall
 from backends.script.last_message import EXCERPT_CHARS, read_last_message
@@ -55,6 +55,19 @@ def test_of_a_long_context_little_is_read_and_the_fact_found(
         fact = recall("code word", found)
         assert fact is not None
         assert fact.value == "BLUE-HERON"
+
+
+@pytest.mark.parametrize("prompt", ["", "Explain herons."])
+def test_a_prompt_about_something_else_does_not_read_the_context(
+    monkeypatch: pytest.MonkeyPatch, prompt: str
+) -> None:
+    """A request may have thousands of items, and nobody else is served meanwhile."""
+    made = request(*[user("")] * 500, prompt)
+    read = [
+        *(first_arguments(monkeypatch, module, "parts_text") for module in (last_message, dialogue))
+    ]
+    assert SCRIPT(made).items
+    assert sum(map(len, read)) <= 4
 
 
 def test_the_newest_of_many_facts_counts() -> None:
