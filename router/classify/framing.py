@@ -62,6 +62,7 @@ MAX_HEADER_CHARS = 80
 MAX_TAGS_CHARS = 120
 _OBJECT = msgspec.json.Decoder(dict[str, object])
 _QUOTED = re.compile(r"^ ?> ?", re.MULTILINE)
+_CDATA = "<![CDATA["
 _FENCES = re.compile(r"\A\s*(?:```\w*|\"\"\"|~~~)\n|\n(?:```|\"\"\"|~~~)\s*\Z")
 _FIRST_CHARS = 24
 _MARKUP = frozenset("<[{>#*-`=\"'")
@@ -185,6 +186,8 @@ def without_framing(text: str, *, before: bool = True, behind: bool = True) -> s
 
 def _without_markup(text: str, before: bool, behind: bool) -> str:
     """Removes marks of quotes, fences, tags and front matter around a text."""
+    if _CDATA in text[:_QUOTE_CHARS]:
+        text = text.replace(_CDATA, "", 1).replace("]]>", "", 1)
     if text.startswith(">") or "\n> " in text[:_QUOTE_CHARS]:
         text = _QUOTED.sub("", text)
     if text.startswith(_FENCE_MARKS) or text.endswith(_FENCE_MARKS):
@@ -201,9 +204,12 @@ def _without_markup(text: str, before: bool, behind: bool) -> str:
 def _unwrapped(text: str) -> str:
     """Returns the longest text of a JSON object that wraps one."""
     try:
-        values = _OBJECT.decode(text).values()
+        values: list[object] = [*_OBJECT.decode(text).values()]
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
         return text
+    for value in values:  # those of objects within follow
+        if isinstance(value, dict):
+            values.extend(value.values())
     texts = [value.strip() for value in values if isinstance(value, str)]
     longest = max(texts, key=len, default="")
     return longest if " " in longest else text

@@ -1,5 +1,7 @@
 """What only frames a task is dropped, whoever wrote it around the task; the task never is."""
 
+import json
+
 import pytest
 
 from router.classify.framing import MAX_SENTENCES, without_framing
@@ -84,6 +86,13 @@ def test_courtesies_change_nothing_of_what_is_read(task: str) -> None:
 )
 def test_a_request_put_as_a_question_is_a_request(text: str, ask: str) -> None:
     assert without_framing(text) == ask
+
+
+def test_a_text_within_objects_or_a_section_of_xml_is_what_they_wrap() -> None:
+    task = "Rename the retry helper and update its callers"
+    nested = {"type": "request", "payload": {"text": task}, "locale": "en"}
+    assert without_framing(json.dumps(nested)) == task
+    assert without_framing(f"<query><![CDATA[{task}]]></query>") == task
 
 
 def test_a_text_wrapped_in_json_is_what_it_wraps() -> None:
