@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from router.pools.pools import BUDGET_US
 from tests.e2e.gateway_process import GatewayProcess, Samples
 from tests.integration.redis_fleet import Server, running
 
@@ -65,7 +66,7 @@ class Fleet:
         self._arguments = arguments
         self._num_up = num_up
         self._environ = {
-            "LANEWISE_REDIS_BUDGET_MS": "50",  # the default, which other tests raise
+            "LANEWISE_REDIS_BUDGET_MS": str(BUDGET_US // 1_000),  # which other tests raise
             "LANEWISE_KEY_PEPPERS": "1:" + "ab" * 32,
             KEY_ENV: "sk-of-an-upstream",
         }
