@@ -13,7 +13,13 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 from gateway.transport.client_address import Network, forwarded_address
 from gateway.transport.connection_limits import Visit, uncounted
 from gateway.transport.keepalive import AcceptQueue
-from gateway.transport.refusals import BUSY, HEAD_TOO_LARGE, TOO_MANY_CONNECTIONS, HttpRefusal
+from gateway.transport.refusals import (
+    BUSY,
+    HEAD_TOO_LARGE,
+    SAID_TWICE,
+    TOO_MANY_CONNECTIONS,
+    HttpRefusal,
+)
 from gateway.transport.socket_handshake import can_be_parsed, plain_key
 from gateway.transport.socket_protocol import VISIT, WRITE_NOW, SocketProtocol
 
@@ -82,7 +88,10 @@ class HttpProtocol(HttpToolsProtocol):
         before, visit = self.cycle, self._visit
         self._in_head, self._in_body = False, True
         visit.is_answering = True
-        if visit.is_proxied or visit.is_last_resort or len(self.headers) > MAX_HEADERS:
+        names = [name for name, _ in self.headers]
+        if names.count(b"host") > 1 or names.count(b"authorization") > 1:
+            self.app = SAID_TWICE
+        elif visit.is_proxied or visit.is_last_resort or len(names) > MAX_HEADERS:
             self.app = self._refusal() or self.app
         super().on_headers_complete()
         if self.cycle is not before:  # otherwise it is an upgrade

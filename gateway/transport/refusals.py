@@ -45,6 +45,14 @@ HEAD_TOO_LARGE = HttpRefusal(
     ),
     HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE,
 )
+SAID_TWICE = HttpRefusal(
+    ProtocolError(
+        "invalid_value",
+        "A request has one Host and at most one Authorization header, so that a proxy and this "
+        "gateway read the same. Send each once.",
+    ),
+    HTTPStatus.BAD_REQUEST,
+)
 TOO_MANY_CONNECTIONS = HttpRefusal(
     ProtocolError(
         "rate_limit_exceeded",

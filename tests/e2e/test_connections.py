@@ -169,6 +169,15 @@ def test_a_head_is_bounded(bounded: GatewayProcess) -> None:
             assert made.recv(65_536).startswith(b"HTTP/1.1 431")
 
 
+@pytest.mark.parametrize("name", [b"Host", b"authorization"])
+@pytest.mark.parametrize("upgrade", [b"", b"upgrade: websocket\r\nconnection: upgrade\r\n"])
+def test_who_asks_is_said_once(bounded: GatewayProcess, name: bytes, upgrade: bytes) -> None:
+    twice = name + b": Bearer " + DEVELOPMENT_KEY.encode() + b"\r\n"
+    arrived = all_of(connected(bounded, GET % (upgrade + twice + twice)))
+    assert arrived.startswith(b"HTTP/1.1 400")
+    assert b"at most one Authorization" in arrived
+
+
 def test_with_few_descriptors_health_is_answered(folder: Path, redis_url: str) -> None:
     """The limit is the process's own: a command sets it before it becomes the gateway."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
