@@ -1,5 +1,6 @@
 """A terminal for tests: a command on it, and what it shows."""
 
+import contextlib
 import fcntl
 import os
 import pty
@@ -59,6 +60,16 @@ class Screen:
             assert time.monotonic() < deadline, f"no {pattern!r} in:\n{self.text}"
             if select.select([self._master], [], [], 0.2)[0]:
                 self._stream.feed(os.read(self._master, 65536))
+
+    def wait_for_end(self) -> int:
+        """Its exit status; its last words are read, since it may wait for who reads them."""
+        deadline = time.monotonic() + TIMEOUT_S
+        while self.process.poll() is None:
+            assert time.monotonic() < deadline, f"it goes on:\n{self.text}"
+            if select.select([self._master], [], [], 0.2)[0]:
+                with contextlib.suppress(OSError):  # the other end is closed
+                    self._stream.feed(os.read(self._master, 65536))
+        return self.process.returncode
 
     def close(self) -> None:
         if self.process.poll() is None:

@@ -166,7 +166,7 @@ def test_a_person_is_asked(tmp_path: Path) -> None:
         screen.wait_for(r"expected 1 to")
         screen.type("simulated\r")
         screen.wait_for(r"--- claude-code")
-        assert screen.process.wait(TIMEOUT_S) == 0
+        assert screen.wait_for_end() == 0
     finally:
         screen.close()
     fast, deep = read(path).backends

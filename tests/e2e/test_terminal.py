@@ -133,7 +133,7 @@ def test_a_dialogue(screen: Screen) -> None:
     screen.type("\x03")
     screen.wait_for(r"cancelled · Deep engine")
     screen.type("\x03")
-    assert screen.process.wait(TIMEOUT_S) == 0
+    assert screen.wait_for_end() == 0
 
 
 def test_both_engines_beside_each_other(gateway: GatewayProcess) -> None:
@@ -144,6 +144,6 @@ def test_both_engines_beside_each_other(gateway: GatewayProcess) -> None:
         screen.wait_for(r"fast +│ deep\n *lynx-7 +│ lynx-7\n")
         screen.wait_for(r"\[deep · .*\]\n")
         screen.type("/quit\r")
-        assert screen.process.wait(TIMEOUT_S) == 0
+        assert screen.wait_for_end() == 0
     finally:
         screen.close()

@@ -21,7 +21,7 @@ def test_it_shows_what_happens_until_ctrl_c(tmp_path: Path) -> None:
         made = run_task(gateway)
         screen.wait_for(made[:16])
         screen.process.send_signal(signal.SIGINT)
-        assert screen.process.wait(60) == 130
+        assert screen.wait_for_end() == 130
 
 
 def test_in_a_pipe_it_prints_once(gateway: GatewayProcess) -> None:

@@ -43,7 +43,7 @@ def test_nothing_configured_is_the_development_setup() -> None:
 
 def test_the_budget_of_redis() -> None:
     far = b"[redis]\nbudget_ms = 200"
-    assert load_config(b"", {}).redis.budget_ms == 50
+    assert load_config(b"", {}).redis.budget_ms == 40
     assert load_config(far, {}).redis.budget_ms == 200
     assert load_config(far, {"LANEWISE_REDIS_BUDGET_MS": "300"}).redis.budget_ms == 300
     for told in ("0", "soon", "9999999"):
