@@ -14,7 +14,7 @@ from gateway.rejoin.rejoins import Rejoins
 from gateway.transport.outbox import Outbox
 from gateway.wire.errors import ProtocolError
 from gateway.wire.requests import ParsedCreate
-from gateway.wire.response import emitting, unheard
+from gateway.wire.response import unheard
 from router.classify.task import Tenant
 
 
@@ -55,7 +55,7 @@ async def answer_lost(
 
 def _events(rejoins: Rejoins, gw: Gateway, lost: LostResponse, parsed: ParsedCreate) -> EventStream:
     outbox = Outbox(gw.flush_timer, gw.max_unread_bytes)
-    put = emitting(outbox.send, outbox.hold, outbox.send_at_once)
+    put = outbox.emit
 
     def refuse(error: ProtocolError) -> None:
         fields = {"code": error.code, "message": error.message, "param": error.param}

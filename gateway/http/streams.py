@@ -30,7 +30,7 @@ from gateway.wire.compaction import compaction_object
 from gateway.wire.errors import ProtocolError
 from gateway.wire.events import CreateBody, not_json
 from gateway.wire.requests import ParsedCreate
-from gateway.wire.response import ResponseStream, ResponseWriter, emitting, unheard
+from gateway.wire.response import ResponseStream, ResponseWriter, unheard
 from router.classify.task import Task, Tenant
 from router.waiting.fair_queue import QueuePosition
 
@@ -374,7 +374,7 @@ async def create_response(
     codex = is_codex(headers)
     if parsed.body.stream:
         outbox = Outbox(gw.flush_timer, gw.max_unread_bytes)
-        put = emitting(outbox.send, outbox.hold, outbox.send_at_once)
+        put = outbox.emit
         stream = ResponseStream(
             parsed, lambda kind, data: put(kind, sse_event(kind, data)), on_dirty=outbox.mark
         )

@@ -6,7 +6,6 @@ This is an edge.
 import asyncio
 import itertools
 import logging
-from collections.abc import Sequence
 from functools import partial
 
 from gateway.access.auth import Keys
@@ -88,8 +87,7 @@ class Connection:
             self._outbox.mark,
             new_id,
             gw.max_context_tokens,
-            self._outbox.hold,
-            self._outbox.send_at_once,
+            self._outbox.emit,
             in_flight=gw.budgets.in_flight,
             memory=gw.budgets.memory,
             is_codex=is_codex,
@@ -114,7 +112,10 @@ class Connection:
         """
         loop = asyncio.get_running_loop()
         reader = asyncio.ensure_future(self._read())
-        writer = asyncio.ensure_future(self._outbox.run(self._write, self._write_now, self._cut))
+        sizes = self._gw.metrics.message_bytes_out
+        writer = asyncio.ensure_future(
+            self._outbox.run(self._write, self._socket.write_now, self._cut, sizes.observe_all)
+        )
         expiry = loop.call_later(self._config.connection_max_age_s, self._expire, reader)
         release_key = self._gw.key_sessions.add(self._tenant, partial(self._lose_key, reader))
         self._socket.take_by(partial(self._take_now, reader))
@@ -371,13 +372,6 @@ class Connection:
             await self._socket.write(frames)
         finally:
             del self._gw.outboxes[self._outbox]
-        self._gw.metrics.message_bytes_out.observe_all(map(len, frames))
-
-    def _write_now(self, frames: Sequence[bytes]) -> bool:
-        if not self._socket.write_now(frames):
-            return False
-        self._gw.metrics.message_bytes_out.observe_all(map(len, frames))
-        return True
 
     def _expire(self, reader: "asyncio.Future[None]") -> None:
         """Stops reading, since the connection is too old."""

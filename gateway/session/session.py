@@ -29,7 +29,7 @@ from gateway.wire.events import (
 )
 from gateway.wire.items import InputReader
 from gateway.wire.requests import ParsedCreate, parse_create
-from gateway.wire.response import Emit, ResponseStream, ResponseWriter, emitting
+from gateway.wire.response import Emit, ResponseStream, ResponseWriter
 from gateway.wire.steering import Steer, failed_fields, parse_steer, steer_failed
 from gateway.wire.stored_response import Lineage
 from router.classify.task import Tenant
@@ -45,7 +45,7 @@ MAX_REDIRECTS = 16  # ours: steers of a response's sub-tasks, each a generation 
 class Session:
     """Handles one connection's events.
 
-    `send` takes frames in order, `hold` those that may wait, `send_at_once` those that may not.
+    `send` takes frames in order, and `emit` events of responses, with their types.
     """
 
     def __init__(
@@ -55,8 +55,7 @@ class Session:
         on_dirty: Callable[[ResponseWriter], None],
         new_id: Callable[[], str],
         max_context_tokens: int | None = None,
-        hold: Callable[[bytes], None] | None = None,
-        send_at_once: Callable[[bytes], None] | None = None,
+        emit: Emit | None = None,
         *,
         in_flight: ByteBudgets | None = None,
         memory: MemoryBudgets | None = None,
@@ -77,7 +76,7 @@ class Session:
         self._is_codex = is_codex
         self._in_flight = in_flight or ByteBudgets(1 << 40, 1 << 40)
         self._send = send
-        self._emit: Emit = emitting(send, hold or send, send_at_once or send)
+        self._emit: Emit = emit or (lambda kind, event: send(event))
         self._on_dirty = on_dirty
         self._new_id = new_id
         self._max_context_tokens = max_context_tokens

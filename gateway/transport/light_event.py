@@ -14,21 +14,21 @@ _Message = TypeVar("_Message")
 class LightEvent:
     """Works like `asyncio.Event`, and is small while nobody waits."""
 
-    __slots__ = ("_is_set", "_waiters")
+    __slots__ = ("_waiters", "flag")
 
     def __init__(self, *, is_set: bool = False) -> None:
-        self._is_set = is_set
+        self.flag = is_set  # what `is_set` says, for who asks at each write
         self._waiters: list[asyncio.Future[None]] | None = None
 
     def is_set(self) -> bool:
         """Says whether `wait` would return at once."""
-        return self._is_set
+        return self.flag
 
     def set(self) -> None:
         """Wakes all waiters."""
-        if self._is_set:
+        if self.flag:
             return  # nobody waits
-        self._is_set = True
+        self.flag = True
         waiters, self._waiters = self._waiters, None
         for waiter in waiters or ():
             if not waiter.done():
@@ -36,11 +36,11 @@ class LightEvent:
 
     def clear(self) -> None:
         """Makes later calls of `wait` block."""
-        self._is_set = False
+        self.flag = False
 
     async def wait(self) -> None:
         """Returns once it is or was set. Cancelling leaves nothing behind."""
-        if self._is_set:
+        if self.flag:
             return
         waiter = asyncio.get_running_loop().create_future()
         if self._waiters is None:

@@ -13,11 +13,12 @@ connection, has its client cut once the text alone is above the limit. This is a
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Protocol
 
 from gateway.transport.flush_timer import FlushTimer
 from gateway.transport.light_event import LightEvent
+from gateway.wire.response import OPENING, TERMINAL
 
 # Of queued frames before the client's next frame is read. Buffered text does not count: its
 # responses bound it.
@@ -26,6 +27,7 @@ MAX_WRITE_BYTES = 256 << 10  # per write; between two the transport can say that
 
 Write = Callable[[list[bytes]], Awaitable[None]]
 WriteNow = Callable[[Sequence[bytes]], bool]
+NoteSizes = Callable[[Iterable[int]], None]
 
 
 class Flushable(Protocol):
@@ -59,7 +61,8 @@ class Outbox:
         self._is_leaving = False  # a write at the end of this turn of the loop is scheduled
         self._is_due = False  # a flush is left to the writer
         self._fault: Exception | None = None  # of a flush; the writer raises it
-        self._write_now: WriteNow | None = None  # while the writer runs
+        self._write_now: WriteNow | None = None  # while the writer runs, as is the next
+        self._note_sizes: NoteSizes | None = None  # takes those of the frames that were written
         self._wake = LightEvent()
         self._closed = False
         self._queued_bytes = 0
@@ -68,6 +71,18 @@ class Outbox:
         self._max_unread_bytes = max_unread_bytes
         self._paused: dict[Flushable, None] = {}
         self._cut: Callable[[], object] | None = None  # closes the connection; once, while it runs
+
+    def emit(self, kind: str, event: bytes) -> None:
+        """Sends an event of a response: the first may wait for the next, the last does not."""
+        if self._is_gathering:  # it is text, which its flush writes
+            self._frames.append(event)
+            self._queued_bytes += len(event)
+        elif kind in OPENING:
+            self.hold(event)
+        elif kind in TERMINAL:
+            self.send_at_once(event)
+        else:
+            self.send(event)
 
     def send(self, frame: bytes) -> None:
         """Queues a finished frame."""
@@ -164,6 +179,8 @@ class Outbox:
                 if self._is_due:
                     self._gather()
                 if self._queued_bytes <= MAX_WRITE_BYTES and write_now(self._frames):
+                    if self._note_sizes is not None:
+                        self._note_sizes(map(len, self._frames))
                     self._frames.clear()
                     self._queued_bytes = 0
                     return
@@ -181,6 +198,8 @@ class Outbox:
                 stream.flush()
         finally:
             self._is_gathering = False
+            if self._queued_bytes > MAX_QUEUED_BYTES:
+                self._room.clear()
 
     def _take(self) -> tuple[list[bytes], int]:
         """Takes the next frames to write, and their size."""
@@ -196,13 +215,15 @@ class Outbox:
         write: Write,
         write_now: WriteNow | None = None,
         cut: Callable[[], object] | None = None,
+        note_sizes: NoteSizes | None = None,
     ) -> None:
         """Writes frames, several at once, until closed. Cancelling drops the rest.
 
         If the transport is full, `write` waits, and `write_now` returns false and writes nothing.
-        `cut` closes the connection of a client that leaves too much unread.
+        `cut` closes the connection of a client that leaves too much unread. `note_sizes` takes the
+        frames' sizes in bytes, once they are written.
         """
-        self._write_now, self._cut = write_now, cut
+        self._write_now, self._cut, self._note_sizes = write_now, cut, note_sizes
         try:
             while not self._closed or self._frames or self._dirty:
                 await self._wake.wait()
@@ -215,6 +236,8 @@ class Outbox:
                     self.blocked_since_s = self._loop.time()
                     frames, num_bytes = self._take()
                     await write(frames)
+                    if note_sizes is not None:
+                        note_sizes(map(len, frames))
                     self.blocked_since_s = None
                     self._queued_bytes -= num_bytes
                     if self._queued_bytes <= MAX_QUEUED_BYTES:
@@ -222,5 +245,5 @@ class Outbox:
                 if self._paused and not self._is_due:
                     self._resume()
         finally:
-            self._write_now = self._cut = None
+            self._write_now = self._cut = self._note_sizes = None
             self._fault = None  # its traceback holds the connection, which holds this

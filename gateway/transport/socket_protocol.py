@@ -91,7 +91,7 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         super().__init__(**options)
         self._max_message_bytes = max_message_bytes
         self.queue = LightQueue()  # type: ignore[assignment]
-        self.writable = LightEvent(is_set=True)  # type: ignore[assignment]
+        self.writable: LightEvent = LightEvent(is_set=True)  # type: ignore[assignment]
         self._line = line
         self._visit = visit or uncounted()
         self._keep_alive = keep_alive
@@ -361,7 +361,7 @@ class SocketProtocol(WebSocketsSansIOProtocol):
 
     def write_now(self, messages: Sequence[bytes], *, binary: bool = False) -> bool:
         """Sends messages as `write_messages` if the transport has room; otherwise returns false."""
-        if not self.writable.is_set():
+        if not self.writable.flag:
             return False
         if self.disconnected or self.conn.state is not State.OPEN:
             raise ConnectionResetError("the peer is gone, or the connection is closing")

@@ -485,16 +485,6 @@ def _unheard(*_: object) -> None:
     """Takes what nobody hears."""
 
 
-def emitting(
-    send: Callable[[bytes], None],
-    hold: Callable[[bytes], None],
-    send_at_once: Callable[[bytes], None],
-) -> Emit:
-    """Returns an emitter that passes events of `OPENING` to `hold`, the last to `send_at_once`."""
-    ways = dict.fromkeys(OPENING, hold) | dict.fromkeys(TERMINAL, send_at_once)
-    return lambda kind, event: ways.get(kind, send)(event)
-
-
 def unheard(parsed: ParsedCreate) -> ResponseStream:
     """Makes a writer without a client, which buffers text until its item ends."""
     return ResponseStream(parsed, lambda kind, event: None, on_dirty=lambda writer: None)

@@ -168,14 +168,20 @@ async def test_the_last_event_leaves_at_once_with_all_before_it() -> None:
         writes.append([*frames])
         return True
 
-    writer = asyncio.create_task(outbox.run(Written().write, write_now))
+    sizes: list[int] = []
+    running = outbox.run(Written().write, write_now, note_sizes=sizes.extend)
+    writer = asyncio.create_task(running)
     await turns()
-    outbox.hold(b"created")
-    outbox.send(b"first token")
-    outbox.send_at_once(b"completed")
+    outbox.emit("response.created", b"created")
+    await turns()
+    assert writes == []
+    outbox.emit("response.output_text.delta", b"first token")
+    assert writes == []
+    outbox.emit("response.completed", b"completed")
     assert writes == [[b"created", b"first token", b"completed"]]
     await turns()
     assert len(writes) == 1
+    assert sizes == [7, 11, 9]
     outbox.close()
     await writer
 
