@@ -6,6 +6,7 @@ import os
 import pty
 import re
 import select
+import signal
 import struct
 import subprocess
 import termios
@@ -22,6 +23,11 @@ COLUMNS, LINES = 100, 40
 def _without_size() -> dict[str, str]:
     """The environment without a size: workers of xdist have one, and it would win."""
     return {key: value for key, value in os.environ.items() if key not in ("COLUMNS", "LINES")}
+
+
+def _heed_ctrl_c() -> None:
+    """A test that a shell runs in the background ignores SIGINT, and so would what it starts."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 class Screen:
@@ -42,6 +48,7 @@ class Screen:
             stderr=slave,
             env=_without_size() | {"TERM": "xterm"} | (environ or {}),
             start_new_session=True,
+            preexec_fn=_heed_ctrl_c,
         )
         os.close(slave)
 

@@ -105,8 +105,10 @@ def test_use_is_summed_by_what_is_asked(shell: Shell, gateway: GatewayProcess) -
     run_task(gateway, "lanewise-deep")
     view = shell.json("usage show --by tenant --by model --days 2")
     assert view["by"] == ["tenant", "model"]
-    (row,) = [each for each in view["rows"] if each["model"] == "lanewise-deep"]
-    assert (row["tenant"], row["tasks"] >= 1, row["output_tokens"] > 0) == ("dev", True, True)
+    rows = {(row["tenant"], row["model"]): row for row in view["rows"]}
+    row = rows["dev", "lanewise-deep"]
+    assert len(rows) == len(view["rows"])
+    assert (row["tasks"] >= 1, row["output_tokens"] > 0) == (True, True)
     text = shell("usage show --tenant dev --by model --by service_tier")
     assert text.split("\n")[0].split()[:3] == ["MODEL", "SERVICE_TIER", "TASKS"]
     assert "lanewise-deep" in text
