@@ -85,6 +85,7 @@ class Services:
     async def forget(self, tenant_id: str) -> None:
         """Drops what this process has in memory of a tenant; its background runs end."""
         await self.background.erase(tenant_id)
+        self.gw.store.forget(tenant_id)
         self.gw.budgets.memory.forget(tenant_id)
         self.gw.experience.erase(tenant_id)
         if self.gw.recorder is not None:

@@ -89,6 +89,7 @@ STORE_BUDGETS = 5  # tasks wait for it, to load and to store responses
 ADMIN_BUDGETS = 20  # no response waits for these
 SHARE_INTERVAL_S = 2.0  # between two writes of what was learned
 KEPT_INTERVAL_S = 1.0  # between two looks at what all tenants' kept answers come to
+STORE_INTERVAL_S = 1.0  # between two looks at what Redis did not take, or lost
 SWEEP_INTERVAL_S = 1.0  # between two looks at which ended responses are too old to come back to
 PREDICTION_INTERVAL_S = 600.0  # between two looks at what came of the policy in force
 REFRESH_INTERVAL_S = 20.0  # between two reads of what other gateways learned
@@ -137,7 +138,7 @@ async def _services(
         pools=failover if ceiling_leases is None else CappedPools(failover, ceiling_leases),
         waiting=waiting,
         budgets=_budgets(config.memory),
-        store=_response_store(config, redis.store, failover, metrics),
+        store=_response_store(stack, config, redis.store, failover, metrics),
         state=state,
         metrics=metrics,
         clock_us=monotonic_us,
@@ -257,7 +258,11 @@ def _budgets(config: MemoryConfig) -> Budgets:
 
 
 def _response_store(
-    config: Config, redis: Redis, failover: FailoverPools, metrics: Metrics
+    stack: AsyncExitStack,
+    config: Config,
+    redis: Redis,
+    failover: FailoverPools,
+    metrics: Metrics,
 ) -> ResponseStore:
     ttl_s = config.store.ttl_s
     dropped = metrics.counts["lanewise_stored_responses_dropped_total"][()]
@@ -268,7 +273,17 @@ def _response_store(
         config.store.max_bytes,
         dropped.inc,
     )
-    return ResponseStore(redis, ttl_s, lambda: failover.mode == "redis", stored_bytes)
+    lost = metrics.counts["lanewise_stored_responses_lost_total"]
+    store = ResponseStore(
+        redis,
+        ttl_s,
+        lambda: failover.mode == "redis",
+        stored_bytes,
+        lambda reason, num: lost[reason,].inc(num),
+    )
+    stack.push_async_callback(store.close)
+    _run(stack, [every(STORE_INTERVAL_S, store.follow_up)])
+    return store
 
 
 def _relays(stack: AsyncExitStack, config: Config) -> Relays:

@@ -6,8 +6,8 @@ share a hash tag, so that MGET works on a Cluster, too; tenants cannot see each 
 
 Records expire, and each tenant's are bounded in bytes (`stored_bytes`). Under memory pressure Redis
 may drop them earlier (`volatile-lru`). Continuing or reading a dropped one answers "not found", and
-the official clients then resend the full context.
-This is an edge.
+the official clients then resend the full context. What a failover costs is followed up on
+(`recent_saves`). This is an edge.
 """
 
 import contextlib
@@ -21,6 +21,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import RedisError
 
 from backends.contract import ContextItem
+from gateway.store.recent_saves import LostReason, RecentSaves
 from gateway.store.stored_bytes import StoredBytes
 from gateway.wire.errors import ProtocolError
 from gateway.wire.stored_response import Context, Lineage, StoredResponse
@@ -44,10 +45,12 @@ class ResponseStore:
         ttl_s: int,
         is_reachable: Callable[[], bool] = lambda: True,
         stored_bytes: StoredBytes | None = None,
+        on_lost: Callable[[LostReason, int], None] = lambda reason, num: None,
     ) -> None:
         """Keeps responses for `ttl_s`; calls fail at once while `is_reachable()` is false."""
         self._client = redis
         self._bytes = stored_bytes or StoredBytes(redis, ttl_s)
+        self._recent = RecentSaves(redis, self._bytes, _key, ttl_s, on_lost)
         self._is_reachable = is_reachable
         self._ttl_s = ttl_s
         self._encoder = msgspec.msgpack.Encoder()
@@ -65,13 +68,20 @@ class ResponseStore:
     async def save(
         self, tenant_id: str, response_id: str, stored: StoredResponse, *, only_new: bool = False
     ) -> None:
-        """Stores a response and renews its ancestors; `only_new` keeps an existing record."""
-        record = self._encoder.encode(stored)
-        with UNAVAILABLE:
-            self._check_reachable()
-            await self._bytes.save(
-                tenant_id, response_id, record, stored.ancestors, only_new=only_new
-            )
+        """Stores a response and renews its ancestors; `only_new` keeps an existing record.
+
+        One that ended, and that Redis does not take, is saved later, though this raises.
+        """
+        record, name = self._encoder.encode(stored), (tenant_id, response_id)
+        try:
+            with UNAVAILABLE:
+                self._check_reachable()
+                await self._bytes.save(*name, record, stored.ancestors, only_new=only_new)
+        except ProtocolError:
+            if not only_new:
+                self._recent.not_taken(name, record, stored.ancestors)
+            raise
+        self._recent.saved(name)
         if self._bytes.is_due:
             await self.share()
 
@@ -80,6 +90,15 @@ class ResponseStore:
         if self._is_reachable():
             with contextlib.suppress(RedisError):  # the next save counts again
                 await self._bytes.share()
+
+    async def follow_up(self) -> None:
+        """Saves what Redis did not take, and counts what it lost; to be called once a second."""
+        if self._is_reachable():
+            await self._recent.follow_up()
+
+    async def close(self) -> None:
+        """Saves what Redis did not take, for some seconds."""
+        await self._recent.close()
 
     async def load(self, tenant_id: str, response_id: str) -> StoredResponse | None:
         """Returns the record, or None if there is none."""
@@ -128,6 +147,7 @@ class ResponseStore:
         """Deletes a response and returns whether it existed; its successors can still be read."""
         if not _is_id(response_id):
             return False
+        self._recent.forget((tenant_id, response_id))
         with UNAVAILABLE:
             self._check_reachable()
             return await self._bytes.delete(tenant_id, response_id)
@@ -138,12 +158,17 @@ class ResponseStore:
         If cancelled, or if Redis fails midway, some are left: erase again.
         """
         num_keys = 0
+        self.forget(tenant_id)
         with UNAVAILABLE:
             self._check_reachable()
             async for key in self._client.scan_iter(match=f"{_key(tenant_id, '*')}", count=1_000):
                 num_keys += await self._client.unlink(key)
             await self._bytes.forget(tenant_id)
         return num_keys
+
+    def forget(self, tenant_id: str) -> None:
+        """Drops what waits here for Redis of a tenant."""
+        self._recent.forget_all(tenant_id)
 
     async def context(self, tenant_id: str, response_id: str) -> Context | None:
         """Loads the conversation up to a response; None if any of it is gone."""

@@ -14,6 +14,9 @@ from redis.exceptions import RedisError
 
 from gateway.rejoin.mail import ALL, Mail
 from gateway.rejoin.notes import Gone, Note
+from gateway.store import recent_saves
+from gateway.store.response_store import ResponseStore
+from gateway.wire.stored_response import StoredResponse
 from router.classify.task import Account, GroupLimits, Tenant
 from router.learn.experience import Experience
 from router.learn.learned_store import LearnedStore
@@ -174,6 +177,22 @@ async def test_what_is_not_on_a_tasks_path_works_on_a_cluster(
     assert await script(keys=["{a}x"]) == b"1"
     async with client.pubsub() as channel:
         await channel.subscribe("changes")
+    await client.aclose()
+    await asyncio.sleep(0)  # the turn of the loop in which sockets are really closed
+
+
+async def test_stored_responses_are_looked_for_on_each_tenants_node(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recent_saves, "LOOK_AFTER_S", 0.0)
+    client, lost = redis_client(cluster.url, timeout_s=30), list[tuple[str, int]]()
+    store = ResponseStore(client, 3600, on_lost=lambda *told: lost.append(told))
+    record = StoredResponse(response=b"{}", ancestors=(), input=(), output=(), num_own=0)
+    for number in range(18):
+        await store.save(f"tenant{number // 2}", f"resp_{number}", record)
+    await client.delete("lw1:{tenant3}:r:resp_6")
+    await store.follow_up()
+    assert lost == [("redis_lost", 1)]
     await client.aclose()
     await asyncio.sleep(0)  # the turn of the loop in which sockets are really closed
 
