@@ -26,11 +26,26 @@ _THANKS_CHARS = 64
 _BEFORE_THANKS = " \t\n,.(-"
 _PLEASE = (b"please", b"pls", b"plz")
 _BEHIND_PLEASE = " \n.!?"
+# "Yeah, that's it": what is said behind a task that is dictated, or typed as one speaks.
+_SAID = re.compile(
+    r"[\s,.!\u2026]*\b(?:(?:yeah|yep|ok|okay|so|and|um+|i (?:think|guess))[\s,]+)*"
+    r"that(?:['\u2019]?s| is)(?: basically| really| about| pretty much)? (?:it|all)"
+    r"(?: for now| i guess| i think)?[ .!]*$",
+    re.IGNORECASE,
+)
+_SAID_ENDS = (b"it", b"all", b"now", b"guess", b"think")
 # What templates of agents and tests end with, for a model to go on.
-_CUE = re.compile(r"(?:\[/INST\]|</[\w-]+>|\n\s*(?:A|Answer|Response|Output|Solution):)$")
+_CUE = re.compile(
+    r"(?:\[/INST\]|</[\w-]+>|\n\s*(?:A|Answer|Response|Output|Solution):"
+    r"|(?:\s*:[a-z][a-z_]{1,23}:)+)$"  # or pictures of a chat: ":pray:"
+)
 _CUE_ENDS = (":", ">", "]")
 _POLITE = re.compile(
-    r"(?:(?:hi|hello|hey)\b[\s,.!]*"
+    r"(?:\((?:[a-z]+ ){1,5}[a-z]+\)\s+"  # "(transcribed from voice)"
+    r"|(?:hi|hello|hey|okay|ok|um+|uh+m?|erm|yeah|alright)\b[\s,.!\u2026]+"
+    r"|how(?:['\u2019]s| are| is) (?:you|it|things|everything)\b[^.?!\n]{0,24}[?!.]\s+"
+    r"|here['\u2019]?s (?:the thing|the deal)[,:]\s+"
+    r"|(?:so|well|right)(?:, |\s+(?=(?:um+|uh|erm|yeah)\b))"
     r"|(?:and |so |ok |now )?(?:please|pls|plz|kindly|bitte|por favor|veuillez)\b[\s,]*"
     r"|(?:could|can|would|will) you\b(?: (?:please|kindly|help(?: me)?|maybe|quickly))*(?: to)?\s+"
     r"|(?:i|we)(?:'d| would| really)? (?:want|need|like|love)(?: for)? you to\s+"
@@ -50,7 +65,9 @@ MAX_POLITE_CHARS = 80
 _POLITE_START_CHARS = 10
 _POLITE_STARTS = (
     *("hi", "hello", "hey", "please", "pls", "plz", "kindly", "bitte", "por favor", "veuillez"),
-    *("and ", "so ", "ok ", "now ", "could", "can ", "would", "will ", "i ", "i'", "we", "help"),
+    *("(", "okay", "ok", "um", "uh", "erm", "yeah", "alright", "so,", "well,", "right,"),
+    *("how are you", "how's ", "how is it", "here's the", "heres the"),
+    *("and ", "so ", "now ", "could", "can ", "would", "will ", "i ", "i'", "we", "help"),
     *("assist", "your ", "the ", "my ", "our ", "go ", "let", "kann", "könn", "ich ", "wir "),
     *("peux", "pouvez", "pourr", "s'il", "pued", "podr", "você", "pode", "请", "麻烦"),
 )
@@ -65,6 +82,9 @@ def without_thanks(text: str) -> str:
         return (text[: cue.start()].rstrip() or text) if cue is not None else text
     tail = text[start:]
     words = all_words_of(tail.encode("utf-8", "replace"))
+    if words and words[-1] in _SAID_ENDS:
+        said = _SAID.search(text, start)
+        return (text[: said.start()].rstrip(_BEFORE_THANKS) or text) if said is not None else text
     if not _THANKS_WORDS.isdisjoint(words):
         thanks = _THANKS.search(text, start)
         if thanks is not None:

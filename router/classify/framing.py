@@ -61,6 +61,19 @@ _LAST_HEADER = re.compile(r"[\s*#>(-]*([^\W\d_]+)(?:[ _]\w+)?\**:\**[^\n]*$")
 MAX_HEADER_CHARS = 80
 MAX_TAGS_CHARS = 120
 _OBJECT = msgspec.json.Decoder(dict[str, object])
+# "[09:14] Ana: " before each line of a chat.
+_SPEAKERS = re.compile(
+    r"^\[?\d{1,2}:\d\d(?::\d\d)?(?: ?[AaPp][Mm])?\]? [<@]?\w[\w.-]{0,23}(?: \w[\w.-]{0,23})?>?: ?",
+    re.MULTILINE,
+)
+# A few words below a line of dashes, as what an app or a mail adds: "Sent from my phone".
+_BELOW_LINE = re.compile(r"\n\s*(?:-{2,}|_{3,}|\*{3,})[ \t]*\n\s*([^\n]{0,80})$")
+MAX_BELOW_LINE_CHARS = 100
+_NOTIFY = re.compile(r"(?i)\btell me (?:when|once|as soon as)\b")
+# What somebody said, with who said it before, and little behind.
+_SPEECH = re.compile(r'([^"]{4,120}[:,] ?)"([^"]{24,})"([^"]{0,80})$')
+# A line in bold, or behind "#": a form's "**Describe what you need**".
+_HEADING = re.compile(r"(?:\*\*)?[^\n*#]{1,60}\*\*:?\s*\n\s*|#{1,4} [^\n*#]{1,60}\n\s*")
 _QUOTED = re.compile(r"^ ?> ?", re.MULTILINE)
 _CDATA = "<![CDATA["
 _FENCES = re.compile(r"\A\s*(?:```\w*|\"\"\"|~~~)\n|\n(?:```|\"\"\"|~~~)\s*\Z")
@@ -97,6 +110,8 @@ class _Vocabulary:
         Fewer are enough in one that stands apart from the task: before a colon, or in a paragraph
         of its own.
         """
+        if "ell me " in sentence:
+            sentence = _NOTIFY.sub("", sentence)
         words = all_words_of(sentence.encode("utf-8", "replace"))
         num_words = len(words)
         if not sentence.isascii() and num_words > 1 and _is_character(words[-1]):
@@ -121,6 +136,17 @@ class _Vocabulary:
         if 10 * known < enough * num_words:
             return False
         return not self._asks(words, known == num_words, enough == KNOWN_IN_TEN_OUTSIDE)
+
+    def knows(self, heading: str) -> bool:
+        """Returns whether nearly all words of a heading are of this vocabulary, verbs or not."""
+        words = all_words_of(heading.encode("utf-8", "replace"))
+        known = sum([word in self.words or word in self.verbs for word in words])
+        return 10 * known >= KNOWN_IN_TEN * len(words)
+
+    def adds_nothing(self, line: str) -> bool:
+        """Returns whether a line that stands apart asks for nothing, whatever its words."""
+        words = all_words_of(line.encode("utf-8", "replace"))
+        return not words or not self._asks(words, False, True)
 
     def _asks(self, words: list[bytes], sure: bool, outside: bool) -> bool:
         """Returns whether a sentence of plain words asks for something after all."""
@@ -162,10 +188,17 @@ def without_framing(text: str, *, before: bool = True, behind: bool = True) -> s
         text = text.replace("  ", " ")
     if before and behind and text.startswith("{") and text.endswith("}"):
         text = _unwrapped(text)
+    if before and behind and text.count('"') == 2:
+        text = _as_said(text)
     # Courtesies go first, so that a text is the same with and without them to all that follows.
     text = without_thanks(text) if behind else text
     text = without_please(text) if before else text
-    if text[:1] in _MARKUP or text.endswith(_END_MARKUP) or "\n> " in text[:_QUOTE_CHARS]:
+    if (
+        text[:1] in _MARKUP
+        or text.endswith(_END_MARKUP)
+        or "\n> " in text[:_QUOTE_CHARS]
+        or "\n--" in text[-MAX_BELOW_LINE_CHARS:]
+    ):
         text = _without_markup(text, before, behind)
     opening = _opening_parts(text) if before and _may_open(text) else []
     start = opening[-1][1] if opening else 0
@@ -174,6 +207,8 @@ def without_framing(text: str, *, before: bool = True, behind: bool = True) -> s
     if behind:
         end, closing = _closing_parts(text, start)
         end = closing[-1][0] if closing else end
+    if len(opening) > 1 and _is_signed(text[slice(*opening[-1])], text[start:end]):
+        end = start = opening.pop()[0]
     if start >= end and (opening or closing):  # nothing else: then one of them is the task
         start, end = _likeliest(text, [*opening, *closing])
     if start or end < len(text):
@@ -190,15 +225,29 @@ def _without_markup(text: str, before: bool, behind: bool) -> str:
         text = text.replace(_CDATA, "", 1).replace("]]>", "", 1)
     if text.startswith(">") or "\n> " in text[:_QUOTE_CHARS]:
         text = _QUOTED.sub("", text)
+    if _SPEAKERS.match(text):
+        text = _SPEAKERS.sub("", text)
     if text.startswith(_FENCE_MARKS) or text.endswith(_FENCE_MARKS):
         text = _FENCES.sub("", text).strip()
     if before and text.startswith(("<", "---\n")):
         wrapped = _TAGS_BEFORE.match(text) or _FRONT_MATTER.match(text)
         text = text[wrapped.end() :] if wrapped and wrapped.end() < len(text) else text
+    if behind and "\n--" in text[-MAX_BELOW_LINE_CHARS:]:
+        below = _BELOW_LINE.search(text, max(0, len(text) - MAX_BELOW_LINE_CHARS))
+        if below is not None and below.start() and _CLOSING.holds(below[1]):
+            text = text[: below.start()].rstrip()
     if behind and text.endswith(">"):
         tags = _TAGS_BEHIND.search(text, max(0, len(text) - MAX_TAGS_CHARS))
         text = text[: tags.start()] if tags and tags.start() else text
     return text
+
+
+def _as_said(text: str) -> str:
+    """Returns what is quoted, if the words around it ask for nothing."""
+    said = _SPEECH.match(text)
+    if said is None or not (_CLOSING.adds_nothing(said[1]) and _CLOSING.adds_nothing(said[3])):
+        return text
+    return said[2].strip()
 
 
 def _unwrapped(text: str) -> str:
@@ -260,6 +309,9 @@ def _part_end(text: str, at: int) -> int | None:
     header = _HEADER.match(text, at)
     if header is not None and header[1].lower() in _HEADERS:
         return header.end()
+    heading = _HEADING.match(text, at)
+    if heading is not None and _OPENING.knows(heading[0]):
+        return heading.end()
     line = _LINE.match(text, at, at + MAX_LINE_CHARS)
     if line is not None and _OPENING.holds(line[0]):
         return line.end()
@@ -298,12 +350,17 @@ def _last_sentence(text: str) -> str:
 
 
 def _likeliest(text: str, parts: list[_Part]) -> _Part:
-    """Returns the part with the most words that are no framing's, of equal ones the longest."""
+    """Returns the part with the most words that are no framing's, of equal ones the longest.
 
-    def size(part: _Part) -> tuple[int, int]:
-        words = all_words_of(text[slice(*part)].encode("utf-8", "replace"))
+    Headers, introductions, and one or two words, which may be a name, come last.
+    """
+
+    def size(part: _Part) -> tuple[bool, int, int]:
+        found = text[slice(*part)].rstrip()
+        words = all_words_of(found.encode("utf-8", "replace"))
         own = sum([word not in _CLOSING.words and not _is_label(word) for word in words])
-        return (own, part[1] - part[0])
+        is_task = len(words) > MAX_FAREWELL_WORDS and not found.endswith(":")
+        return (is_task and _HEADER.match(text, *part) is None, own, part[1] - part[0])
 
     return max(parts, key=size)
 
@@ -327,6 +384,12 @@ def _closing_parts(text: str, start: int) -> tuple[int, list[_Part]]:
 
 def _may_be_signed(text: str, tail: str) -> bool:
     return "\n" in tail and _NAME.match(tail, tail.rindex("\n") + 1) is not None
+
+
+def _is_signed(farewell: str, name: str) -> bool:
+    """Returns whether what is left of a text is a name: "Best regards, Ana"."""
+    is_short = len(all_words_of(farewell.encode("utf-8", "replace"))) <= MAX_FAREWELL_WORDS
+    return is_short and farewell.rstrip().endswith(",") and _NAME.fullmatch(name) is not None
 
 
 def _framing_before(text: str, first: int, end: int) -> list[_Part]:

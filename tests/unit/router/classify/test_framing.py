@@ -22,6 +22,15 @@ TASKS = (
         "Hi team,\n\n{}\n\nThanks!\nBob",
         "Help me with this.\n\n{}",
         "We have the following ticket:\n\n{}",
+        "# Request\n\n{}\n\n---\n_Sent from my phone_",
+        "Context: none given.\nQuestion: {}",
+        "[11:02] omar: hi there\n[11:03] omar: {}",
+        "Go through these points in order and tell me once you have finished.\n\n{}",
+        "(dictated on the way) okay so um {} and that's all for now",
+        "**Details of the request**\n\n{}\n\n**Additional notes**\n\nNone.",
+        "{}\n\nPS: it can wait until Friday.",
+        "{} :pray: :pray:",
+        'My manager wrote this to me: "{}"',
         "Ticket: ABC-12\nPriority: high\nAssignee: Ann Lee\n\n{}",
         "You are a helpful coding assistant.\n\n<task>\n{}\n</task>",
         "I would like you to do this: {}",
@@ -130,7 +139,18 @@ def test_what_asks_stays(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["Hi. " * 5_000, "\n" * 50_000, "> " * 9_000, "請" * 9_000, ":::" * 999]
+    "text",
+    [
+        "so um " * 5_000,
+        "**" * 9_000,
+        '": "' * 2_500,
+        ":a" * 9_000,
+        "Hi. " * 5_000,
+        "\n" * 50_000,
+        "> " * 9_000,
+        "請" * 9_000,
+        ":::" * 999,
+    ],
 )
 def test_odd_texts_end(text: str) -> None:
     assert len(without_framing(text)) <= len(text)
