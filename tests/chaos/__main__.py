@@ -3,7 +3,7 @@
     make chaos                              # all of them, within 20 minutes
     make chaos ARGS="--list"                # their names, and what each must keep
     make chaos ARGS="--only F1,L2 --seed 7" # some, as a seed has them
-    make chaos ARGS=--full                  # each for as long as it should be: three hours
+    make chaos ARGS=--full                  # each for as long as it should be: 105 minutes
     make chaos ARGS="--write"               # and write the verdicts into docs/reliability.md
 
 Each scenario is a process of its own. One that fails prints its seed, and leaves its logs in a
