@@ -131,8 +131,8 @@ def test_a_dialogue(screen: Screen) -> None:
     screen.type("Write a guide of 4,000 tokens.\r")
     screen.wait_for(r"[\d,]+ tokens · [\d,]+ tokens/s · Deep engine")
     screen.type("\x03")
-    screen.wait_for(r"cancelled · Deep engine")
-    screen.type("\x03")
+    screen.wait_for(r"cancelled · Deep engine.*\n(.*\n)*> *\n(.*\n)* auto +/deep")
+    screen.type("\x03")  # at the prompt
     assert screen.wait_for_end() == 0
 
 
