@@ -1,6 +1,7 @@
 """The server process: uvicorn with our socket protocol, headers and shutdown. This is an edge."""
 
 import asyncio
+import faulthandler
 import gc
 import logging
 import signal
@@ -279,6 +280,7 @@ def serve(config: Config, load: Load) -> int:
     Upon SIGHUP the configuration is read again with `load`. Raises `ConfigError` or
     `EmbeddedRedisError` if it cannot start; the message says why.
     """
+    faulthandler.enable()
     task_log = set_up_logging(config.logs)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until it can be handled
     return uvloop.run(_serve(config, load, task_log))

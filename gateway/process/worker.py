@@ -5,6 +5,7 @@ supervisor. This is an edge.
 """
 
 import asyncio
+import faulthandler
 import logging
 import signal
 import socket
@@ -52,6 +53,7 @@ LOOK_AGAIN_S = 0.02
 
 def main() -> int:
     """Runs until the supervisor stops it or is gone; returns the exit status."""
+    faulthandler.enable()
     set_up_logging(LogsConfig())
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # the supervisor handles it
     try:

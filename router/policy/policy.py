@@ -204,6 +204,10 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 DEFAULT_POLICY = Policy()
 
+# msgspec 0.22 builds what it knows of a type at its first conversion, and the process dies of a
+# segmentation fault when two threads do so at once. Policies are read in threads.
+msgspec.json.Decoder(Policy)
+
 
 def parse_policy(content: bytes, name: str = "policy", models: Collection[str] = ()) -> Policy:
     """Reads TOML or JSON over the defaults; `PolicyError` has every problem and its position.

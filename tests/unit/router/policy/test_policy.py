@@ -1,6 +1,8 @@
 """Policies from TOML: what is read, and what is refused with words that help."""
 
 import re
+import subprocess
+import sys
 import tomllib
 
 import hypothesis
@@ -211,3 +213,27 @@ def check_refused_or_parsed(document: bytes) -> None:
         return
     assert told
     assert all(told)
+
+
+READ_AT_ONCE = f'''
+import sys, threading
+from router.policy.policy import parse_policy
+
+sys.setswitchinterval(1e-6)
+together = threading.Barrier(8)
+
+def read():
+    together.wait()
+    parse_policy({DOCUMENT!r})
+
+threads = [threading.Thread(target=read) for _ in range(8)]
+for each in threads: each.start()
+for each in threads: each.join()
+'''
+
+
+def test_two_threads_may_read_the_first_policies_at_once() -> None:
+    """A process that died here took the gateway's worker with it, in one run of six."""
+    command = [sys.executable, "-c", READ_AT_ONCE]
+    running = [subprocess.Popen(command) for _ in range(4)]
+    assert [each.wait(timeout=60) for each in running] == [0, 0, 0, 0]
