@@ -45,6 +45,7 @@ from backends.upstream.socket_exchange import SocketTransport
 logger = logging.getLogger("lanewise")
 
 MAX_WARMING = 8  # warm-ups at once; more are refused
+MAX_LOGGED_CHARS = 300  # of what an upstream says of its failure
 
 
 class UpstreamBackend:
@@ -145,8 +146,15 @@ class UpstreamBackend:
             )
 
     def failed(self, failure: Failure) -> None:
-        """Records a failed attempt against the upstream's health, by `failure.blame`."""
+        """Records a failed attempt against the upstream's health, by `failure.blame`.
+
+        The log has the upstream's own words, unless they are about a client's request.
+        """
         now_us = monotonic_us()
+        if failure.blame in ("upstream", "limit"):
+            code, words = failure.error.code, failure.error.message[:MAX_LOGGED_CHARS]
+            once = {"once": ("upstream failed", self.name, code)}
+            logger.warning("upstream %s failed: %s (%s)", self.name, words, code, extra=once)
         if failure.blame == "upstream":
             self.health.on_failure(now_us)
             self._wakes.set()  # probe it at once

@@ -81,7 +81,9 @@ at all. The process has ended, hangs, or cannot be reached from Prometheus.""",
 Every engine of the group is down or left alone for its failures. Tasks that may run on the other
 group do; all others fail.""",
         first_look="""\
-1. Dashboard *engines*, row **Now**: which are down (*Up*), which are ejected?
+1. Dashboard *engines*, row **Now**: which are down (*Up*), which are ejected? Without Grafana:
+   `lanewise backends list`, or ask Prometheus for
+   `lanewise_backend_up == 0 or lanewise_backend_ejected == 1`.
 2. `/readyz` names them; the gateway's log says why, once for each cause: refused, timed out, wrong
    key.
 3. From the gateway's host: does `GET {base_url}/models` answer, with the key of `key_env`?""",
@@ -168,10 +170,12 @@ live. Nothing fails for it, stored responses aside; limits are rough, and new ke
 of.""",
         first_look="""\
 1. Dashboard *pools and tenants*, row **Redis**: all gateways, or one?
-2. From the gateway's host: `redis-cli -u $LANEWISE_REDIS_URL ping`.
+2. From the gateway's host: `lanewise doctor --no-engines --redis $LANEWISE_REDIS_URL`. "Connection
+   refused": it does not run. "Timeout reading": it runs and answers nothing.
 3. Redis's own log: out of memory, a failover, a disk that is full?""",
         remedy="""\
-- Start Redis. Gateways return by themselves within seconds and settle what waited.
+- Start Redis; restart one that answers nothing. Gateways return by themselves within seconds and
+  settle what waited.
 - One gateway only: its network, or its password.
 - It came back empty: see [LanewiseRedisCameBackEmpty](LanewiseRedisCameBackEmpty.md).""",
     ),

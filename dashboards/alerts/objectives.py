@@ -88,12 +88,15 @@ NOT_OURS = {
 ERRORS_LOOK = """\
 1. Dashboard *objectives*, panel **Tasks**: which `outcome`, on which route? `error`: an engine
    failed; `timeout`: it did not answer in time; `shed`: there was no capacity.
-2. Dashboard *engines*, row **Faults**: one backend, or all?
+2. Dashboard *engines*, row **Faults**: one backend, or all? Without Grafana, ask Prometheus for
+   `sum by (backend, reason) (increase(lanewise_backend_errors_total[5m]))`.
 3. Dashboard *gateway*: did processes restart, is the loop late, is Redis away?
-4. The log and, where `recording.path` is set, the decision log name the tasks and their errors."""
+4. The log names the tasks that failed and their errors, and says once a minute in an upstream's
+   own words why it did ("upstream NAME failed: ..."). Where `recording.path` is set, the decision
+   log has the errors, too."""
 ERRORS_REMEDY = """\
-- One backend fails and others of its group do not: take it out of the configuration and `kill -HUP`
-  the gateway; what runs there ends first.
+- One backend fails and others of its group do not: `lanewise backends drain NAME`; what runs there
+  ends first. `lanewise backends resume NAME` once it is mended.
 - A whole group fails: see [LanewiseGroupDown](LanewiseGroupDown.md).
 - It began with a policy (annotation in every dashboard): `lanewise policy rollback`.
 - It began with a release: roll the release back.

@@ -37,7 +37,7 @@ def _arms(canary_failed: int, control_failed: int, of: int = 100) -> dict[str, s
 
 CANARY_LOOK = """\
 1. Dashboard *routing*, row **Canary and shadow against control**: failures, first tokens and tokens
-   of both arms.
+   of both arms. Without Grafana, ask Prometheus for `lanewise:canary_error_ratio:rate1m`.
 2. Which rule is the canary? The one with `percent`: `lanewise policy list` says which version
    is in force, `lanewise policy show VERSION` prints it.
 3. Dashboard *engines*: does the engine that the canary sends tasks to fail for others as well?

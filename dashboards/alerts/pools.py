@@ -37,12 +37,14 @@ A tenth or more of the tasks for a group find its pool of tasks at once full (`m
 their tenant, or the group's ceiling) and are refused with 429. Clients that retry make it last.""",
         first_look="""\
 1. Dashboard *pools and tenants*, **Fullest pools** and **Refusals by tenant**: which tenant?
-2. Dashboard *engines*, **Sequences**: are the engines full, too, or is only the limit too low?
+   `lanewise pools TENANT` says what is used of each of its limits.
+2. Dashboard *engines*, **Sequences**, or `lanewise backends list`: are the engines full, too, or is
+   only the limit too low?
 3. Dashboard *objectives*, **Duration**: have tasks become longer? Then as many fill a pool
    sooner.""",
         remedy="""\
-- The engines have room: raise the tenant's `max_concurrent` (`lanewise tenants set`), or the
-  ceiling in `[ceilings]`.
+- The engines have room: raise the tenant's `max_concurrent` (`lanewise tenants set`; a tenant of
+  the configuration: change the file and `kill -HUP` the gateway), or the ceiling in `[ceilings]`.
 - They have not: add engines. Or let tasks wait for a place (`wait_ms`, docs/operations.md).
 - One tenant's client retries without a pause: it should obey `retry-after`.""",
     ),
@@ -120,7 +122,8 @@ nothing.""",
         meaning="""\
 What tenants used is not all kept: `process_full` means that Redis was away for so long that the
 process had no room, `stream_full` that nobody exported the ledger in time, `redis_lost` that a
-master died with what its replica did not have yet, or Redis with all it had.""",
+master died with what its replica did not have yet, or Redis with all it had. The alert ends ten
+minutes after the last loss.""",
         first_look="Dashboard *pools and tenants*, **Usage ledger** and **Ledger entries**.",
         remedy="""\
 - `stream_full`: run `lanewise usage export` now, and by a timer from now on; or raise

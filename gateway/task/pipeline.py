@@ -256,6 +256,7 @@ def _finish(
     return EndedTask(
         reached=running,
         outcome=outcome_of(ending),
+        error=None if ending.error is None else ending.error.code,
         answered_by=backend,
         errors=outcome.errors,
         response=finished,

@@ -1,7 +1,10 @@
 """What a gateway's log says of a task, and of what happens to it."""
 
 import json
+import threading
 import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +14,50 @@ from openai import APIStatusError, OpenAI
 from tests.e2e.gateway_process import DEVELOPMENT_KEY, GatewayProcess, served
 
 SECRET = "xylophone-marmalade"
+BROKEN = """
+[[backends]]
+kind = "upstream"
+name = "broken"
+options.model = "broken"
+options.upstream_model = "broken"
+options.group = "fast"
+options.base_url = "http://127.0.0.1:{port}/v1"
+options.protocol = "chat"
+"""
+
+
+class _Broken(BaseHTTPRequestHandler):
+    """An engine that is up and fails whatever it is asked."""
+
+    def do_GET(self) -> None:
+        self._answer(200, {"data": []})
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["content-length"]))
+        self._answer(500, {"error": {"message": "No wafer is left. " + "x" * 900}})
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+    def _answer(self, status: int, body: dict[str, Any]) -> None:
+        encoded = json.dumps(body).encode()
+        self.send_response(status)
+        self.send_header("content-type", "application/json")
+        self.send_header("content-length", str(len(encoded)))
+        self.end_headers()
+        self.wfile.write(encoded)
+
+
+@pytest.fixture
+def broken_port() -> Iterator[int]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Broken) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield server.server_address[1]
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 def lines_of(gateway: GatewayProcess, event: str) -> list[dict[str, Any]]:
@@ -48,3 +95,27 @@ def test_text_where_it_is_asked_for(tmp_path: Path, redis_url: str) -> None:
         )
     assert not [line for line in gateway.log.splitlines() if line.startswith("{")]
     assert "task resp_" not in gateway.log
+
+
+def test_why_tasks_fail_is_told_once_and_not_for_each(
+    tmp_path: Path, redis_url: str, broken_port: int
+) -> None:
+    config = tmp_path / "lanewise.toml"
+    config.write_text(BROKEN.format(port=broken_port))
+    with served(tmp_path, "--config", str(config), "--redis", redis_url) as gateway:
+        client = OpenAI(base_url=gateway.base_url, api_key=DEVELOPMENT_KEY, max_retries=0)
+        for _ in range(3):
+            with pytest.raises(APIStatusError):
+                client.responses.create(model="broken", input=SECRET)
+        while len(lines_of(gateway, "task")) < 3:  # the test's own limit bounds it
+            time.sleep(0.02)
+        outcomes = {line["outcome"] for line in lines_of(gateway, "task")}
+        assert "error" in outcomes
+        assert outcomes <= {"error", "shed"}  # after some failures it is left alone
+        assert all(line["error"] for line in lines_of(gateway, "task"))
+        why = [line["message"] for line in lines_of(gateway, "log")]
+        why = [message for message in why if "No wafer is left." in message]
+    told = [message for message in why if message.startswith("upstream broken failed: ")]
+    assert len(told) == 1
+    assert len(told[0]) < 400
+    assert SECRET not in gateway.log
