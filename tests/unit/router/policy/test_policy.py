@@ -215,7 +215,7 @@ def check_refused_or_parsed(document: bytes) -> None:
     assert all(told)
 
 
-READ_AT_ONCE = f'''
+READ_AT_ONCE = f"""
 import sys, threading
 from router.policy.policy import parse_policy
 
@@ -229,7 +229,7 @@ def read():
 threads = [threading.Thread(target=read) for _ in range(8)]
 for each in threads: each.start()
 for each in threads: each.join()
-'''
+"""
 
 
 def test_two_threads_may_read_the_first_policies_at_once() -> None:
