@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import logging
 import os
 
 import msgspec
@@ -29,6 +30,7 @@ def _doctor(arguments: argparse.Namespace) -> int:
         return _end(arguments, [_tell(arguments, Finding("configuration", "fail", str(error)))])
     valid = Finding("configuration", "ok", name if arguments.config else "the development defaults")
     found = [_tell(arguments, valid)]
+    logging.getLogger("lanewise").disabled = True  # what an engine says is among the findings
     key = arguments.key or os.environ.get("LANEWISE_API_KEY")
     what = msgspec.structs.replace(
         examined(config, url, key),
