@@ -118,7 +118,7 @@ Item = (
 )
 
 
-class ContextItem(msgspec.Struct, frozen=True):
+class ContextItem(msgspec.Struct, frozen=True, gc=False):
     """Holds an item with its size and its hash, which are computed only once.
 
     `backends.prompt.measure` makes them; contexts of one conversation share them.
@@ -182,7 +182,7 @@ class Extras(msgspec.Struct, frozen=True, kw_only=True):
 NO_EXTRAS = Extras()
 
 
-class GenerateRequest(msgspec.Struct, frozen=True, kw_only=True):
+class GenerateRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Holds everything that a backend needs for one generation.
 
     The prompt is `instructions`, then `tools`, then `items`, rendered by `backends.prompt`. A
@@ -223,7 +223,7 @@ class GenerateRequest(msgspec.Struct, frozen=True, kw_only=True):
     traceparent: str | None = None  # W3C's, for an upstream; None: the task is not traced
 
 
-class Usage(msgspec.Struct, frozen=True):
+class Usage(msgspec.Struct, frozen=True, gc=False):
     """Counts the tokens of a generation; inexact if an upstream was cut off before it reported.
 
     Predicted tokens that the engine computed and rejected are charged as output, though nobody
@@ -425,7 +425,7 @@ class BackendOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         )
 
 
-class BackendStats(msgspec.Struct, frozen=True, kw_only=True):
+class BackendStats(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Is a snapshot of a backend for ranking and metrics."""
 
     info: BackendInfo

@@ -45,7 +45,7 @@ class AnswerLength(msgspec.Struct, frozen=True, array_like=True, gc=False):
     reasoning_tokens: int = 0  # of these, before its first word
 
 
-class Seen(msgspec.Struct, frozen=True, array_like=True):
+class Seen(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Holds what a decision counted that neither the task nor a simulation knows."""
 
     gain_correction: float = 0.0  # what outcomes had taught

@@ -123,16 +123,16 @@ class EngineClock:
         """Returns what the router sees of it, as of its latest event."""
         stats = self._stats
         if stats is None:
-            seen = self._engine.stats()
+            engine = self._engine
             stats = self._stats = BackendStats(
                 info=self.info,
                 healthy=self.is_open,
-                num_running=seen.num_running,
-                num_waiting=seen.num_waiting,
-                num_warming=seen.num_warming,
+                num_running=engine.num_running,
+                num_waiting=engine.num_waiting,
+                num_warming=engine.num_warming,
                 max_num_seqs=self._limits.max_num_seqs,
-                kv_used_tokens=seen.kv_used_tokens,
-                kv_capacity_tokens=seen.kv_capacity_tokens,
+                kv_used_tokens=engine.kv_used_tokens,
+                kv_capacity_tokens=engine.kv_capacity_tokens,
             )
         return stats
 

@@ -11,6 +11,7 @@ clock; times are in microseconds of Unix time.
 """
 
 import heapq
+from array import array
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -122,10 +123,16 @@ class _Simulation:
         self._settlements = Settlements(self, self._queueing, scenario.weights, self._live)
         self._holders: OrderedDict[tuple[str, str], str] = OrderedDict()
         self._followers: dict[int, list[tuple[int, int]]] = {}  # and how much later they start
+        # Of the tasks that follow no other, and when they start.
+        self._indexes, self._starts_us = array("q"), array("q")
         for index, arrival in enumerate(arrivals):
+            later_us = arrival.queued_us + scenario.overhead_us
             if arrival.follows >= 0:
-                later_us = arrival.think_us + arrival.queued_us + scenario.overhead_us
-                self._followers.setdefault(arrival.follows, []).append((index, later_us))
+                after = index, arrival.think_us + later_us
+                self._followers.setdefault(arrival.follows, []).append(after)
+            else:
+                self._indexes.append(index)
+                self._starts_us.append(arrival.at_us + later_us)
         self._answered_by: dict[int, str] = {}  # of tasks that others follow
         self._num_ended = 0
         # By backend: tokens of input, cached ones of these, and of output.
@@ -152,11 +159,7 @@ class _Simulation:
                 self.now_us,
             )
             self.at(self.now_us + STEP_US, self._adapt)
-        coming = (
-            (arrival.at_us + arrival.queued_us + scenario.overhead_us, index)
-            for index, arrival in enumerate(self._arrivals)
-            if arrival.follows < 0
-        )
+        coming = zip(self._starts_us, self._indexes, strict=True)
         arrives_us, index = next(coming, (None, -1))
         while heap or arrives_us is not None:
             if arrives_us is not None and (not heap or arrives_us <= heap[0][0]):

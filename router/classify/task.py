@@ -172,7 +172,7 @@ class Features(msgspec.Struct, frozen=True, kw_only=True):
     service_tier: str | None = None
 
 
-class TaskClass(msgspec.Struct, frozen=True, kw_only=True):
+class TaskClass(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Holds the classifier's opinion with its reasons."""
 
     label: Label

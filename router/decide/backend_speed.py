@@ -7,7 +7,7 @@ from math import ceil
 
 import msgspec
 
-from backends.contract import BackendGroup, BackendStats
+from backends.contract import BackendStats
 
 MIN_SAMPLES = 5  # before a backend's measured speed counts
 RECENT = 0.1  # weight of a new sample in the average
@@ -51,7 +51,7 @@ class BackendSpeed(msgspec.Struct):
             del self.ordered_words_us[bisect_left(self.ordered_words_us, oldest_us)]
 
 
-class Estimate(msgspec.Struct, frozen=True):
+class Estimate(msgspec.Struct, frozen=True, gc=False):
     """Says how long a task would take."""
 
     now_us: float
@@ -105,26 +105,26 @@ class BackendSpeeds:
             now_us *= 1 + stats.num_waiting / max(1, stats.max_num_seqs)
         return Estimate(now_us, usual_us)
 
-    def quickest(
-        self, stats: Sequence[BackendStats], group: BackendGroup, num_output_tokens: int
-    ) -> Estimate | None:
-        """Returns the best estimate of a group's healthy backends; None if one is unknown."""
-        best: Estimate | None = None
-        for each in stats:
-            if each.info.group == group and each.takes_tasks:
-                estimate = self.estimate(each, num_output_tokens)
-                if estimate is None:
-                    return None
-                if best is None or estimate.now_us < best.now_us:
-                    best = estimate
-        return best
-
     def both(
         self, stats: Sequence[BackendStats], num_output_tokens: int
     ) -> tuple[Estimate, Estimate] | None:
-        """Returns the best estimates of fast and deep; None if either is unknown."""
-        fast = self.quickest(stats, "fast", num_output_tokens)
-        deep = self.quickest(stats, "deep", num_output_tokens)
+        """Returns the best estimates of fast and deep, of healthy backends; None if one is unknown.
+
+        Every backend of a group must be known, or its best is not.
+        """
+        fast: Estimate | None = None
+        deep: Estimate | None = None
+        for each in stats:
+            if not each.takes_tasks:
+                continue
+            estimate = self.estimate(each, num_output_tokens)
+            if estimate is None:
+                return None
+            if each.info.group == "fast":
+                if fast is None or estimate.now_us < fast.now_us:
+                    fast = estimate
+            elif deep is None or estimate.now_us < deep.now_us:
+                deep = estimate
         return None if fast is None or deep is None else (fast, deep)
 
 

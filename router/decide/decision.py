@@ -32,14 +32,15 @@ class Reason(enum.StrEnum):
     FALLBACK = "fallback"  # better ones were full or down
 
 
-class RankedRoute(msgspec.Struct, frozen=True, kw_only=True):
+class RankedRoute(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Describes one way to run a task; `backends` has one name per group, fast first."""
 
     route: Route
     backends: tuple[str, ...]
     strategy: str | None  # PARALLEL only
     reason: Reason
-    why: str  # one sentence for people
+    cause: str  # the beginning of `why`
+    holds: bool = False  # one of `backends` holds the conversation
     options: StrategyOptions = NO_OPTIONS  # of the strategy
     rule: str | None = None  # the policy's rule that asked for it, if one did
     canary: bool = False  # that rule takes a share of the conversations only
@@ -48,6 +49,12 @@ class RankedRoute(msgspec.Struct, frozen=True, kw_only=True):
     spares: tuple[tuple[str, ...], ...] = ()
     # Of all groups, those that may go on with an answer once it has begun, best of each first.
     stand_ins: tuple[str, ...] = ()
+
+    @property
+    def why(self) -> str:
+        """Says in one sentence why it is there, and where it runs."""
+        held = " (holds the conversation)" if self.holds else ""
+        return f"{self.cause}: {self.route.value} on {' and '.join(self.backends)}{held}."
 
     def tuned(self, first_words_us: Callable[[str], float | None]) -> "RankedRoute":
         """Returns it with what its strategy measures, by backend, filled in."""
@@ -82,7 +89,7 @@ class ShadowChoice(msgspec.Struct, frozen=True, kw_only=True):
     rule: str  # the rule's name, else the reason
 
 
-class RouteDecision(msgspec.Struct, frozen=True, kw_only=True):
+class RouteDecision(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Holds a decision: either `chosen` with its reservation, or `refusal`."""
 
     task_id: str

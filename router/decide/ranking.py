@@ -32,7 +32,7 @@ from router.policy.policy import AUTO, Choice, Policy, Rule
 from router.policy.rules import first_rule
 from router.policy.tradeoff import deep_price
 from router.strategies.acceptance import USUAL_DEEP_PRICE
-from router.strategies.record import NO_OPTIONS, StrategyOptions
+from router.strategies.record import StrategyOptions
 from router.strategies.table import STRATEGIES
 
 HELD_TOKENS = 8_192  # a KV prefix that outweighs any difference in load
@@ -42,13 +42,12 @@ _GROUPS: tuple[BackendGroup, ...] = Route.PARALLEL.groups
 _ALONE = {group: Route(group) for group in _GROUPS}  # the routes of one engine
 
 
-class _Wish(msgspec.Struct, frozen=True, kw_only=True):
+class _Wish(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Holds the preferred route, whether or not backends can serve it."""
 
     route: Route
     fallback: tuple[Route, ...] = ()
     strategy: str
-    options: StrategyOptions = NO_OPTIONS
     reason: Reason
     cause: str  # the beginning of a sentence
     rule: str | None = None
@@ -76,17 +75,7 @@ def rank(
     wish = _wish(policy, task, task_class, stats)
     if isinstance(wish, Refusal):
         return wish
-    asked = task.hints.strategy_options
-    record = STRATEGIES[wish.strategy]
-    options = record.options_from(policy.strategies, asked)
-    if record.weighed is not None:
-        price = _deep_price(policy)
-        # A client that asks for fast answers has said that they are worth it.
-        is_asked_for = task.hints.strategy is not None
-        fast_price = 0.0 if is_asked_for else price * policy.tradeoff.price_ratio
-        options = record.weighed(options, task_class.p_gain, price, fast_price)
-    if options is not wish.options:
-        wish = msgspec.structs.replace(wish, options=options)
+    options = _options(policy, task, task_class, wish)
     expected = min(task.request.max_output_tokens, task_class.expected_output_tokens)
     # Best is a window with room for the expected answer; room for one token is what must be.
     named = stats
@@ -95,21 +84,33 @@ def rank(
         named = [s for s in stats if s.info.group not in groups or s.info.name in wish.backends]
     for room_tokens in (1,) if wish.bound else (expected, 1):
         least_tokens = task.max_prompt_tokens + room_tokens
-        candidates = [
-            s
-            for s in named
-            if wish.model in (None, s.info.model) and _obstacle(s, task, wish, least_tokens) is None
-        ]
-        orders = {group: _order(candidates, group, task) for group in _GROUPS}
+        orders = _orders(named, task, wish, least_tokens)
         able = wish
         if wish.route is Route.PARALLEL and STRATEGIES[wish.strategy].needs_prediction:
             able = _with_predictions(wish, task, orders)
         sensitive = task_class.security_sensitive and policy.security_goes_deep
         stand_ins = _stand_ins(able, orders, stays_deep=sensitive)
-        ranked = _routes(able, task, stats, orders, stand_ins, least_tokens)
+        ranked = _routes(able, options, task, stats, orders, stand_ins, least_tokens)
         if ranked:
             return ranked
     return _refusal(wish, task, stats)
+
+
+def _options(policy: Policy, task: Task, task_class: TaskClass, wish: _Wish) -> StrategyOptions:
+    """Returns the options of the strategy, by the client's hints, the policy and the task."""
+    record, asked = STRATEGIES[wish.strategy], task.hints.strategy_options
+    if asked:
+        options = record.options_from(policy.strategies, asked)
+    else:
+        options = policy.strategy_options[wish.strategy]
+    if record.weighed is None:
+        return options
+    price = _deep_price(policy)
+    # A client that asks for fast answers has said that they are worth it.
+    is_asked_for = task.hints.strategy is not None
+    fast_price = 0.0 if is_asked_for else price * policy.tradeoff.price_ratio
+    weighed: StrategyOptions = record.weighed(options, task_class.p_gain, price, fast_price)
+    return weighed
 
 
 def _deep_price(policy: Policy) -> float:
@@ -243,26 +244,35 @@ def _obstacle(stats: BackendStats, task: Task, wish: _Wish, least_tokens: int) -
     return None
 
 
-def _order(
-    candidates: Sequence[BackendStats], group: BackendGroup, task: Task
-) -> list[BackendStats]:
+def _orders(
+    stats: Sequence[BackendStats], task: Task, wish: _Wish, least_tokens: int
+) -> dict[BackendGroup, list[BackendStats]]:
+    """Returns the backends that can serve the task, by group and best first."""
+    orders: dict[BackendGroup, list[BackendStats]] = {group: [] for group in _GROUPS}
+    for each in stats:
+        if _obstacle(each, task, wish, least_tokens) is None:
+            orders[each.info.group].append(each)
+    for order in orders.values():
+        if len(order) > 1:
+            _sort_by_load(order, task)
+    return orders
+
+
+def _sort_by_load(order: list[BackendStats], task: Task) -> None:
     """Sorts a group's backends by load, less what the conversation's KV prefix is worth.
 
     With `HELD_TOKENS` in its cache a conversation stays unless its backend is full; with fewer, the
     other's load must be lower by more than that share.
     """
-    of_group = [stats for stats in candidates if stats.info.group == group]
-    if len(of_group) < 2:
-        return of_group
     held_tokens = task.request.num_prompt_tokens - task.num_last_message_tokens
     worth = min(1.0, HOLDING_LOAD + max(0, held_tokens) / HELD_TOKENS)
 
-    def order(stats: BackendStats) -> tuple[float, str]:
+    def rank_of(stats: BackendStats) -> tuple[float, str]:
         load = load_of(stats)
         holds = stats.info.name == task.last_backend and load < 1
         return (load - worth if holds else load, stats.info.name)
 
-    return sorted(of_group, key=order)
+    order.sort(key=rank_of)
 
 
 def _with_predictions(
@@ -291,6 +301,7 @@ def _with_predictions(
 
 def _routes(
     wish: _Wish,
+    options: StrategyOptions,
     task: Task,
     stats: Sequence[BackendStats],
     orders: dict[BackendGroup, list[BackendStats]],
@@ -321,20 +332,20 @@ def _routes(
                 blocked = _blocked(wish, task, stats, orders, least_tokens)
             continue
         if route is wish.route:
-            reason, why = wish.reason, wish.cause
+            reason, cause = wish.reason, wish.cause
         elif blocked is not None:
-            reason, why = blocked, _BLOCKED_WORDS[blocked].format(route=wish.route.value)
+            reason, cause = blocked, _BLOCKED_WORDS[blocked].format(route=wish.route.value)
         else:
-            reason, why = Reason.FALLBACK, f"For when {wish.route} is full"
-        held = " (holds the conversation)" if task.last_backend in names else ""
+            reason, cause = Reason.FALLBACK, _WHEN_FULL[wish.route]
         ranked.append(
             RankedRoute(
                 route=route,
                 backends=names,
                 strategy=wish.strategy if route is Route.PARALLEL else None,
-                options=wish.options,
+                options=options,
                 reason=reason,
-                why=f"{why}: {route} on {' and '.join(names)}{held}.",
+                cause=cause,
+                holds=task.last_backend in names,
                 rule=wish.rule,
                 canary=wish.canary,
                 control=wish.control,
@@ -359,6 +370,7 @@ def _stand_ins(
     return tuple([stats.info.name for group in groups for stats in orders[group][:MAX_SPARES]])
 
 
+_WHEN_FULL = {route: f"For when {route} is full" for route in Route}
 _BLOCKED_WORDS: dict[Reason, str] = {
     Reason.ACCESS: "The tenant has no access to all that {route} needs",
     Reason.IMAGES: "Not all that {route} needs takes images or files",

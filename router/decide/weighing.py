@@ -24,7 +24,7 @@ PER_GAIN = 4.0  # log-odds per gain of 1: the logistic's slope at even odds
 MAX_HINTED, MAX_LEARNED = 1.5, 4.0  # log-odds, by hints alone and with feedback
 
 
-class Facts(msgspec.Struct, frozen=True, kw_only=True):
+class Facts(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Holds what is known besides the task and its class."""
 
     conversation: ConversationState = NEW

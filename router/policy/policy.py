@@ -41,7 +41,8 @@ from router.policy.document import DocumentError, Fault, read_document, suggesti
 from router.policy.positions import Path
 from router.policy.tradeoff import Tradeoff
 from router.pools.local_pools import WhenAway
-from router.strategies.table import PolicyOptions, StrategyName
+from router.strategies.record import StrategyOptions
+from router.strategies.table import STRATEGIES, PolicyOptions, StrategyName
 from router.waiting.rules import Waits
 
 MAX_POLICY_BYTES = 262_144
@@ -173,6 +174,11 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         given = {n: value for n, value in msgspec.structs.asdict(own).items() if value is not None}
         given |= {"rules": own.rules + self.rules, "aliases": self.aliases | own.aliases}
         return msgspec.structs.replace(self, **given, tenants={})
+
+    @cached_property
+    def strategy_options(self) -> dict[str, StrategyOptions]:
+        """Returns each strategy's options, for tasks whose clients set none."""
+        return {name: each.options_from(self.strategies, {}) for name, each in STRATEGIES.items()}
 
     @cached_property
     def metadata_names(self) -> frozenset[str]:

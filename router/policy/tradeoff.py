@@ -62,7 +62,7 @@ class Tradeoff(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         return (low, high) if self.preset is None else band_of(PRESETS[self.preset])
 
 
-class Conditions(msgspec.Struct, frozen=True, kw_only=True):
+class Conditions(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Holds waiting time and prices as multiples of the usual ones."""
 
     wait: float = 1.0  # of the deep engine's extra wait
@@ -74,7 +74,7 @@ class Conditions(msgspec.Struct, frozen=True, kw_only=True):
 USUAL = Conditions()
 
 
-class Prices(msgspec.Struct, frozen=True):
+class Prices(msgspec.Struct, frozen=True, gc=False):
     """Holds the prices that a band implies, in right answers."""
 
     wait: float  # for the deep engine rather than the fast one

@@ -26,7 +26,7 @@ BLOCKED_WAIT_MS = 3_600_000  # the wait for a limit of 0, which admits nothing
 DAY_MS = 86_400_000
 
 
-class BucketState(msgspec.Struct):
+class BucketState(msgspec.Struct, gc=False):
     """Holds the state of one tenant's pools for one group at `stamp_ms`. Mutable."""
 
     requests_level: int  # in 1 / LEVEL_PER_UNIT requests

@@ -51,7 +51,7 @@ _LEASE = re.compile(r".*\|(-?\d+)\|(-?\d+)", re.DOTALL)
 MAX_REAPED = 8  # expired leases that one reservation releases
 
 
-class Demand(msgspec.Struct, frozen=True):
+class Demand(msgspec.Struct, frozen=True, gc=False):
     """Holds what one route takes from one group's pools: one request, one slot, and tokens."""
 
     group: BackendGroup
@@ -59,7 +59,7 @@ class Demand(msgspec.Struct, frozen=True):
     most_nusd: int = 0  # what it can cost at most; only counted where the tenant has budgets
 
 
-class Reservation(msgspec.Struct, frozen=True):
+class Reservation(msgspec.Struct, frozen=True, gc=False):
     """Holds what was granted, and must be settled exactly once; leases are opaque to callers."""
 
     id: str
@@ -73,7 +73,7 @@ class Reservation(msgspec.Struct, frozen=True):
     hold: str = ""  # what `hold_of` put into the lease
 
 
-class Balance(msgspec.Struct, frozen=True):
+class Balance(msgspec.Struct, frozen=True, gc=False):
     """Holds one pool's balance, as clients read it in headers."""
 
     group: BackendGroup
@@ -83,7 +83,7 @@ class Balance(msgspec.Struct, frozen=True):
     reset_us: int  # until it is full again; 0 for `concurrent`
 
 
-class Grant(msgspec.Struct, frozen=True):
+class Grant(msgspec.Struct, frozen=True, gc=False):
     """Says which of the ranked demands was reserved, or how long to wait."""
 
     index: int | None  # into the ranked demands; None: none fits now

@@ -4,6 +4,7 @@ The log is that of a live gateway of a wafer and three GPU servers, whose tasks 
 again, each time as others'. The command runs in a process of its own, as an admin's does.
 """
 
+import gc
 import json
 import multiprocessing
 import os
@@ -17,7 +18,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from gateway.backtest.inquiry import Inquiry, question_of
+from gateway.backtest.inquiry import GC_THRESHOLDS, Inquiry, question_of
 from router.backtest.simulation import Scenario, simulate
 from router.classify.task import Tenant
 from router.policy.policy import DEFAULT_POLICY
@@ -90,7 +91,8 @@ def command(log: Path, policy: Path) -> Ran:
 
 
 def per_cpu_s(log: Path) -> float:
-    """Simulates a log's tasks under its own policy; returns tasks per CPU-second."""
+    """Simulates a log's tasks under its own policy, as the command does: tasks per CPU-second."""
+    gc.set_threshold(*GC_THRESHOLDS)
     asked = question_of(Inquiry(paths=(log,), bases={DEFAULT_POLICY.version: DEFAULT_POLICY}))
     scenario = Scenario(policy=asked.base, fleet=asked.fleet, tenants=asked.logged.tenants)
     began_s = time.process_time()

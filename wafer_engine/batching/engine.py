@@ -45,7 +45,7 @@ class EngineOutput(msgspec.Struct, gc=False):
 _NOTHING = EngineOutput()
 
 
-class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
+class EngineStats(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Is a snapshot; its totals run from the engine's start."""
 
     num_running: int
@@ -160,6 +160,11 @@ class Engine:
         return self._step_end_us if self._run is not None else None
 
     @property
+    def num_running(self) -> int:
+        """Returns how many sequences are admitted, without warm-ups."""
+        return len(self._scheduler.running)
+
+    @property
     def num_waiting(self) -> int:
         """Returns how many sequences are not yet admitted, without warm-ups."""
         num_waiting = len(self._scheduler.waiting)
@@ -175,16 +180,26 @@ class Engine:
             num_warming += sum(sequence.is_warm_up for _, sequence in self._arriving)
         return num_warming
 
+    @property
+    def kv_used_tokens(self) -> int:
+        """Returns the KV cache's tokens that live sequences hold, in whole blocks."""
+        kv = self._scheduler.kv
+        return kv.pinned_blocks * kv.block_tokens
+
+    @property
+    def kv_capacity_tokens(self) -> int:
+        kv = self._scheduler.kv
+        return kv.num_blocks * kv.block_tokens
+
     def stats(self) -> EngineStats:
         """Returns the state and the totals, as of the last call that had the time."""
         scheduler = self._scheduler
-        kv = scheduler.kv
         return EngineStats(
-            num_running=len(scheduler.running),
+            num_running=self.num_running,
             num_waiting=self.num_waiting,
             num_warming=self.num_warming,
-            kv_used_tokens=kv.pinned_blocks * kv.block_tokens,
-            kv_capacity_tokens=kv.num_blocks * kv.block_tokens,
+            kv_used_tokens=self.kv_used_tokens,
+            kv_capacity_tokens=self.kv_capacity_tokens,
             num_generated_tokens=scheduler.num_generated_tokens,
             num_prompt_tokens=scheduler.num_prompt_tokens,
             num_cached_tokens=scheduler.num_cached_tokens,

@@ -17,7 +17,7 @@ class SequenceStatus(enum.IntEnum):
     FINISHED = 3
 
 
-class Sequence(msgspec.Struct, kw_only=True, eq=False):
+class Sequence(msgspec.Struct, kw_only=True, eq=False, gc=False):
     """Is one generation: the caller's request, then the engine's state of it.
 
     The caller holds the text, so it knows `num_output_tokens`. A sequence without output is a

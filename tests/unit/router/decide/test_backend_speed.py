@@ -55,12 +55,14 @@ def test_the_quickest_of_a_group_counts_and_an_unknown_one_keeps_it_open() -> No
     paces = measured("gpu-1", ttft_us=0, tpot_us=20_000)
     for _ in range(MIN_SAMPLES):
         paces.note("gpu-2", 0, 10_000)
-    stats = [backend("gpu-1", "deep"), backend("gpu-2", "deep")]
-    assert paces.quickest(stats, "deep", 100) == Estimate(1_000_000, 1_000_000)
-    assert paces.quickest([*stats, backend("gpu-3", "deep")], "deep", 100) is None
-    down = backend("gpu-3", "deep", healthy=False)
-    assert paces.quickest([*stats, down], "deep", 100) is not None
-    assert paces.quickest(stats, "fast", 100) is None
+        paces.note("wafer", 0, 1_000)
+    stats = [backend("wafer", "fast"), backend("gpu-1", "deep"), backend("gpu-2", "deep")]
+    both = Estimate(100_000, 100_000), Estimate(1_000_000, 1_000_000)
+    assert paces.both(stats, 100) == both
+    assert paces.both([*stats, backend("gpu-3", "deep")], 100) is None
+    assert paces.both([*stats, backend("gpu-3", "deep", healthy=False)], 100) == both
+    assert paces.both(stats[1:], 100) is None
+    assert paces.both(stats[:1], 100) is None
 
 
 @pytest.mark.parametrize(

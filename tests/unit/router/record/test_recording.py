@@ -36,7 +36,7 @@ ROUTE = RankedRoute(
     backends=("wafer", "gpu"),
     strategy="hedge",
     reason=Reason.RULE,
-    why=f"Because of {SECRET}.",
+    cause=f"Because of {SECRET}",
     rule="deep-canary",
     canary=True,
 )
