@@ -87,8 +87,8 @@ service if it gave a worker up.""",
 Four or more workers or engines' processes of one supervisor ended or hung within ten minutes. Each
 takes its clients' streams with it.""",
         first_look="""\
-The supervisor's log: `ended with status -9` is the kernel's out-of-memory killer; anything else is
-preceded by a traceback.""",
+The supervisor's log: `ended with status -9` is the kernel's out-of-memory killer. Anything else is
+preceded by a traceback; with `-11`, a crash of the interpreter, by where each thread was.""",
         remedy="Memory: lower `[memory]`'s bounds. A traceback: roll back, and report it.",
     ),
     Alert(
