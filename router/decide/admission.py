@@ -105,10 +105,12 @@ def decide(
     chosen = None if grant.index is None else ranked[grant.index]
     if chosen is not None and grant.index and chosen.reason is Reason.FALLBACK:
         taken = ", ".join(route.route.value for route in ranked[: grant.index])
-        cause = f"The tenant's pools for {taken} are full"
+        why = f"The tenant's pools for {taken} are full: {chosen.route.value} instead."
         if grant.mode == "degraded" and len(ranked[0].route.groups) > 1:
-            cause = "One engine instead of two while the shared pools are away"
-        chosen = msgspec.structs.replace(chosen, cause=cause)
+            why = (
+                f"One engine instead of two while the shared pools are away: {chosen.route.value}."
+            )
+        chosen = msgspec.structs.replace(chosen, why=why)
     return RouteDecision(
         task_id=task.id,
         task_class=task_class,

@@ -39,8 +39,7 @@ class RankedRoute(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     backends: tuple[str, ...]
     strategy: str | None  # PARALLEL only
     reason: Reason
-    cause: str  # the beginning of `why`
-    holds: bool = False  # one of `backends` holds the conversation
+    why: str  # one sentence for people
     options: StrategyOptions = NO_OPTIONS  # of the strategy
     rule: str | None = None  # the policy's rule that asked for it, if one did
     canary: bool = False  # that rule takes a share of the conversations only
@@ -49,12 +48,6 @@ class RankedRoute(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     spares: tuple[tuple[str, ...], ...] = ()
     # Of all groups, those that may go on with an answer once it has begun, best of each first.
     stand_ins: tuple[str, ...] = ()
-
-    @property
-    def why(self) -> str:
-        """Says in one sentence why it is there, and where it runs."""
-        held = " (holds the conversation)" if self.holds else ""
-        return f"{self.cause}: {self.route.value} on {' and '.join(self.backends)}{held}."
 
     def tuned(self, first_words_us: Callable[[str], float | None]) -> "RankedRoute":
         """Returns it with what its strategy measures, by backend, filled in."""

@@ -332,11 +332,12 @@ def _routes(
                 blocked = _blocked(wish, task, stats, orders, least_tokens)
             continue
         if route is wish.route:
-            reason, cause = wish.reason, wish.cause
+            reason, why = wish.reason, wish.cause
         elif blocked is not None:
-            reason, cause = blocked, _BLOCKED_WORDS[blocked].format(route=wish.route.value)
+            reason, why = blocked, _BLOCKED_WORDS[blocked].format(route=wish.route.value)
         else:
-            reason, cause = Reason.FALLBACK, _WHEN_FULL[wish.route]
+            reason, why = Reason.FALLBACK, _WHEN_FULL[wish.route]
+        held = " (holds the conversation)" if task.last_backend in names else ""
         ranked.append(
             RankedRoute(
                 route=route,
@@ -344,8 +345,7 @@ def _routes(
                 strategy=wish.strategy if route is Route.PARALLEL else None,
                 options=options,
                 reason=reason,
-                cause=cause,
-                holds=task.last_backend in names,
+                why=f"{why}: {route.value} on {' and '.join(names)}{held}.",
                 rule=wish.rule,
                 canary=wish.canary,
                 control=wish.control,

@@ -49,7 +49,7 @@ def a_run(name: str, heard: Transcript) -> Run:
         backends=(name,),
         strategy=None,
         reason=Reason.MODEL,
-        cause="A test says so",
+        why="A test says so.",
     )
     return Run(chosen, writer, lambda: 0)
 

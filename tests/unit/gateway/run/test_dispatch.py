@@ -76,7 +76,7 @@ def route(strategy: str | None, **options: Any) -> RankedRoute:
         strategy=strategy,
         options=kind(**own),
         reason=Reason.CLASS,
-        cause="A test says so",
+        why="A test says so.",
     )
 
 

@@ -7,9 +7,7 @@ from router.decide.decision import RankedRoute, Reason
 from router.money.prices import Bill, Billed
 
 INFO = BackendInfo(name="up", model="m", group="fast", window_tokens=9, max_output_tokens=9)
-ROUTE = RankedRoute(
-    route=Route.FAST, backends=("up",), strategy=None, reason=Reason.MODEL, cause=""
-)
+ROUTE = RankedRoute(route=Route.FAST, backends=("up",), strategy=None, reason=Reason.MODEL, why="")
 
 
 def rows(bill: Bill) -> list[dict[str, str | int | bool]]:

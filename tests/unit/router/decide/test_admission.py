@@ -102,7 +102,7 @@ def test_full_pools_move_a_task_to_its_fallback_and_say_so() -> None:
     second = decision(pools, task(id="b", tenant=TIGHT), of_class("deep"))
     assert second.chosen is not None
     assert (second.chosen.route, second.chosen.reason) == (Route.FAST, Reason.FALLBACK)
-    assert second.chosen.why == "The tenant's pools for deep are full: fast on wafer-0."
+    assert second.chosen.why == "The tenant's pools for deep are full: fast instead."
     assert second.reservation is not None
     assert second.reservation.demands == (Demand(group="fast", tokens=600),)
     assert second.refusal is None

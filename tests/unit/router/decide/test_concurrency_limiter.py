@@ -16,7 +16,7 @@ def tenant(name: str) -> Tenant:
 
 
 def route(which: Route) -> RankedRoute:
-    return RankedRoute(route=which, backends=(), strategy=None, reason=Reason.CLASS, cause="")
+    return RankedRoute(route=which, backends=(), strategy=None, reason=Reason.CLASS, why="")
 
 
 FAST, DEEP, PARALLEL = route(Route.FAST), route(Route.DEEP), route(Route.PARALLEL)

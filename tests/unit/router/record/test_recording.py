@@ -36,7 +36,7 @@ ROUTE = RankedRoute(
     backends=("wafer", "gpu"),
     strategy="hedge",
     reason=Reason.RULE,
-    cause=f"Because of {SECRET}",
+    why=f"Because of {SECRET}.",
     rule="deep-canary",
     canary=True,
 )
