@@ -126,10 +126,10 @@ def test_it_is_steered_while_it_streams(gateway: GatewayProcess, browser: Browse
         page = tab.page
         page.get_by_role("button", name="Run the demo").click()
         words = page.get_by_label("Steer Deep")
-        words.fill("Write it in Go instead. The password is beryl-5.")
+        words.fill("Write a Go program of 900 lines instead.")
         words.press("Enter")
         deep = page.get_by_role("article", name="Deep", exact=True)
-        expect(deep.get_by_text("Steered: Write it in Go instead.")).to_be_visible()
+        expect(deep.get_by_text("Steered: Write a Go program of 900 lines")).to_be_visible()
         page.get_by_role("button", name="Stop all").click()
         expect(deep.get_by_text("stopped", exact=True)).to_be_visible()
     wait_until_at_rest(gateway)

@@ -161,6 +161,7 @@ async def test_its_end_may_be_lost_there(gateway: GatewayProcess, other: Gateway
     def num_ended() -> float:
         return gateway.metrics().total("lanewise_lost_responses", state="ended")
 
+    await asyncio.to_thread(wait_until_at_rest, gateway)  # older ones end no more
     body, fewest = body_of("elsewhere-8"), num_ended()
     async with lost_after(gateway, body, 4) as lost:
         pass
