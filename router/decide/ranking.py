@@ -336,7 +336,7 @@ def _routes(
         elif blocked is not None:
             reason, why = blocked, _BLOCKED_WORDS[blocked].format(route=wish.route.value)
         else:
-            reason, why = Reason.FALLBACK, _WHEN_FULL[wish.route]
+            reason, why = Reason.FALLBACK, f"For when {wish.route} is full"
         held = " (holds the conversation)" if task.last_backend in names else ""
         ranked.append(
             RankedRoute(
@@ -345,7 +345,7 @@ def _routes(
                 strategy=wish.strategy if route is Route.PARALLEL else None,
                 options=options,
                 reason=reason,
-                why=f"{why}: {route.value} on {' and '.join(names)}{held}.",
+                why=f"{why}: {route} on {' and '.join(names)}{held}.",
                 rule=wish.rule,
                 canary=wish.canary,
                 control=wish.control,
@@ -370,7 +370,6 @@ def _stand_ins(
     return tuple([stats.info.name for group in groups for stats in orders[group][:MAX_SPARES]])
 
 
-_WHEN_FULL = {route: f"For when {route} is full" for route in Route}
 _BLOCKED_WORDS: dict[Reason, str] = {
     Reason.ACCESS: "The tenant has no access to all that {route} needs",
     Reason.IMAGES: "Not all that {route} needs takes images or files",

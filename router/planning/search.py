@@ -97,11 +97,12 @@ class Searcher:
         """Simulates one policy's fleets until none is left that may beat the best."""
         while True:
             best = self._best(measure)
+            best_value = inf if best is None else _value(best, measure)
             bounds = {counts: self.lower_bound(counts, measure) for counts in self._fleets}
             left = [
                 counts
                 for counts in self._fleets
-                if (best is None or bounds[counts] < _value(best, measure) * (1 - _SURE))
+                if bounds[counts] < best_value * (1 - _SURE)
                 and self._passes(self._cell(policy, counts)) is not False
                 and not (
                     self._cell(policy, counts) in self.known
@@ -110,14 +111,17 @@ class Searcher:
             ]
             if not left:
                 return
-            self._try(policy, self._choose(policy, left, bounds, measure))
+            self._try(policy, self._choose(policy, measure, left, bounds, best_value))
 
     def _choose(
-        self, policy: str, left: Sequence[Counts], bounds: dict[Counts, float], measure: str
+        self,
+        policy: str,
+        measure: str,
+        left: Sequence[Counts],
+        bounds: dict[Counts, float],
+        best_value: float,
     ) -> Counts:
         """Returns the fleet that is expected to rule most others out for what it takes."""
-        best = self._best(measure)
-        best_value = inf if best is None else _value(best, measure)
         alike: defaultdict[tuple[bool, ...], list[Counts]] = defaultdict(list)
         for counts in left:
             alike[_kinds(counts)].append(counts)
@@ -125,12 +129,13 @@ class Searcher:
         def worth(counts: Counts) -> tuple[float, float]:
             cost = self._cost(counts, measure)
             num_dearer = sum(bounds[other] >= cost for other in left) if cost < best_value else 0
-            took = sqrt(self._num_missing(policy, counts) or 1)
+            took = sqrt(self._num_missing(policy, counts))
             if self._passes(self._cell(policy, counts)) is True:  # only what it costs is not known
                 return (num_dearer + 1) / took, -bounds[counts]
             # The more of those left it contains, and the fewer contain it, the likelier it passes.
-            num_within = sum(_within(other, counts) for other in alike[_kinds(counts)])
-            num_around = sum(_within(counts, other) for other in alike[_kinds(counts)])
+            others = alike[_kinds(counts)]
+            num_within = sum(_within(other, counts) for other in others)
+            num_around = sum(_within(counts, other) for other in others)
             p_passes = num_within / (num_within + num_around)
             num_less = sum(self._is_less(other, counts) for other in left)
             ruled_out = p_passes * max(num_dearer, 1) + (1 - p_passes) * num_less

@@ -1,4 +1,7 @@
-"""A server of embeddings and legacy completions, on a thread; what it reports can be set."""
+"""A server of embeddings and legacy completions, on a thread; what it reports can be set.
+
+Its list of models, by which upstreams are probed, is empty.
+"""
 
 import json
 import threading
@@ -12,13 +15,14 @@ WORDS = ("One, ", "two, ", "three.")
 
 
 class RelayedServer(ThreadingHTTPServer):
-    """Answers with `status`, and `usage`; `bodies` are the requests that came."""
+    """Answers with `status`, and `message` or `usage`; `bodies` are the requests that came."""
 
     daemon_threads = True
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Answers)
         self.status = 200
+        self.message = f"no {KEY}"  # of its errors
         self.usage: Any = {"prompt_tokens": 7, "completion_tokens": 3, "total_tokens": 10}
         self.bodies: list[dict[str, Any]] = []
         self.breaks_off = False  # after the first word of a stream
@@ -28,12 +32,16 @@ class _Answers(BaseHTTPRequestHandler):
     server: RelayedServer
     protocol_version = "HTTP/1.1"
 
+    def do_GET(self) -> None:
+        self._send_json({"data": []})
+
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["content-length"])))
         self.server.bodies.append(body)
         if self.headers["authorization"] != f"Bearer {KEY}" or self.server.status != 200:
             status = 401 if self.server.status == 200 else self.server.status
-            error = {"message": f"no {KEY}", "type": "x", "code": "invalid_value", "param": "input"}
+            error = {"message": self.server.message, "type": "x"}
+            error |= {"code": "invalid_value", "param": "input"}
             self._send(status, "application/json", [json.dumps({"error": error}).encode()])
         elif self.path == "/v1/embeddings":
             data = [{"object": "embedding", "index": 0, "embedding": [0.5, -0.25]}]

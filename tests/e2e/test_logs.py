@@ -1,10 +1,8 @@
 """What a gateway's log says of a task, and of what happens to it."""
 
 import json
-import threading
 import time
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +10,7 @@ import pytest
 from openai import APIStatusError, OpenAI
 
 from tests.e2e.gateway_process import DEVELOPMENT_KEY, GatewayProcess, served
+from tests.e2e.relayed_server import relayed_server
 
 SECRET = "xylophone-marmalade"
 BROKEN = """
@@ -24,40 +23,6 @@ options.group = "fast"
 options.base_url = "http://127.0.0.1:{port}/v1"
 options.protocol = "chat"
 """
-
-
-class _Broken(BaseHTTPRequestHandler):
-    """An engine that is up and fails whatever it is asked."""
-
-    def do_GET(self) -> None:
-        self._answer(200, {"data": []})
-
-    def do_POST(self) -> None:
-        self.rfile.read(int(self.headers["content-length"]))
-        self._answer(500, {"error": {"message": "No wafer is left. " + "x" * 900}})
-
-    def log_message(self, *_: object) -> None:
-        pass
-
-    def _answer(self, status: int, body: dict[str, Any]) -> None:
-        encoded = json.dumps(body).encode()
-        self.send_response(status)
-        self.send_header("content-type", "application/json")
-        self.send_header("content-length", str(len(encoded)))
-        self.end_headers()
-        self.wfile.write(encoded)
-
-
-@pytest.fixture
-def broken_port() -> Iterator[int]:
-    with ThreadingHTTPServer(("127.0.0.1", 0), _Broken) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield server.server_address[1]
-        finally:
-            server.shutdown()
-            thread.join()
 
 
 def lines_of(gateway: GatewayProcess, event: str) -> list[dict[str, Any]]:
@@ -95,6 +60,14 @@ def test_text_where_it_is_asked_for(tmp_path: Path, redis_url: str) -> None:
         )
     assert not [line for line in gateway.log.splitlines() if line.startswith("{")]
     assert "task resp_" not in gateway.log
+
+
+@pytest.fixture
+def broken_port() -> Iterator[int]:
+    """Of an engine that is up and fails whatever it is asked."""
+    with relayed_server() as server:
+        server.status, server.message = 500, "No wafer is left. " + "x" * 900
+        yield server.server_port
 
 
 def test_why_tasks_fail_is_told_once_and_not_for_each(

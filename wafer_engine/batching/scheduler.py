@@ -90,10 +90,8 @@ class Scheduler:
         There is always progress: every sequence fits into the KV cache alone (`check_fits`), so the
         first one running never has to be preempted, nor the first one waiting refused.
         """
+        preempted = self._preempt_for_growth()
         batch = self.batch
-        # Mostly there are enough blocks, as no sequence begins more than one.
-        has_room = batch.num_seqs <= self.kv.available_blocks
-        preempted = () if has_room else self._preempt_for_growth()
         chunks: list[tuple[Sequence, int]] = []
         if self._prefilling or self.waiting:
             chunks = self._prefill_chunks(admit=not preempted)
@@ -109,7 +107,7 @@ class Scheduler:
                 next_block = sequence.prediction.plain_steps(batch.generated(sequence))
                 max_steps = min(max_steps, next_block)
             shape = StepShape(batch.num_seqs, batch.sum_context_tokens)
-            return ScheduledStep(shape, max_steps, (), preempted)
+            return ScheduledStep(shape, max_steps, (), tuple(preempted))
         num_tokens = num_pairs = num_checked = num_checked_pairs = 0
         for sequence, chunk in chunks:
             num_tokens += chunk
@@ -126,7 +124,7 @@ class Scheduler:
             num_checked,
             num_checked_pairs,
         )
-        return ScheduledStep(shape, 1, tuple(chunks), preempted, tuple(checks))
+        return ScheduledStep(shape, 1, tuple(chunks), tuple(preempted), tuple(checks))
 
     def complete(
         self, step: ScheduledStep, num_steps: int
@@ -137,13 +135,9 @@ class Scheduler:
         sequence may be in both.
         """
         batch = self.batch
-        finished: list[Sequence] = []
-        if batch.num_seqs:
-            self.kv.take(batch.blocks_for(num_steps))
-            self.num_generated_tokens += batch.num_seqs * num_steps
-            finished = batch.advance(num_steps)
-        else:
-            batch.num_steps += num_steps
+        self.kv.take(batch.blocks_for(num_steps))
+        self.num_generated_tokens += batch.num_seqs * num_steps
+        finished = batch.advance(num_steps)
         if step.checks:
             finished += [checked for checked, block in step.checks if self._check(checked, block)]
         for sequence in finished:
@@ -176,8 +170,11 @@ class Scheduler:
             self._release(sequence)
         sequence.status = SequenceStatus.FINISHED
 
-    def _preempt_for_growth(self) -> tuple[Sequence, ...]:
+    def _preempt_for_growth(self) -> list[Sequence]:
         preempted: list[Sequence] = []
+        # Mostly there are enough blocks, as no sequence begins more than one.
+        if self.batch.num_seqs <= self.kv.available_blocks:
+            return preempted
         while self.batch.blocks_for_next > self.kv.available_blocks:
             if self._warm_up_yields():
                 continue
@@ -190,7 +187,7 @@ class Scheduler:
             self.waiting[sequence.id] = sequence
             self.waiting.move_to_end(sequence.id, last=False)
             preempted.append(sequence)
-        return tuple(preempted)
+        return preempted
 
     def _prefill_chunks(self, admit: bool) -> list[tuple[Sequence, int]]:
         if not self._prefilling and not self.waiting:
