@@ -3,14 +3,17 @@
 This is an edge.
 """
 
-import queue
 import threading
+from collections import deque
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
 
 MAX_BATCH = 500  # items that are handled at once
+# An item waits so long for others: to wake the thread for each one costs the event loop, which
+# shares the interpreter with it, a tenth of a short task (230 of 1,770 CPU-us, 2026-11-23).
+GATHER_S = 0.1
 
 
 class BatchThread(Generic[T]):
@@ -19,33 +22,43 @@ class BatchThread(Generic[T]):
     def __init__(self, name: str, handle: Callable[[list[T]], None], max_queued: int) -> None:
         """Starts at once; the thread does not keep the process alive."""
         self._handle = handle
-        self._queue: queue.Queue[T | None] = queue.Queue(max_queued)  # None is its end
+        self._max_queued = max_queued
+        self._queue: deque[T] = deque()
+        self._is_idle = False  # the thread waits for `_wake`
+        self._wake = threading.Event()
+        self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
     def put(self, item: T) -> bool:
-        """Takes an item without waiting; returns False where the queue is full."""
-        try:
-            self._queue.put_nowait(item)
-        except queue.Full:
+        """Takes an item without waiting; returns False where the queue is full or closed."""
+        if len(self._queue) >= self._max_queued or self._closing.is_set():
             return False
+        self._queue.append(item)
+        if self._is_idle:
+            self._is_idle = False
+            self._wake.set()
         return True
 
     def close(self, timeout_s: float) -> bool:
         """Handles what is queued, and stops; returns False where that takes longer."""
-        try:
-            self._queue.put(None, timeout=timeout_s)
-        except queue.Full:
-            return False
+        self._closing.set()
+        self._wake.set()
         self._thread.join(timeout_s)
         return not self._thread.is_alive()
 
     def _run(self) -> None:
-        is_over = False
-        while not is_over:
-            batch = [self._queue.get()]
-            while batch[-1] is not None and len(batch) < MAX_BATCH and not self._queue.empty():
-                batch.append(self._queue.get())  # this thread is the only reader
-            is_over = batch[-1] is None
-            if items := [item for item in batch if item is not None]:
-                self._handle(items)
+        while self._queue or not self._closing.is_set():
+            if not self._queue:
+                self._wait()
+            self._closing.wait(GATHER_S)
+            while size := min(len(self._queue), MAX_BATCH):
+                self._handle([self._queue.popleft() for _ in range(size)])
+
+    def _wait(self) -> None:
+        """Waits for an item or the end; one that comes as it begins to is not missed."""
+        self._wake.clear()
+        self._is_idle = True
+        if not self._queue and not self._closing.is_set():
+            self._wake.wait()
+        self._is_idle = False

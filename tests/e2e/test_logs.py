@@ -31,14 +31,15 @@ def lines_of(gateway: GatewayProcess, event: str) -> list[dict[str, Any]]:
 
 
 def test_every_task_has_a_line_and_no_word_of_its_prompt(gateway: GatewayProcess) -> None:
-    client = OpenAI(base_url=gateway.base_url, api_key=DEVELOPMENT_KEY)
-    response = client.responses.create(model="auto", input=f"Say {SECRET}.", max_output_tokens=16)
-    for model in ("auto", "no-such-model"):
-        with pytest.raises(APIStatusError):
-            client.responses.create(model=model, input=SECRET, previous_response_id="resp_missing")
-    while len(lines_of(gateway, "task")) < 2:  # the test's own limit bounds it
-        time.sleep(0.02)
-    line = next(line for line in lines_of(gateway, "task") if line["id"] == response.id)
+    with OpenAI(base_url=gateway.base_url, api_key=DEVELOPMENT_KEY) as client:
+        create = client.responses.create
+        for model in ("auto", "no-such-model"):
+            with pytest.raises(APIStatusError):
+                create(model=model, input=SECRET, previous_response_id="resp_missing")
+        response = create(model="auto", input=f"Say {SECRET}.", max_output_tokens=16)
+    while not (lines := [each for each in lines_of(gateway, "task") if each["id"] == response.id]):
+        time.sleep(0.02)  # the test's own limit bounds it
+    line = lines[0]
     assert line["outcome"] == "ok"
     assert line["tenant"] == "dev"
     assert line["route"] in ("fast", "deep", "parallel")
@@ -54,10 +55,11 @@ def test_every_task_has_a_line_and_no_word_of_its_prompt(gateway: GatewayProcess
 def test_text_where_it_is_asked_for(tmp_path: Path, redis_url: str) -> None:
     config = tmp_path / "lanewise.toml"
     config.write_text('[logs]\nformat = "text"\ntasks = false\n')
-    with served(tmp_path, "--config", str(config), "--redis", redis_url) as gateway:
-        OpenAI(base_url=gateway.base_url, api_key=DEVELOPMENT_KEY).responses.create(
-            model="lanewise-fast", input="Hi", max_output_tokens=16
-        )
+    with (
+        served(tmp_path, "--config", str(config), "--redis", redis_url) as gateway,
+        OpenAI(base_url=gateway.base_url, api_key=DEVELOPMENT_KEY) as client,
+    ):
+        client.responses.create(model="lanewise-fast", input="Hi", max_output_tokens=16)
     assert not [line for line in gateway.log.splitlines() if line.startswith("{")]
     assert "task resp_" not in gateway.log
 
@@ -76,10 +78,10 @@ def test_why_tasks_fail_is_told_once_and_not_for_each(
     config = tmp_path / "lanewise.toml"
     config.write_text(BROKEN.format(port=broken_port))
     with served(tmp_path, "--config", str(config), "--redis", redis_url) as gateway:
-        client = OpenAI(base_url=gateway.base_url, api_key=DEVELOPMENT_KEY, max_retries=0)
-        for _ in range(3):
-            with pytest.raises(APIStatusError):
-                client.responses.create(model="broken", input=SECRET)
+        with OpenAI(base_url=gateway.base_url, api_key=DEVELOPMENT_KEY, max_retries=0) as client:
+            for _ in range(3):
+                with pytest.raises(APIStatusError):
+                    client.responses.create(model="broken", input=SECRET)
         while len(lines_of(gateway, "task")) < 3:  # the test's own limit bounds it
             time.sleep(0.02)
         outcomes = {line["outcome"] for line in lines_of(gateway, "task")}
