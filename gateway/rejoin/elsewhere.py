@@ -14,7 +14,7 @@ from gateway.core.job import Job, Parent
 from gateway.rejoin.handover import Handover
 from gateway.rejoin.lost_response import LostResponse
 from gateway.rejoin.mail import ALL, Mail
-from gateway.rejoin.matching import returning_by, settings_of, turn_of
+from gateway.rejoin.matching import anchor_of, returning_by, settings_of, turn_of
 from gateway.rejoin.notes import (
     Beat,
     Claim,
@@ -58,7 +58,7 @@ class Elsewhere:
         self._rejoins = rejoins
         self._mail = Mail(redis, self._take, self._note_dead)
         self._leases: OrderedDict[str, Lease] = OrderedDict()
-        self._leases_of_key: dict[Key, dict[str, Lease]] = {}
+        self._leases_of_key: dict[Key, dict[int, dict[str, Lease]]] = {}  # by anchor and id
         self._kept: OrderedDict[str, str] = OrderedDict()  # the owners of what others remember
         self._claims: dict[int, asyncio.Future[Granted] | RemoteResponse] = {}
         self._recalls: dict[int, tuple[str, asyncio.Future[Recalled]]] = {}  # with their owners
@@ -95,6 +95,7 @@ class Elsewhere:
             len(items),
             self._own_mac(identity, job.parsed),
             life_s,
+            _short(anchor_of(items)),
         )
         self._mail.send(ALL, lease)
 
@@ -114,9 +115,13 @@ class Elsewhere:
 
     # What others keep
 
-    def may_have(self, key: Key) -> bool:
-        """Says whether another process keeps a response of this key."""
-        return key in self._leases_of_key
+    def may_have(self, key: Key, digests: frozenset[int] | None) -> bool:
+        """Says whether another process may keep what a create of this key comes back to.
+
+        `digests` are those of its context (`matching.known_digests`).
+        """
+        anchors = self._leases_of_key.get(key, {}).keys()
+        return bool(anchors) if digests is None else not anchors.isdisjoint(map(_short, digests))
 
     async def recall(self, key: Key, response_id: str) -> Parent | None:
         """Returns what another process remembers of a response, to be continued."""
@@ -140,7 +145,11 @@ class Elsewhere:
         key, identity = (job.tenant.id, job.tenant.key_id), _identity(job)
         own_mac = self._own_mac(identity, job.parsed)
         mac_of: dict[int, bytes] = {}  # of the beginning of the context, by its length
-        for lease in tuple(self._leases_of_key.get(key, {}).values()):
+        by_anchor = self._leases_of_key.get(key, {})
+        anchors = set(by_anchor)
+        if items is not None:
+            anchors &= {0, *[_short(each.digest) for each in items]}
+        for lease in [each for anchor in anchors for each in by_anchor[anchor].values()]:
             tail: tuple[ContextItem, ...] | None = None
             if items is None:
                 tail = () if own_mac and lease.own_mac == own_mac else None
@@ -212,7 +221,7 @@ class Elsewhere:
         self._forget(lease.id)
         key = (lease.tenant_id, lease.key_id)
         self._leases[lease.id] = lease
-        self._leases_of_key.setdefault(key, {})[lease.id] = lease
+        self._leases_of_key.setdefault(key, {}).setdefault(lease.anchor, {})[lease.id] = lease
         self._count()
         asyncio.get_running_loop().call_later(lease.life_s, self._expire, lease)
         if len(self._leases) > MAX_LEASES:
@@ -227,9 +236,11 @@ class Elsewhere:
         if lease is None:
             return
         key = (lease.tenant_id, lease.key_id)
-        own = self._leases_of_key[key]
-        del own[response_id]
-        if not own:
+        by_anchor = self._leases_of_key[key]
+        del by_anchor[lease.anchor][response_id]
+        if not by_anchor[lease.anchor]:
+            del by_anchor[lease.anchor]
+        if not by_anchor:
             del self._leases_of_key[key]
             self._count()
 
@@ -350,6 +361,11 @@ class Elsewhere:
             self._handovers.pop(next(iter(self._handovers))).lose()
         self._handovers[address] = handover
         handover.following.add_done_callback(lambda _: self._handovers.pop(address, None))
+
+
+def _short(digest: int) -> int:
+    """Returns so much of a digest as tells creates apart, and nobody what was asked."""
+    return digest & 0xFFFF
 
 
 def _identity(job: Job) -> Identity:

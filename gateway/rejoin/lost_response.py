@@ -28,6 +28,7 @@ class LostResponse:
     memory: Memory | None = None  # once it has ended
     release_key: Callable[[], None] | None = None
     settings: bytes | None = None  # once they were compared
+    anchor: int = 0  # once it is kept: `matching.anchor_of`
 
     @property
     def key(self) -> tuple[str, str]:

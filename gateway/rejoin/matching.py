@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from backends.contract import (
+    Compaction,
     ContextItem,
     CustomToolCall,
     CustomToolCallOutput,
@@ -70,6 +71,33 @@ def asks_for_grace(parsed: ParsedCreate) -> bool:
 def turn_of(parsed: ParsedCreate) -> tuple[str | None, str | None]:
     """Returns the thread and the turn that a request names; a client has one name for each."""
     return parsed.hints.agent.thread_id, parsed.hints.agent.turn_id
+
+
+def anchor_of(context: Sequence[ContextItem]) -> int:
+    """Returns the digest that stands in the context of every create that comes back to this one.
+
+    That is its last item's; 0 if none of its items has a digest.
+    """
+    return next((each.digest for each in reversed(context) if each.digest), 0)
+
+
+def known_digests(
+    parsed: ParsedCreate, parent: Sequence[ContextItem] | None
+) -> frozenset[int] | None:
+    """Returns the digests of a create's whole context, and 0; None: it has to be loaded first.
+
+    Most creates come back to nothing, and so are known to at the price of a few look-ups.
+    """
+    digests = {0}
+    for entry in parsed.input.items:
+        if not isinstance(entry, ContextItem) or isinstance(entry.item, Compaction):
+            return None  # it stands for other items
+        digests.add(entry.digest)
+    if parent is not None:
+        digests.update([each.digest for each in parent])
+    elif parsed.body.previous_response_id is not None:
+        return None
+    return frozenset(digests)
 
 
 def returning_by(parsed: ParsedCreate, items: tuple[ContextItem, ...]) -> Returning:

@@ -28,6 +28,7 @@ class Lease(msgspec.Struct, frozen=True, array_like=True, tag="lease"):
     num_items: int  # of that context
     own_mac: bytes  # of its request as it came, with the name of what that continues
     life_s: float
+    anchor: int = 0  # the last bits of `matching.anchor_of`, by which it is looked up
 
 
 class Gone(msgspec.Struct, frozen=True, array_like=True, tag="gone"):

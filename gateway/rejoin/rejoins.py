@@ -21,8 +21,10 @@ from gateway.rejoin.lost_response import LostResponse
 from gateway.rejoin.matching import (
     ClientHolds,
     Returning,
+    anchor_of,
     has_calls,
     held_by,
+    known_digests,
     may_rejoin,
     num_items_held,
     returning_by,
@@ -52,7 +54,7 @@ Key = tuple[str, str]  # of a tenant, and of one of its keys
 class Others(Protocol):
     """The other processes, which keep lost responses, too."""
 
-    def may_have(self, key: Key) -> bool: ...
+    def may_have(self, key: Key, digests: frozenset[int] | None) -> bool: ...
 
     def announce(self, lost: LostResponse, life_s: float) -> None: ...
 
@@ -179,6 +181,8 @@ class Rejoins:
             if oldest is None:
                 return False
             self._forget(oldest)
+        assert lost.job.request is not None  # only then it is kept
+        lost.anchor = anchor_of(lost.job.request.items)
         self._by_key.setdefault(lost.key, []).append(lost)
         self._order[lost] = None
         self._count()
@@ -281,8 +285,12 @@ class Rejoins:
             job.bring(await self.recalled(job.tenant, parent_id))
         if not may_rejoin(job.parsed):
             return None
-        is_elsewhere = others is not None and others.may_have(key)
-        is_here = any(each.turn == turn for each in self._by_key.get(key, ()))
+        digests = known_digests(job.parsed, job.parent)
+        is_elsewhere = others is not None and others.may_have(key, digests)
+        is_here = any(
+            (digests is None or each.anchor in digests) and each.turn == turn
+            for each in self._by_key.get(key, ())
+        )
         if not (is_elsewhere or is_here or self.turns.get(job) is not None):
             return None
         items: tuple[ContextItem, ...] | None = None
@@ -298,7 +306,7 @@ class Rejoins:
             for lost in tuple(self._by_key.get(key, ())):
                 if (held := _held(lost, asked)) is not None:
                     return lost if self._take(lost, asked, held) else None
-        return None if others is None else await others.find(job, items)
+        return await others.find(job, items) if others is not None and is_elsewhere else None
 
     async def _free(self, job: Job, asked: Returning) -> None:
         """Takes the same response of the same turn from a connection that answers no ping."""

@@ -13,8 +13,10 @@ from backends.contract import ContextItem
 from backends.prompt import measure
 from gateway.rejoin.matching import (
     ClientHolds,
+    anchor_of,
     has_calls,
     held_by,
+    known_digests,
     may_rejoin,
     num_items_held,
     returning_by,
@@ -146,6 +148,28 @@ def test_only_calls_are_calls() -> None:
     assert has_calls([said, call])
 
 
+def test_most_other_tasks_are_known_by_their_digests() -> None:
+    anchor = anchor_of(items_of(ASK, REASONING))
+    assert anchor == anchor_of(items_of(ASK)) != 0  # reasoning has no digest
+    back = parsed_create(input=[ASK, *OUTPUT, ANSWER])
+    assert anchor in (known_digests(back, None) or ())
+    other = parsed_create(input=[ASK | {"content": "What is there?"}])
+    assert anchor not in (known_digests(other, None) or {anchor})
+    assert anchor in (known_digests(other, items_of(ASK)) or ())  # it is the parent's
+    assert anchor_of(items_of(REASONING)) in (known_digests(other, None) or ())
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"input": "And now?", "previous_response_id": "resp_1"},  # not loaded yet
+        {"input": [{"type": "item_reference", "id": "msg_1"}]},
+    ],
+)
+def test_what_has_to_be_loaded_before_it_is_known(fields: Body) -> None:
+    assert known_digests(parsed_create(**fields), None) is None
+
+
 def test_who_may_come_back() -> None:
     assert may_rejoin(parsed_create())
     assert not may_rejoin(parsed_create(metadata={"rejoin": "never"}))
@@ -253,6 +277,8 @@ def joins(lost: tuple[tuple[str, str], Body], back: tuple[tuple[str, str], Body]
     asked, again = parsed(lost[1]), parsed(back[1])
     ours = returning_by(asked, tuple(measure(item.item) for item in asked.input.items))  # type: ignore[union-attr]
     theirs = returning_by(again, again.input.items)  # type: ignore[arg-type]
+    if anchor_of(ours.items) not in (known_digests(again, None) or ()):
+        return False
     if lost[0] != back[0] or ours.turn != theirs.turn or ours.settings != theirs.settings:
         return False
     return (
