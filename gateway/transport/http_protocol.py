@@ -3,6 +3,7 @@
 This is an edge.
 """
 
+import asyncio
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -12,6 +13,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 
 from gateway.transport.client_address import Network, forwarded_address
 from gateway.transport.connection_limits import Visit, uncounted
+from gateway.transport.gathered_writes import GatheredWrites
 from gateway.transport.keepalive import AcceptQueue
 from gateway.transport.refusals import (
     BUSY,
@@ -52,6 +54,11 @@ class HttpProtocol(HttpToolsProtocol):
         self._in_head = self._in_body = False
         self._num_bytes = 0  # that arrived of the request
         self._earlier: list[RequestResponseCycle] = []  # not yet answered, as a later one comes
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._writes = GatheredWrites(transport)
+        self.transport = cast("asyncio.Transport", self._writes)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._visit.leave()
@@ -136,6 +143,8 @@ class HttpProtocol(HttpToolsProtocol):
             self.transport.abort()
 
     def handle_websocket_upgrade(self) -> None:
+        self._writes.flush()
+        self.transport = self._writes.bare  # a socket's messages are gathered by its outbox
         self._in_head = self._in_body = False
         self._visit.read_whole()
         self._line.join(self._upgrade)
@@ -192,5 +201,8 @@ def _write_body_now(cycle: "weakref.ref[RequestResponseCycle]", pieces: Iterable
         return False
     body = b"".join(pieces)
     if body:  # an empty chunk would end the response
-        one.transport.write(b"%x\r\n%b\r\n" % (len(body), body))
+        writes: Any = one.transport  # it gathers; what comes here is gathered
+        if writes.pieces:
+            writes.flush()
+        writes.bare.write(b"%x\r\n%b\r\n" % (len(body), body))
     return True

@@ -3,7 +3,7 @@
 Producers never wait: they append a frame, or mark a stream that has new text. One writer task wakes
 and drains the queue. A frame that only announces something is held for the next frame or flush, so
 that a quick first token takes one write and not two. While the transport has room, a flush and the
-end of a turn of the event loop write directly, without waking the task.
+end of the next turn of the event loop write directly, without waking the task.
 
 Text is buffered in its stream, and what a client does not read is bounded. While a write waits,
 each flush that is due looks at how much waits behind it. Above the limit it pauses the streams
@@ -58,7 +58,7 @@ class Outbox:
         self._frames: deque[bytes] = deque()
         self._dirty: dict[Flushable, None] = {}
         self._is_gathering = False
-        self._is_leaving = False  # a write at the end of this turn of the loop is scheduled
+        self._is_leaving = False  # a write at the end of the next turn of the loop is scheduled
         self._is_due = False  # a flush is left to the writer
         self._fault: Exception | None = None  # of a flush; the writer raises it
         self._write_now: WriteNow | None = None  # while the writer runs, as is the next
@@ -92,10 +92,12 @@ class Outbox:
             self._room.clear()
         if not (self._is_gathering or self._is_leaving):
             self._is_leaving = True
-            self._loop.call_soon(self._leave)
+            # One turn later than what this turn has woken: the end of a short answer, of which all
+            # came in one read, is then in the same write. A write costs as much as a short step.
+            self._loop.call_soon(self._loop.call_soon, self._leave)
 
     def send_at_once(self, frame: bytes) -> None:
-        """Sends a frame, and all before it, now and not at the end of this turn of the loop."""
+        """Sends a frame, and all before it, now and not at the end of a turn of the loop."""
         self._append(frame)
         if not self._is_gathering:
             self._write_queued()

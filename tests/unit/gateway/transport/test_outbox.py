@@ -377,7 +377,7 @@ async def test_a_round_writes_by_itself_and_in_order() -> None:
     assert written.frames == [b"s1"], "what comes behind the close is the writer's"
 
 
-async def test_what_a_turn_queues_goes_out_at_its_end_in_one_write() -> None:
+async def test_what_a_turn_queues_goes_out_with_what_that_woke_in_one_write() -> None:
     outbox, written, transport = Outbox(FlushTimer(NEVER_S)), Written(), Transport()
     writer = asyncio.create_task(outbox.run(written.write, transport.write_now))
     await turns()
@@ -385,12 +385,13 @@ async def test_what_a_turn_queues_goes_out_at_its_end_in_one_write() -> None:
     stream.mark()
     outbox.send(b"one")
     outbox.send(b"two")
+    asyncio.get_running_loop().call_soon(outbox.send, b"three")  # as a task that this turn wakes
     assert transport.frames == [], "the turn goes on"
-    await turns(1)
-    assert (transport.frames, transport.num_writes) == ([b"one", b"two"], 1)
+    await turns(2)
+    assert (transport.frames, transport.num_writes) == ([b"one", b"two", b"three"], 1)
     assert stream.num_marks == 1, "text waits for its round"
     transport.is_broken = True
-    outbox.send(b"three")
+    outbox.send(b"four")
     with pytest.raises(ConnectionResetError):
         await asyncio.wait_for(writer, 20)
     assert written.frames == []
