@@ -86,6 +86,8 @@ KINDS = (
             ("SSE", "responses-sse", "by-sse", (), "", False),
             ("chat SSE", "chat-sse", "fake", (), ", straight", True),
             ("chat SSE", "chat-sse", "by-chat", (), "", False),
+            ("chat JSON", "chat-json", "fake", (), ", straight", True),
+            ("chat JSON", "chat-json", "by-chat", (), "", False),
         )
     ),
     Kind("socket, 50 at once, stored", "responses-ws", "by-socket", 50, ("--store",)),
