@@ -11,6 +11,8 @@ from gateway.config.tenants import for_key
 from gateway.wire.errors import ProtocolError
 from router.classify.task import Tenant
 
+MAX_MADE = 10_000  # tenants as their keys have them, that are remembered
+
 _WORDS = {
     "revoked": "This API key has been revoked. Use another one.",
     "expired": "This API key has expired. Use another one.",
@@ -48,6 +50,8 @@ class Keys:
         self._salt = salt
         self._configured: dict[bytes, tuple[str, str]] = {}  # digest -> tenant's and key's id
         self._num_named: dict[str, int] = {}  # tenant id -> configured keys that it ever had
+        # Tenants as a key has them, with what each was made of: a task asks for its tenant twice.
+        self._made: dict[tuple[str, str], tuple[Tenant, KeyRecord | None, Tenant]] = {}
         self.configure(tenants)
 
     def configure(self, tenants: Iterable[TenantConfig]) -> None:
@@ -161,9 +165,15 @@ class Keys:
         tenant = self.tenant_view.tenant(tenant_id)
         assert tenant is not None  # checked by the callers
         record = self.tenant_view.keys.get(key_id)
-        if record is None or not record.limits:
-            return for_key(tenant, key_id)
-        return for_key(tenant, key_id, record.limits, self.tenant_view.limits_percent)
+        made = self._made.get((tenant_id, key_id))
+        if made is not None and made[0] is tenant and made[1] is record:
+            return made[2]
+        own = None if record is None else record.limits
+        named = for_key(tenant, key_id, own, self.tenant_view.limits_percent)
+        if len(self._made) >= MAX_MADE:
+            self._made.clear()
+        self._made[tenant_id, key_id] = tenant, record, named
+        return named
 
     def _digest(self, key: str) -> bytes:
         return hmac.digest(self._salt, key.encode(), hashlib.sha256)

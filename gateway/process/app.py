@@ -40,6 +40,7 @@ from gateway.core.backends import Backends
 from gateway.core.budget_posts import BudgetPosts
 from gateway.core.gateway import DetachedCalls, Gateway, GatewayState
 from gateway.core.relays import Relays
+from gateway.core.turn_end import TurnEnd
 from gateway.core.waiting_room import WaitingRoom
 from gateway.fleet.fleet import Fleet
 from gateway.http.background import BackgroundRuns
@@ -159,6 +160,7 @@ async def _services(
         task_log=task_log,
         warm_up_timeout_s=config.server.warm_up_timeout_s,
         detached=detached,
+        put_off=TurnEnd().put_off,
     )
     _run(stack, maintenance(config, gw, failover, ceiling_leases))
     return Services(

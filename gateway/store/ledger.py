@@ -26,7 +26,7 @@ from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 from gateway.config.sections import LedgerConfig
-from gateway.store.ledger_entry import DAY_S, LedgerEntry, add_spent
+from gateway.store.ledger_entry import DAY_S, LedgerEntry, spent_of
 from gateway.store.reports import LedgerReport
 from gateway.store.usage_days import MAX_FIELDS, TTL_S, counters_of, usage_key
 from router.redis.cancelling import cancelled
@@ -90,7 +90,6 @@ class Ledger:
             self._num_lost += 1
             return
         self._waiting.append(entry)
-        add_spent(self._spent[spent_key(entry.tenant_id, entry.ended_s)], entry)
         self._added.set()
 
     async def run(self) -> None:
@@ -149,6 +148,7 @@ class Ledger:
         if not self._batch:
             num = min(MAX_BATCH, len(self._waiting))
             self._batch = [self._waiting.popleft() for _ in range(num)]
+            self._note_spent(self._batch)
         days = counters_of(self._batch)
         arguments: list[int | str | bytes] = [
             *(self._number, self._max_entries, WRITER_TTL_S, TTL_S, MAX_FIELDS),
@@ -171,6 +171,14 @@ class Ledger:
         self._taken.append((self._number, len(self._batch), time.monotonic()))
         self._number += 1
         self._batch = []
+
+    def _note_spent(self, entries: list[LedgerEntry]) -> None:
+        """Adds entries to their tenants' counters, once."""
+        by_key: defaultdict[str, list[LedgerEntry]] = defaultdict(list)
+        for entry in entries:
+            by_key[spent_key(entry.tenant_id, entry.ended_s)].append(entry)
+        for key, own in by_key.items():
+            self._spent[key].update(spent_of(own))
 
     def _note_forgotten(self, last: int) -> None:
         """Counts entries that Redis took after the last batch that it knows: they died with it."""

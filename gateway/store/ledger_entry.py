@@ -1,8 +1,9 @@
 """The usage ledger's entries: one per settled task, a line per backend and tier that it served."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from datetime import UTC, datetime
+from operator import attrgetter
 
 import msgspec
 
@@ -116,6 +117,7 @@ SUMMED = (
     *("input_tokens", "cached_tokens", "output_tokens", "reasoning_tokens"),
     *("cost_units", "cost_nusd", "energy_uj", "cache_write_tokens"),
 )
+_FIGURES: dict[str, Callable[[LedgerLine], int]] = {name: attrgetter(name) for name in SUMMED}
 # An export's columns, in order; a task has a row per backend.
 COLUMNS: dict[str, type] = {
     **dict.fromkeys(("task_id", "tenant_id", "key_id", "tier", "route", "outcome"), str),
@@ -143,11 +145,17 @@ def rows_of(entry: LedgerEntry) -> list[dict[str, str | int | bool]]:
     ]
 
 
-def add_spent(spent: Counter[str], entry: LedgerEntry) -> None:
-    """Adds an entry to its tenant's counters of the day."""
-    spent["tasks"] += 1
-    for line in entry.lines:
-        for name in SUMMED:
-            spent[name] += getattr(line, name)
-        spent[f"{line.group}.cost_units"] += line.cost_units
-        spent[f"{line.group}.tokens"] += line.input_tokens + line.output_tokens
+def sums_of(lines: Collection[LedgerLine]) -> dict[str, int]:
+    """Returns the sum of every figure over these lines."""
+    return {name: sum(map(figure, lines)) for name, figure in _FIGURES.items()}
+
+
+def spent_of(entries: Collection[LedgerEntry]) -> Counter[str]:
+    """Returns what entries add to their tenant's counters of the day."""
+    lines = [line for entry in entries for line in entry.lines]
+    spent: Counter[str] = Counter({"tasks": len(entries), **sums_of(lines)})
+    for group in {line.group for line in lines}:
+        sums = sums_of([line for line in lines if line.group == group])
+        spent[f"{group}.cost_units"] = sums["cost_units"]
+        spent[f"{group}.tokens"] = sums["input_tokens"] + sums["output_tokens"]
+    return spent

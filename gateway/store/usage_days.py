@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from gateway.store.ledger_entry import DAY_S, SUMMED, LedgerEntry
+from gateway.store.ledger_entry import DAY_S, SUMMED, LedgerEntry, LedgerLine, sums_of
 
 Dimension = Literal["tenant", "key", "model", "route", "service_tier"]
 DIMENSIONS: tuple[Dimension, ...] = ("tenant", "key", "model", "route", "service_tier")
@@ -51,16 +51,22 @@ def usage_key(unix_s: int) -> str:
 
 def counters_of(entries: Iterable[LedgerEntry]) -> dict[str, Counter[str]]:
     """Returns what entries add: a day's key -> field -> amount. A task counts at its first line."""
-    days: dict[str, Counter[str]] = {}
+    places: dict[tuple[str, ...], list[LedgerLine]] = {}
+    num_tasks: Counter[tuple[str, ...]] = Counter()
+    place: tuple[str, ...]
     for entry in entries:
-        counters = days.setdefault(usage_key(entry.ended_s), Counter())
+        own = (usage_key(entry.ended_s), entry.tenant_id, entry.key_id)
         for number, line in enumerate(entry.lines):
-            places = (entry.tenant_id, entry.key_id, line.model, entry.route, line.service_tier)
-            named = _BETWEEN.join(places)
-            counters[f"{named}{_BETWEEN}tasks"] += number == 0
-            for kind in SUMMED:
-                if amount := getattr(line, kind):
-                    counters[f"{named}{_BETWEEN}{kind}"] += amount
+            place = (*own, line.model, entry.route, line.service_tier)
+            places.setdefault(place, []).append(line)
+            num_tasks[place] += number == 0
+    days: dict[str, Counter[str]] = {}
+    for place, lines in places.items():
+        counters, named = days.setdefault(place[0], Counter()), _BETWEEN.join(place[1:])
+        counters[f"{named}{_BETWEEN}tasks"] = num_tasks[place]
+        for kind, amount in sums_of(lines).items():
+            if amount:
+                counters[f"{named}{_BETWEEN}{kind}"] = amount
     return days
 
 

@@ -4,6 +4,7 @@ This is an edge.
 """
 
 import logging
+from functools import partial
 
 import msgspec
 
@@ -94,11 +95,21 @@ async def handle_task(gw: Gateway, job: Job) -> Ended | None:
         return _break(gw, job)
     finally:
         gw.state.num_tasks -= 1
-        leave_record(gw, job, ended or EndedTask(reached=reached, outcome="cancelled"))
         give_back_opened(gw, job)
         job.over()
-        if isinstance(reached, RunningTask):
-            reached.run.release()
+        ended = ended or EndedTask(reached=reached, outcome="cancelled")
+        gw.put_off(partial(_note, gw, job, ended))
+
+
+def _note(gw: Gateway, job: Job, ended: EndedTask) -> None:
+    """Notes a task's record, and what it teaches, unless that was stored with its response."""
+    try:
+        leave_record(gw, job, ended)
+        if ended.response is not None and not is_to_be_stored(job, ended.response):
+            note_end(gw, ended)
+    finally:
+        if isinstance(ended.reached, RunningTask):
+            ended.reached.run.release()
 
 
 def _running_task(gw: Gateway, job: Job, admitted: AdmittedTask) -> RunningTask:
@@ -264,10 +275,7 @@ def _finish(
 
 
 async def _deliver(gw: Gateway, job: Job, ended: EndedTask) -> Ended | None:
-    """Stores the response, then sends the terminal event, so the next request finds it.
-
-    What the task teaches comes after that, unless it is stored with the response.
-    """
+    """Stores the response, then sends the terminal event, so the next request finds it."""
     finished = ended.response
     if finished is None:
         return None
@@ -279,8 +287,6 @@ async def _deliver(gw: Gateway, job: Job, ended: EndedTask) -> Ended | None:
     if ended.running is not None:
         await ended.running.side_reservations.settled()
     job.writer.send_terminal()
-    if not is_stored:
-        note_end(gw, ended)
     return Ended(
         ending=finished.ending,
         items=finished.task.request.items + finished.output,

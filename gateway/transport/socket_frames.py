@@ -1,16 +1,20 @@
-"""Writes whole WebSocket messages as a server's frames, with a few bytes in front of each.
+"""Writes whole WebSocket messages as a server's frames, and reads a client's that is whole.
 
 `websockets` makes, checks and serializes an object for each frame, which takes several
 microseconds: a third of the cost of sending an event. A server's frames are not masked (RFC 6455
-5.1), and ours are whole and without extensions, so only the length remains (5.2). The plain twin is
-`websockets.frames.Frame.serialize`; `tests/unit/gateway/transport/test_socket_frames.py` compares
-the two.
+5.1), and ours are whole and without extensions, so only the length remains (5.2). The plain twins
+are `websockets.frames.Frame.serialize` and `parse`;
+`tests/unit/gateway/transport/test_socket_frames.py` compares them.
 """
 
 from collections.abc import Sequence
 
+from websockets.frames import apply_mask  # type: ignore[attr-defined] # in C where there is one
+
 TEXT, BINARY = 0x81, 0x82  # FIN, and the opcode (5.2)
 
+_MASKED = 0x80
+_MASK_BYTES = 4
 _SHORT = 126  # bytes; from here on the length takes two bytes more
 _LONG = 65_536  # from here on eight
 
@@ -31,3 +35,22 @@ def framed(opcode: int, messages: Sequence[bytes]) -> bytes:
             pieces.append(bytes((opcode, 127)) + size.to_bytes(8, "big"))
         pieces.append(message)
     return b"".join(pieces)
+
+
+def whole_text(arrived: bytes) -> bytes | None:
+    """Returns the text if the bytes are exactly one frame of a client with a whole text message.
+
+    None is anything else, also what is no frame: that is for the library to read.
+    """
+    size = len(arrived)
+    if size < 2 + _MASK_BYTES or arrived[0] != TEXT or arrived[1] < _MASKED:
+        return None
+    num_bytes, start = arrived[1] - _MASKED, 2 + _MASK_BYTES
+    if num_bytes > _SHORT:
+        return None  # the length takes eight bytes
+    if num_bytes == _SHORT:
+        num_bytes, start = int.from_bytes(arrived[2:4], "big"), start + 2
+    if num_bytes != size - start:
+        return None
+    text: bytes = apply_mask(arrived[start:], arrived[start - _MASK_BYTES : start])
+    return text

@@ -25,7 +25,7 @@ from websockets.protocol import State
 from gateway.transport.connection_limits import Visit, uncounted
 from gateway.transport.keepalive import AcceptQueue, KeepAlive, Pinged
 from gateway.transport.light_event import LightEvent, LightQueue
-from gateway.transport.socket_frames import BINARY, TEXT, framed
+from gateway.transport.socket_frames import BINARY, TEXT, framed, whole_text
 from gateway.transport.socket_handshake import answer
 from gateway.wire.errors import ProtocolError, too_large, too_many_bytes
 
@@ -194,6 +194,8 @@ class SocketProtocol(WebSocketsSansIOProtocol):
 
     def _read(self, data: bytes) -> None:
         """Reads more of a message, whose deadline begins with its first byte."""
+        if self._taker is not None and self._take(self._taker, data):
+            return
         super().data_received(data)
         if self.close_sent:
             self._is_silent = False
@@ -206,6 +208,20 @@ class SocketProtocol(WebSocketsSansIOProtocol):
                 )
         elif self._visit.reading is not None:
             self._visit.read_whole()
+
+    def _take(self, taker: Taker, data: bytes) -> bool:
+        """Hands on a whole message that is all that came; returns false if it is not."""
+        conn = self.conn
+        if conn.state is not State.OPEN or self.frames or len(conn.reader.buffer):
+            return False
+        message = whole_text(data)
+        if message is None or not self._may_take():
+            return False
+        try:
+            text = message.decode()
+        except UnicodeDecodeError:
+            return False
+        return taker(text)
 
     def _is_held(self) -> bool:
         return self.read_paused
