@@ -57,10 +57,7 @@ async def load_task(gw: Gateway, job: Job) -> Task:
             )
         job.parent, job.last_backend, job.lineage = context.items, context.backend, context.lineage
     parent = job.parent or ()
-    has_references = any(isinstance(entry, ItemReference) for entry in job.parsed.input.items)
-    by_id = {known.item.id: known for known in reversed(parent)} if has_references else {}
-    own = [await _resolve(gw, job, by_id, entry) for entry in job.parsed.input.items]
-    num_own_tokens = sum(entry.num_tokens for entry in own if isinstance(entry, ContextItem))
+    own = await _own_items(gw, job, parent)
     task = await _task_of(gw, job, _joined(gw, job, parent, own))
     if job.parsed.body.truncation == "auto":
         task = await _truncated(gw, job, task)
@@ -68,6 +65,7 @@ async def load_task(gw: Gateway, job: Job) -> Task:
     began_turn = _began_turn(gw, task)
     holder, held_tokens = task.last_backend, 0
     if holder is not None:
+        num_own_tokens = sum([each.num_tokens for each in own if isinstance(each, ContextItem)])
         held_tokens = max(0, task.request.num_prompt_tokens - num_own_tokens)
     elif parent_id is None:
         # A client that resends its whole context names no parent, but its KV prefix is cached.
@@ -113,7 +111,9 @@ async def _truncated(gw: Gateway, job: Job, task: Task) -> Task:
 def _began_turn(gw: Gateway, task: Task) -> str | None:
     """Returns the backend that began the request's turn, as its client shows."""
     state = task.hints.agent.turn_state
-    backend = gw.seals.turn_backend(task.tenant.id, state) if state is not None else None
+    if state is None:
+        return None
+    backend = gw.seals.turn_backend(task.tenant.id, state)
     info = gw.infos.get(backend or "")
     return backend if info is not None and info.group in task.tenant.limits else None
 
@@ -166,17 +166,24 @@ def give_back_opened(gw: Gateway, job: Job) -> None:
         job.opened_bytes = 0
 
 
-async def _resolve(
-    gw: Gateway,
-    job: Job,
-    by_id: dict[str | None, ContextItem],
-    entry: ContextItem | ItemReference | Compaction,
-) -> ContextItem | Compaction:
-    """Returns the item, or the one that a reference names: the parent's, or a stored one."""
-    if not isinstance(entry, ItemReference):
-        return entry
-    if (parents := by_id.get(entry.id)) is not None:
-        return parents
+async def _own_items(
+    gw: Gateway, job: Job, parent: tuple[ContextItem, ...]
+) -> list[ContextItem | Compaction]:
+    """Returns the request's own items, and in place of references what they name."""
+    own: list[ContextItem | Compaction] = []
+    by_id: dict[str | None, ContextItem] | None = None
+    for entry in job.parsed.input.items:
+        if isinstance(entry, ItemReference):
+            if by_id is None:
+                by_id = {known.item.id: known for known in reversed(parent)}
+            own.append(by_id.get(entry.id) or await _stored(gw, job, entry))
+        else:
+            own.append(entry)
+    return own
+
+
+async def _stored(gw: Gateway, job: Job, entry: ItemReference) -> ContextItem:
+    """Returns the stored item that a reference names."""
     # Our item ids carry their response's id: prefix, 48 hex digits, 4 of the item's index.
     _, _, tail = entry.id.partition("_")
     stored = await gw.store.load(job.tenant.id, f"resp_{tail[:-4]}") if len(tail) > 4 else None

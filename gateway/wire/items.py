@@ -349,6 +349,9 @@ _OPENAIS_TOOLS = (
 )
 
 
+AUTO_CHOICE, PLAIN_TEXT = ToolChoice(), TextFormat()  # what most requests ask for
+
+
 class _WireNamed(msgspec.Struct, frozen=True):
     name: str
 
@@ -364,9 +367,11 @@ class _WireAllowed(msgspec.Struct, frozen=True):
 
 def parse_tool_choice(raw: msgspec.Raw, tools: tuple[Tool, ...]) -> ToolChoice:
     """Reads `tool_choice`; a choice that names a function must name an offered one."""
+    if raw == NULL:
+        return AUTO_CHOICE
     value = decode(raw, object, "tool_choice")
     if value is None or value == "auto":
-        return ToolChoice()
+        return AUTO_CHOICE
     if value == "none":
         return ToolChoice("none")
     offered = {tool.name for tool in tools}
@@ -411,10 +416,10 @@ class _WireFormat(msgspec.Struct, frozen=True):
 def parse_text_format(raw: msgspec.Raw) -> TextFormat:
     """Reads `text.format`, the format of the answer."""
     if raw == NULL:
-        return TextFormat()
+        return PLAIN_TEXT
     wire = decode(raw, _WireFormat, "text.format")
     if wire.type == "text":
-        return TextFormat()
+        return PLAIN_TEXT
     if wire.type == "json_object":
         return TextFormat("json_object")
     if wire.type == "json_schema":

@@ -1,6 +1,7 @@
 """Checks a decoded request, and makes the `Task` of it once its context is joined."""
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import msgspec
 
@@ -19,7 +20,7 @@ from backends.contract import (
     Tool,
     ToolChoice,
 )
-from backends.prompt import Prefix, begun_prefix, cache_salt, extend_prefix, is_user
+from backends.prompt import Prefix, begun_prefix, cache_salt, extend_prefix
 from backends.tokenizer import count
 from gateway.wire.agents import agent_of, with_headers
 from gateway.wire.errors import ProtocolError, missing_parameter
@@ -109,6 +110,7 @@ def parse_create(
     check_tools(body.tools, tools)
     text_format = parse_text_format(body.text.format if body.text else NULL)
     thresholds = [entry.compact_threshold for entry in body.context_management or ()]
+    metadata = body.metadata or {}
     return ParsedCreate(
         id=response_id,
         body=body,
@@ -119,9 +121,9 @@ def parse_create(
         hints=parse_hints(body),
         extras=parse_extras(body),
         generate=generate,
-        shows_commentary=_commentary(body.metadata or {}) and text_format.type == "text",
-        wants_context=_flag(body.metadata or {}, "context_events") is True,
-        wants_queue_position=_flag(body.metadata or {}, "queue_events") is True,
+        shows_commentary=_commentary(metadata) and text_format.type == "text",
+        wants_context=_flag(metadata, "context_events") is True,
+        wants_queue_position=_flag(metadata, "queue_events") is True,
         compacts=bool(body.context_management),
         answers=not (parsed_input.triggers and generate),
         # The protocol names one entry; of several, the lowest counts.
@@ -307,41 +309,49 @@ def make_task(
         prompt_cache_key=body.prompt_cache_key,
         prediction=parsed.prediction,
     )
-    attached = _attached(items)
-    last_user_message, num_last_message_tokens = _last_user_message(items)
-    first_messages = (f"{entry.digest:x}" for entry in items if is_user(entry))
+    said = _said_by_user(items)
     return Task(
         id=parsed.id,
         tenant=tenant,
         request=request,
         hints=parsed.hints,
-        last_user_message=last_user_message,
-        num_last_message_tokens=num_last_message_tokens,
-        num_turns=sum(is_user(entry) for entry in items),
-        has_images=ImagePart in attached,
-        has_files=FilePart in attached,
+        last_user_message=said.last_text,
+        num_last_message_tokens=said.num_last_tokens,
+        num_turns=said.num_messages,
+        has_images=ImagePart in said.attached,
+        has_files=FilePart in said.attached,
         last_backend=last_backend,
         arrived_us=arrived_us,
         arrived_unix_s=arrived_unix_s,
         # Without a cache key, the first user message identifies it.
-        conversation=body.prompt_cache_key or next(first_messages, ""),
+        conversation=body.prompt_cache_key or said.first,
         generate=parsed.generate,
     )
 
 
-def _attached(items: tuple[ContextItem, ...]) -> set[type[Part]]:
-    """Returns the kinds of the messages' parts."""
-    kinds: set[type[Part]] = set()
+class _Said(NamedTuple):
+    """Says what the router needs to know of a context's messages."""
+
+    attached: set[type[Part]]  # the kinds of all messages' parts
+    num_messages: int  # the user's
+    first: str  # the first one's hash, or nothing
+    last_text: str  # the last one's, which the router classifies
+    num_last_tokens: int
+
+
+def _said_by_user(items: tuple[ContextItem, ...]) -> _Said:
+    """Reads a context's messages; it may have hundreds of items."""
+    attached: set[type[Part]] = set()
+    users: list[ContextItem] = []
     for entry in items:
-        if isinstance(entry.item, Message):
-            kinds.update(map(type, entry.item.content))
-    return kinds
-
-
-def _last_user_message(items: tuple[ContextItem, ...]) -> tuple[str, int]:
-    """Returns text and size of the last user message, which the router classifies."""
-    for entry in reversed(items):
-        if isinstance(entry.item, Message) and entry.item.role == "user":
-            texts = [part.text for part in entry.item.content if isinstance(part, TextPart)]
-            return "\n".join(texts), entry.num_tokens
-    return "", 0
+        item = entry.item
+        if isinstance(item, Message):
+            attached.update(map(type, item.content))
+            if item.role == "user":
+                users.append(entry)
+    if not users:
+        return _Said(attached, 0, "", "", 0)
+    last = users[-1]
+    assert isinstance(last.item, Message)
+    texts = [part.text for part in last.item.content if isinstance(part, TextPart)]
+    return _Said(attached, len(users), f"{users[0].digest:x}", "\n".join(texts), last.num_tokens)
