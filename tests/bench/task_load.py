@@ -94,7 +94,7 @@ class _Connection(asyncio.Protocol):
 
     def close(self) -> None:
         self._is_closing = True
-        self._transport.abort()
+        self._transport.close()
 
 
 class HttpConnection(_Connection):
@@ -108,6 +108,11 @@ class HttpConnection(_Connection):
         self._sent_s = self._first_s = 0.0
         self._body = b""
         self._status = 0
+
+    def close(self) -> None:
+        """Says goodbye: one that vanished gets its last answers again if it asks the same."""
+        self._transport.write(masked(b"", CLOSE))
+        super().close()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
@@ -211,6 +216,9 @@ class SocketConnection(_Connection):
             return 0
         name: str = json.loads(event)["stream_id"]
         return int(name[1:])
+
+
+CLOSE = 0x88  # FIN, and a close frame's opcode
 
 
 def masked(payload: bytes, first: int = 0x81) -> bytes:

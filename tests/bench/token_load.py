@@ -34,7 +34,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from tests.bench.paced_upstream import tokens_of  # noqa: E402
-from tests.bench.task_load import masked, percentile  # noqa: E402
+from tests.bench.task_load import CLOSE, masked, percentile  # noqa: E402
 
 MODES = ("responses-ws", "responses-sse", "chat-sse")
 # Nobody doubts that a fast model can do that; numbers for the upstream.
@@ -188,9 +188,11 @@ class Streamer(asyncio.Protocol):
                 future.set_exception(error)
 
     def close(self) -> None:
-        """Drop it."""
+        """Leave it as a client does that has what it asked for, and comes back for nothing."""
         self._over.cancel()
-        self._transport.abort()
+        if self._is_socket:
+            self._transport.write(masked(b"", CLOSE))
+        self._transport.close()
 
 
 # -- what came, read afterwards ------------------------------------------------------------
