@@ -20,6 +20,8 @@ import re
 from collections import deque
 from itertools import islice
 
+import msgspec
+
 from backends.contract import Usage
 
 MAX_TOKEN_BYTES = 32
@@ -163,10 +165,14 @@ def bounded_usage(
 
     Output is at most the limit; of that, what is shown is at most the bytes that came, and
     `num_hidden_tokens` (reasoning, say) come on top. Tokens of the prediction that was sent, and
-    was rejected, come on top of the limit.
+    was rejected, come on top of the limit; a server that leaves them out of its output is known by
+    an output that cannot have them.
     """
     most_predicted = _num_bytes(prediction or "")
     num_rejected = _between(reported.num_rejected_tokens, most_predicted)
+    if num_rejected and num_rejected + reported.num_reasoning_tokens > reported.num_output_tokens:
+        num_output = reported.num_output_tokens + num_rejected
+        reported = msgspec.structs.replace(reported, num_output_tokens=num_output)
     hidden = max(num_hidden_tokens, reported.num_reasoning_tokens) + num_rejected
     shown = meter.num_bytes + MARKER_TOKENS
     most_output = min(hidden + shown, meter.max_tokens + num_rejected)

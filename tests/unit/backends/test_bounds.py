@@ -160,3 +160,15 @@ def test_rejected_predictions_come_on_top_and_are_at_most_what_was_predicted() -
     bounded = Usage(5, 0, 50, bounded=True, num_accepted_tokens=10, num_rejected_tokens=10)
     assert short == bounded
     assert bounded_usage(honest, meter, 50) == Usage(5, 0, 40, bounded=True), "none was sent"
+
+
+def test_a_server_may_leave_rejected_predictions_out_of_its_output() -> None:
+    meter = OutputMeter(16)
+    meter.take("x" * 60)
+    odd = Usage(5, 0, 16, num_accepted_tokens=12, num_rejected_tokens=30)
+    assert bounded_usage(odd, meter, 50, prediction="x" * 97) == Usage(
+        5, 0, 46, num_accepted_tokens=12, num_rejected_tokens=30
+    )
+    huge = Usage(5, 0, 16, num_accepted_tokens=9, num_rejected_tokens=10**7)
+    charged = bounded_usage(huge, meter, 50, prediction="x" * 97)
+    assert charged.num_output_tokens - charged.num_rejected_tokens == 16, "what a client is told"
