@@ -75,6 +75,7 @@ class Branch:
     num_continuations: int = 0
     broken_by: BackendError | None = None
     answers: bool = False  # some of its words are the answer
+    is_shown: bool = False  # something of it is, its reasoning maybe
     # Takes its deltas as they come, once its run has seen the first; None: its run takes them.
     write: Write | None = None
     write_more: WriteMore | None = None  # takes text that only goes on with the latest delta
@@ -240,7 +241,7 @@ class Branches(dict[int, Branch]):
         `context_tokens` is the size of the task's prompt, which a strategy's parts add to.
         Predicted tokens that were rejected are no words of the answer: only the bill has them.
         """
-        answering = [branch for branch in self.all() if branch.answers or len(self) == 1]
+        answering = self._answering()
         if not answering:  # nothing of the answer has come
             return Usage(num_input_tokens=context_tokens if self else 0)
         usage = sum((branch.usage or NO_USAGE for branch in answering), NO_USAGE)
@@ -256,6 +257,19 @@ class Branches(dict[int, Branch]):
             num_output_tokens=usage.num_output_tokens - usage.num_rejected_tokens,
             service_tier=(answering[-1].usage or NO_USAGE).service_tier,
         )
+
+    def _answering(self) -> list[Branch]:
+        """Returns the generations that the answer is of, those that broke off in it included.
+
+        What an engine only reasoned, and another answered, is none of them.
+        """
+        running = self.values()
+        heard = [each for each in running if each.answers]
+        heard = heard or [each for each in running if each.is_shown]
+        if not heard and len(self) == 1:  # no word of it has come yet
+            heard = [each for each in running if each.part.is_sent]
+        went_on = {each.number for each in heard if each.num_tokens_before}
+        return [each for each in self.past if each.answers or each.number in went_on] + heard
 
     def timings(self) -> Iterator[tuple[str, int, float]]:
         """Yields backend, TTFT and TPOT of each finished generation."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from backends.contract import DeltaKind
 from gateway.run.branch import Branch, Branches
 from gateway.wire.response import ResponseWriter
 from router.strategies.actions import Forward
@@ -42,7 +43,8 @@ class ClientView:
             self.see_first(branch)
         self._speaker = branch
         if forward.phase != "commentary":
-            branch.answers = True
+            branch.is_shown = True
+            branch.answers = branch.answers or forward.delta.kind is not DeltaKind.REASONING
             self._answered_by = branch.backend
         self._writer.push(forward.delta, forward.phase)
 

@@ -51,6 +51,7 @@ class Predicted(TaskPart, frozen=True):
     """Requests the task's answer, with what it will mostly be."""
 
     name = "answer"
+    is_sent = True
     prediction: str
 
     def request(self, request: GenerateRequest) -> GenerateRequest:

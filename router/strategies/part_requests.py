@@ -18,6 +18,7 @@ class TaskPart(msgspec.Struct, frozen=True):
 
     name: ClassVar[str]  # in `routing.generations`
     goes_on: ClassVar[bool] = True  # on another engine, where it breaks off amid its words
+    is_sent: ClassVar[bool] = False  # to the client as it comes, whatever comes of it
 
     def request(self, request: GenerateRequest) -> GenerateRequest:
         """Rewrites the task's request for this part."""
@@ -28,6 +29,7 @@ class WholeAnswer(TaskPart, frozen=True):
     """Requests the task unchanged."""
 
     name = "answer"
+    is_sent = True
 
 
 def branch_request(
