@@ -1,10 +1,11 @@
 """`hedge`: the deep engine answers; the fast one joins if the deep one has no words yet, or fails.
 
 Then the engine with the first words wins. What it reasons are no words: the deep engine's reasoning
-is shown as it comes, the fast one's once it has won. The loser goes on unseen until the winner
-leads, and is cancelled then; a winner that breaks off or stalls before, and that no engine goes on
-with, falls back to it. Most answers never need the fast engine, so it is reserved when it joins,
-and released when it loses.
+is shown as it comes, the fast one's once it has won. Where both run, the first words are shown when
+they lead, some tokens later: who breaks off or stalls before that, and nobody goes on with, gives
+way to the other unseen, so that a client never reads the beginnings of two answers. The loser is
+cancelled then. Most answers never need the fast engine, so it is reserved when it joins, and
+released when it loses.
 """
 
 from collections.abc import Callable
@@ -41,9 +42,10 @@ class Hedge(Machine):
         super().__init__()
         self._after_us = after_us
         self._begun = {DEEP}
-        self._winner: int | None = None  # the branch whose words came first
-        self._num_led = 0  # tokens of the winner behind its first words
-        self._held: dict[int, list[Delta]] = {FAST: [], DEEP: []}  # of who does not win (yet)
+        self._first: int | None = None  # the branch whose words came first, and are not shown yet
+        self._winner: int | None = None  # the branch that is shown
+        self._num_led = 0  # tokens of the first behind its first words
+        self._held: dict[int, list[Delta]] = {FAST: [], DEEP: []}  # of who has not won
 
     def start(self, now_us: int) -> list[Action]:
         deep = StartBranch(DEEP, DEEP)
@@ -54,47 +56,46 @@ class Hedge(Machine):
 
     def _take_delta(self, branch: int, delta: Delta) -> list[Action]:
         if branch == self._winner:
-            return [self._items.forward(branch, delta, "final_answer"), *self._lead(delta)]
-        if self._winner is None and delta.kind is not DeltaKind.REASONING:
-            return [*self._win(branch), self._items.forward(branch, delta, "final_answer")]
-        if self._winner is None and branch == DEEP:
+            return [self._items.forward(branch, delta, "final_answer")]
+        is_word = delta.kind is not DeltaKind.REASONING
+        if branch == DEEP and not is_word and self._first is None:
             return [self._items.forward(DEEP, delta, "final_answer")]
         self._held[branch].append(delta)
-        return []
+        if not is_word or self._first not in (None, branch):
+            return []
+        self._num_led += 0 if self._first is None else delta.num_tokens
+        self._first = branch
+        leads = self._num_led >= LEAD_TOKENS or not self._runs(1 - branch)
+        return self._win(branch) if leads else []
 
     def _take_finish(self, branch: int, finish: Finish, now_us: int) -> list[Action]:
-        other = 1 - branch
         if finish.reason is FinishReason.ERROR:
             return self._failed(branch, finish)
-        if self._winner not in (None, branch):
-            return []  # it is there if the winner breaks off
-        rival = [self._cancel(other)] if self._runs(other) else []
-        won = self._win(branch) if self._winner is None else []
-        return [*rival, *won, *self._end(finish, replaceable=False)]
+        if self._first not in (None, branch):
+            return []  # it is there if the first one breaks off
+        shown = self._win(branch) if self._winner is None else []
+        return [*shown, *self._end(finish, replaceable=False)]
 
     def on_stall(self, branch: int) -> list[Action]:
-        """Falls back to the other engine if the winner has stalled before it led."""
+        """Gives way to the other engine if the one with the first words has stalled unseen."""
         other = 1 - branch
-        if self._is_over(branch) or branch != self._winner or not self._stands_by(other):
+        is_unseen = branch == self._first and self._winner is None
+        if self._is_over(branch) or not is_unseen or not self._stands_by(other):
             return []
-        return [self._cancel(branch, is_silent=True), *self._fall_back(other)]
+        return [self._cancel(branch, is_silent=True), *self._left_to(other)]
 
     def may_start(self, backend_index: int) -> bool:
         return backend_index == FAST and self._after_us is None and FAST not in self._begun
 
     def _failed(self, branch: int, finish: Finish) -> list[Action]:
         other = 1 - branch
-        if self._winner is None:
-            if other not in self._begun:
-                return self._join()
-            if self._runs(other):
-                return []  # alone from now on
-            return self._end(finish, replaceable=True)
-        if self._winner != branch:
-            return []
+        if self._winner is not None:
+            return self._end(finish, replaceable=False) if branch == self._winner else []
+        if other not in self._begun:
+            return self._join()
         if self._stands_by(other):
-            return self._fall_back(other)
-        return self._end(finish, replaceable=False)
+            return self._left_to(other)
+        return self._end(finish, replaceable=True)
 
     def _join(self) -> list[Action]:
         if FAST in self._begun:
@@ -103,25 +104,21 @@ class Hedge(Machine):
         return [StartBranch(FAST, FAST, own_reservation=self._after_us is not None)]
 
     def _win(self, branch: int) -> list[Action]:
-        """Shows what a branch has said until now."""
-        self._winner = branch
-        held, self._held[branch] = self._held[branch], []
-        return self._forward_held(branch, held, "final_answer")
+        """Shows what a branch has said until now, and leaves the other."""
+        self._first = self._winner = branch
+        rival = [self._cancel(1 - branch)] if self._runs(1 - branch) else []
+        held, self._held = self._held[branch], {FAST: [], DEEP: []}
+        return [*rival, *self._forward_held(branch, held, "final_answer")]
 
-    def _lead(self, delta: Delta) -> list[Action]:
-        if self._num_led >= LEAD_TOKENS:
-            return []
-        self._num_led += delta.num_tokens
-        other = FAST if self._winner == DEEP else DEEP
-        if self._num_led < LEAD_TOKENS or not self._runs(other):
-            return []
-        self._held[other].clear()
-        return [self._cancel(other)]
-
-    def _fall_back(self, other: int) -> list[Action]:
-        self._num_led = LEAD_TOKENS  # nobody is left to give way
-        shown = self._win(other)
-        finish = self._finishes.get(other)
+    def _left_to(self, branch: int) -> list[Action]:
+        """Goes on with one branch alone, which has said something, or nothing yet."""
+        finish = self._finishes.get(branch)
+        has_words = any(delta.kind is not DeltaKind.REASONING for delta in self._held[branch])
+        if finish is None and not has_words:
+            self._first = None
+            reasoned, self._held[DEEP] = self._held[DEEP], []  # what it says next is shown at once
+            return self._forward_held(DEEP, reasoned, "final_answer")
+        shown = self._win(branch)
         return shown if finish is None else [*shown, *self._end(finish, replaceable=False)]
 
     def _runs(self, branch: int) -> bool:

@@ -10,6 +10,8 @@ from backends.contract import (
     BackendError,
     BackendGroup,
     CustomTool,
+    Delta,
+    DeltaKind,
     FinishReason,
     FunctionTool,
     GenerateRequest,
@@ -272,13 +274,34 @@ async def test_hedge_lets_the_fast_engine_join_in_time() -> None:
     await until(lambda: bool(stage.fast.generations))
     stage.fast.only.sink.push(text("quick"))
     assert stage.deep.only.num_cancels == 0, "it may break off yet"
+    assert stage.said == [], "and is not shown until it leads"
     stage.fast.only.sink.push(text(" and so on for many words to come"))
     assert stage.deep.only.num_cancels == 1, "it leads"
     stage.fast.only.sink.finish(stop(2))
-    assert stage.said[0] == ("quick", "final_answer")
+    assert stage.said[0] == ("quick and so on for many words to come", "final_answer")
     assert stage.outcome().finish is not None
     assert [row.state for row in stage.run.branches.generations()] == ["cancelled", "finished"]
     assert [held.settled for held in stage.apart.held] == [[stop(2).usage]]
+
+
+async def test_what_the_loser_has_reasoned_is_not_of_the_answer() -> None:
+    stage = Stage("hedge", hedge_after_ms=0)
+    stage.start()
+    stage.deep.only.sink.push(Delta(0, DeltaKind.REASONING, "hm", 2, 0))
+    await until(lambda: bool(stage.fast.generations))
+    stage.fast.only.sink.push(text("quick"))
+    stage.fast.only.sink.push(text(" and so on for many words to come"))
+    stage.fast.only.sink.finish(stop(5))
+    assert stage.outcome().finish is not None
+    assert stage.run.branches.answer_usage(9).num_output_tokens == 5
+
+
+async def test_a_draft_that_nobody_has_seen_is_not_of_the_answer() -> None:
+    stage = Stage("draft")
+    stage.start()
+    stage.fast.only.sink.push(text("a draft"))
+    stage.run.stop()
+    assert stage.run.branches.answer_usage(9) == Usage(num_input_tokens=9)
 
 
 async def test_hedge_gives_the_fast_engine_back_the_moment_it_has_lost() -> None:
