@@ -6,7 +6,7 @@ which is commentary, under a reservation of its own; then the fast engine goes o
 tools. It may ask so many times; a call beside calls of the client's own is dropped.
 
 Advice that fails, or falls silent, is told to the fast engine, which answers by itself. If the fast
-engine fails unheard, the deep one answers.
+engine fails unheard, or asks once more than it may and says nothing, the deep one answers.
 """
 
 from typing import Annotated
@@ -133,10 +133,14 @@ class Advise(ToolRounds):
         if self._prelude.phase == "final_answer":
             self._num_spent_tokens += finish.usage.num_output_tokens
         asks = self._calls and not self._has_client_calls and finish.reason is FinishReason.STOP
-        asks = asks and self._num_asked < self._options.max_advices
+        may_ask = self._num_asked < self._options.max_advices
         if not asks or self._num_spent_tokens >= self._max_output_tokens:
             return [*said, *self._end(finish, replaceable=False)]
-        return [*said, *self._ask(now_us)]
+        if may_ask:
+            return [*said, *self._ask(now_us)]
+        if self._prelude.phase != "final_answer":  # it does nothing but ask
+            return [*said, *self._round_failed(branch)]
+        return [*said, *self._end(finish, replaceable=False)]
 
     def on_time(self, now_us: int, waiting: frozenset[int] = NOBODY) -> list[Action]:
         if self._ended or self._advice is None:

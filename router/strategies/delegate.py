@@ -17,8 +17,8 @@ sub-tasks of its own; one opening and one closing round. Where the opening also 
 client's, there is no closing: the response ends with that call when the sub-tasks are done.
 
 A sub-task that fails is an answer to its call: the fast engine says what it can. If the fast engine
-fails unheard the deep one answers; if it fails after sub-tasks came to something, that is the
-answer.
+fails unheard the deep one answers; if it fails after sub-tasks came to something, or says nothing
+then, that is the answer.
 """
 
 from typing import Annotated
@@ -249,7 +249,11 @@ class Delegate(ToolRounds):
 
     def _closing_over(self, branch: int, finish: Finish) -> list[Action]:
         unheard = self._items.speaker != branch
-        if finish.reason is FinishReason.ERROR and unheard and not self._deep_closes:
+        is_lost = finish.reason in (
+            FinishReason.ERROR,
+            FinishReason.STOP,
+        )  # it only called the tool
+        if is_lost and unheard and not self._deep_closes:
             return self._round_failed(branch)
         return self._end(finish, replaceable=False)
 

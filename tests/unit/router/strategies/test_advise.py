@@ -133,7 +133,22 @@ def test_it_asks_as_often_as_it_may() -> None:
     actions = play(
         machine, [(0, asking()), (0, done(1)), (1, done(0)), (2, asking()), (2, done(1))]
     )
-    assert in_short(actions)[2:] == [next_round(2, told(NO_ADVICE), "closing"), (STOP, 2, 0)]
+    closing = next_round(2, told(NO_ADVICE), "closing")
+    assert in_short(actions)[2:] == [closing, ("begin", 3, WholeAnswer())], "deep answers"
+    assert in_short(machine.on_delta(3, delta("x"))) == [(0, "x", A)]
+
+
+def test_words_beside_one_call_too_many_are_the_answer() -> None:
+    machine = machine_of("advise", REQUEST, max_advices=1)
+    long = "these are words enough to be an answer by themselves, and no preamble of a call"
+    actions = play(
+        machine,
+        [
+            *((0, asking()), (0, done(1)), (1, done(0))),
+            *((2, delta(long)), (2, asking(1)), (2, done(1))),
+        ],
+    )
+    assert in_short(actions)[3:] == [(0, long, A), (STOP, 2, 0)]
 
 
 @pytest.mark.parametrize(

@@ -182,6 +182,7 @@ ROWS: list[Row] = [
             WAKE,
             (BESIDE, delta("late")),
             (SUB, done(1)),
+            (LAST, delta("z")),
             (LAST, done(1)),
         ],
         [
@@ -190,6 +191,27 @@ ROWS: list[Row] = [
             ("cancel", BESIDE),
             (0, "x", C),
             closing((0, T, "x")),
+            (1, "z", A),
+            (STOP, 3, 0),
+        ],
+    ),
+    (
+        "in the end it calls the tool once more and says nothing: the sub-task is the answer",
+        [
+            (0, handing(T)),
+            (0, done(1)),
+            (BESIDE, done(0)),
+            (SUB, delta("x")),
+            (SUB, done(1)),
+            (LAST, handing(T)),
+            (LAST, done(1)),
+        ],
+        [
+            ("begin", SUB, Subtask("t")),
+            beside((0, T, WORKING)),
+            (0, "x", C),
+            closing((0, T, "x")),
+            (1, "x", A),
             (STOP, 3, 0),
         ],
     ),
@@ -321,6 +343,7 @@ def test_a_client_cancels_one_sub_task() -> None:
     assert in_short(machine.redirect(1, None)) == [("cancel", SUB), closing((0, T, note))]
     assert [d.state for d in machine.delegations] == ["cancelled"]
     assert machine.redirect(1, None) == machine.redirect(9, None) == []
+    assert in_short(machine.on_delta(LAST, delta("z"))) == [(1, "z", A)]
     assert in_short(machine.on_finish(LAST, done(1), 1)) == [(STOP, 2, 0)]
 
 
