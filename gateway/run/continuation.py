@@ -71,6 +71,19 @@ def continuing(request: GenerateRequest, said: Said, number: int) -> GenerateReq
     )
 
 
+def refusal_to_go_on(branch: Branch, finish: Finish) -> Finish:
+    """Returns an error of an engine that goes on with another's answer as a fault of its own.
+
+    What it refuses is our way to go on, and nothing that the client has sent.
+    """
+    error = finish.error
+    if error is None or error.retryable or not branch.num_continuations or branch.times is not None:
+        return finish
+    message = f"it does not go on with the answer: {error.message}"
+    error = BackendError(error.backend, "server_error", message, retryable=True)
+    return msgspec.structs.replace(finish, error=error)
+
+
 class Joint:
     """Passes a generation's deltas on as if the broken one had gone on: a `Sink`.
 

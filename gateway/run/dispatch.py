@@ -25,7 +25,7 @@ from backends.contract import (
 from gateway.run.branch import Branch, Branches, TokenTimes
 from gateway.run.branch_starter import BranchStarter, Failover
 from gateway.run.client_view import ClientView
-from gateway.run.continuation import Continued, Reason, Said, said_by
+from gateway.run.continuation import Continued, Reason, Said, refusal_to_go_on, said_by
 from gateway.run.side_reservations import SideReservations
 from gateway.run.stall_watch import StallWatch
 from gateway.wire.response import ResponseWriter
@@ -205,6 +205,8 @@ class Run:
         if branch.usage is not None:
             return  # cancelled before
         if finish.error is not None:
+            finish = refusal_to_go_on(branch, finish)
+            assert finish.error is not None
             whole = self._whole(branch, finish)
             if whole is None and self._go_on(branch, finish.error, "broke", finish.usage):
                 return

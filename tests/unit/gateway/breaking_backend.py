@@ -19,7 +19,7 @@ from backends.contract import (
 )
 from tests.unit.gateway.doubles import RecordingBackend, RecordingGeneration
 
-Fault = Literal["breaks", "stalls"]
+Fault = Literal["breaks", "stalls", "refuses"]
 
 TEXT = "One, two, three, four, five, six, seven, eight, nine, ten, and so on to the end."
 TOKENS = [f"{word} " for word in TEXT.split(" ")[:-1]] + ["end."]
@@ -89,6 +89,8 @@ class BreakingBackend(RecordingBackend):
                 self.num_stalled += 1
                 return
             error = BackendError(self.info.name, "server_error", "it broke off", retryable=True)
+            if self._fault == "refuses":
+                error = BackendError(self.info.name, "invalid_prompt", "not so", retryable=False)
             sink.finish(Finish(FinishReason.ERROR, usage, 0, error))
         elif not left:
             is_full = said >= request.max_output_tokens

@@ -101,6 +101,8 @@ async def test_the_text_is_that_of_an_unbroken_run(
         response = await site.run(route, hints)
         assert response["status"] == "completed", (place, response["error"])
         assert said(response) == said(whole), place
+        if fault == "breaks":  # of what stalls, the double says nothing
+            assert response["usage"]["output_tokens"] == whole["usage"]["output_tokens"], place
         took_part = bool(broken.generations)
         continued = response["routing"].get("continued", [])
         assert len(continued) == took_part, place
@@ -258,6 +260,20 @@ async def test_it_goes_on_twice_and_no_more() -> None:
     assert response["output"][0]["content"][0]["text"] == "".join(TOKENS[:9])
     site = Site(backend("fast", 3, None), backend("deep", 4))
     assert said(await site.run("fast", {})) == [(TEXT, None)]
+
+
+async def test_an_engine_that_refuses_to_go_on_is_passed_over() -> None:
+    site = Site(backend("deep", 10, None), backend("fast", 0, fault="refuses"))
+    response = await site.run("deep", {})
+    assert said(response) == [(TEXT, None)]
+    told = [(each["from"], each["at_tokens"]) for each in response["routing"]["continued"]]
+    assert told == [("gpu", 10), ("wafer", 10)]
+
+
+async def test_nobody_is_told_that_its_request_is_invalid_where_an_engine_refuses_ours() -> None:
+    site = Site(backend("deep", 10, 0, 0), backend("fast", 0, fault="refuses"))
+    response = await site.run("deep", {})
+    assert (response["status"], response["error"]["code"]) == ("failed", "server_error")
 
 
 async def test_an_answer_of_its_longest_that_breaks_is_cut() -> None:
