@@ -314,6 +314,8 @@ class Run:
             if self._go_on(branch, error, "stalled"):
                 self._release_if_over()
                 return True
+            if branch.times is None:
+                return False  # it has only begun to go on, and nobody else can
             actions = self._machine.on_stall(branch.number)
             self._act(actions)
             if actions or overdue_us < WAKES_US or self._starter.may_call(branch):

@@ -68,8 +68,8 @@ class StallWatch:
             heard_us = self._heard(branch)
             if heard_us is None:
                 continue
-            assert branch.times is not None
-            duration_us = branch.times.last_at_us - branch.times.first_at_us
+            times = branch.times
+            duration_us = 0 if times is None else times.last_at_us - times.first_at_us
             due_us = heard_us + stall_us(branch.num_streamed_tokens, duration_us)
             if due_us <= now_us and self._on_stall is not None:
                 stays = not self._on_stall(branch, now_us - heard_us, now_us - due_us)
@@ -80,9 +80,11 @@ class StallWatch:
             self._wake(next_us)
 
     def _heard(self, branch: Branch) -> int | None:
-        """Returns when the branch was heard last; None if it is not amid its words."""
-        if branch.usage is not None or branch.times is None:
+        """Returns when the branch was heard last, or began to go on; None: not amid its words."""
+        if branch.usage is not None:
             return None
+        if branch.times is None:
+            return max(self._heard_us, branch.started_us) if branch.num_tokens_before else None
         if branch.times.last.kind is not DeltaKind.TEXT:
             return None
         return max(self._heard_us, branch.times.last_at_us)

@@ -151,8 +151,7 @@ class Breadth(Machine):
         return [*actions, self._next_look()]
 
     def _patience_us(self) -> int:
-        is_waited_for = self._judged and any(self._answer(number) for number in range(self._judge))
-        return WAITED_FOR_US if is_waited_for else PATIENCE_US
+        return WAITED_FOR_US if self._judged else PATIENCE_US  # the deep engine waits for them
 
     def may_start(self, backend_index: int) -> bool:
         return backend_index == DEEP and self._judged and not self._concluded

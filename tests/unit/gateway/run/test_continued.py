@@ -270,6 +270,28 @@ async def test_an_engine_that_refuses_to_go_on_is_passed_over() -> None:
     assert told == [("gpu", 10), ("wafer", 10)]
 
 
+async def test_an_engine_that_is_silent_as_it_goes_on_is_passed_over() -> None:
+    site = Site(backend("deep", 10, None), backend("fast", 0, fault="stalls"))
+    response = await site.run("deep", {})
+    assert said(response) == [(TEXT, None)]
+    told = [(each["from"], each["reason"]) for each in response["routing"]["continued"]]
+    assert told == [("gpu", "broke"), ("wafer", "stalled")]
+
+
+async def test_it_is_waited_for_where_nobody_else_can_go_on() -> None:
+    site = Site(backend("deep", 10, prefills=False), backend("fast", 0, fault="stalls"))
+    job = site.world.job(metadata={"route": "deep"})
+    task = asyncio.create_task(handle_task(site.world.gw, job))
+    await until(lambda: site.fast.num_stalled > 0)
+    for _ in range(100):
+        site.now_us += FULL_US
+        await asyncio.sleep(0)
+    assert not task.done(), "its backend's own time limit decides"
+    job.stop("cancelled")
+    await task
+    await site.world.check()
+
+
 async def test_nobody_is_told_that_its_request_is_invalid_where_an_engine_refuses_ours() -> None:
     site = Site(backend("deep", 10, 0, 0), backend("fast", 0, fault="refuses"))
     response = await site.run("deep", {})

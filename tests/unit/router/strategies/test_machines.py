@@ -334,11 +334,15 @@ def test_options_reach_their_strategy() -> None:
 
 def test_helpers_that_speak_are_waited_for() -> None:
     machine = STRATEGIES["breadth"][0]()
-    assert machine.start(5)[-1] == WakeAt(5 + PATIENCE_US)
-    for at_us in (7, PATIENCE_US, 2 * PATIENCE_US - 1):
+    assert machine.start(5)[-1] == WakeAt(5 + WAITED_FOR_US)
+    for at_us in (7, WAITED_FOR_US, 2 * WAITED_FOR_US - 1):
         machine.on_delta(FAST, delta("a", at_us=at_us))
-        assert machine.on_time(at_us + 5) == [WakeAt(at_us + PATIENCE_US)], "from the last word"
-    assert CancelBranch(FAST, is_silent=True) in machine.on_time(3 * PATIENCE_US - 1)
+        assert machine.on_time(at_us + 5) == [WakeAt(at_us + WAITED_FOR_US)], "from the last word"
+    assert CancelBranch(FAST, is_silent=True) in machine.on_time(3 * WAITED_FOR_US - 1)
+
+
+def test_variations_that_are_the_answer_have_more_time() -> None:
+    assert Breadth(3, judged=False).start(5)[-1] == WakeAt(5 + PATIENCE_US)
 
 
 def test_an_answer_waits_a_second_for_a_silent_helper() -> None:
@@ -358,7 +362,7 @@ def test_variations_that_wait_for_their_pools_are_not_silent() -> None:
     """They are given up when they have been silent for a whole look after they began."""
     breadth = Breadth(3, judged=True)
     breadth.start(0)
-    looks = [PATIENCE_US * number for number in range(1, 6)]
+    looks = [WAITED_FOR_US * number for number in range(1, 6)]
     first = breadth.on_time(looks[0], frozenset({1, 2}))
     assert first == [CancelBranch(0, is_silent=True), WakeAt(looks[1])]
     assert breadth.on_time(looks[1], frozenset({2})) == [WakeAt(looks[2])], "1 has just begun"
