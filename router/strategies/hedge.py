@@ -116,6 +116,9 @@ class Hedge(Machine):
         has_words = any(delta.kind is not DeltaKind.REASONING for delta in self._held[branch])
         if finish is None and not has_words:
             self._first = None
+            self._held[1 - branch].clear()
+            if branch == FAST:
+                return []
             reasoned, self._held[DEEP] = self._held[DEEP], []  # what it says next is shown at once
             return self._forward_held(DEEP, reasoned, "final_answer")
         shown = self._win(branch)

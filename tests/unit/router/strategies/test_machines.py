@@ -101,6 +101,11 @@ HEDGE_ROWS: list[Row] = [
         [("begin", FAST, WholeAnswer()), (0, "x", A), (STOP, 2, 1)],
     ),
     (
+        "or the other way round",
+        [WAKE, (DEEP, delta("x")), (DEEP, failed()), (FAST, delta("a")), (FAST, done(1))],
+        [("begin", FAST, WholeAnswer()), (0, "a", A), (STOP, 2, 1)],
+    ),
+    (
         "behind its lead there is no other",
         [WAKE, (DEEP, delta("x")), (DEEP, delta("yyyyyyyy")), (DEEP, failed())],
         [
