@@ -397,6 +397,8 @@ class BackendInfo(msgspec.Struct, frozen=True, kw_only=True):
     accepts_images: bool = False
     accepts_files: bool = False  # attached ones, such as PDFs
     takes_predictions: bool = False  # it checks `GenerateRequest.prediction` in blocks
+    # It reads a prediction as a part of its prompt, with so many tokens around it; 0: it does not.
+    prediction_tokens: int = 0
     simulated: bool = True
     # Where a simulated engine's speed was taken over from, and how far off it may be; empty where
     # it was measured.

@@ -37,7 +37,7 @@ from backends.upstream.health import Health
 from backends.upstream.http_exchange import HttpTransport, Probe
 from backends.upstream.options import UpstreamOptions, check_options
 from backends.upstream.reader import Bounds, Reader
-from backends.upstream.request_body import wrapped_tools
+from backends.upstream.request_body import DRAFTED_TOKENS, wrapped_tools
 from backends.upstream.responses_reader import ResponsesReader
 from backends.upstream.retry import Attempts
 from backends.upstream.socket_exchange import SocketTransport
@@ -68,6 +68,7 @@ class UpstreamBackend:
             accepts_images=options.accepts_images,
             accepts_files=options.accepts_files,
             takes_predictions=options.prediction is not None,
+            prediction_tokens=DRAFTED_TOKENS if options.prediction == "prompt" else 0,
             simulated=False,
             prefills=options.prefill != "none",
             service_tiers=tuple(map(as_served, options.service_tiers)),

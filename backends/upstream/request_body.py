@@ -33,6 +33,7 @@ from backends.contract import (
 from backends.prompt import compaction_message, parts_text
 from backends.sealed_reasoning import unwrap
 from backends.service_tiers import passed_on
+from backends.tokenizer import count
 from backends.upstream.chat_roles import in_turns
 from backends.upstream.options import UpstreamOptions
 
@@ -42,6 +43,7 @@ DRAFTED = (
     "The draft is a smaller model's answer to the request. Write your own answer, whole, and keep "
     "the draft's words where they are right."
 )
+DRAFTED_TOKENS = count(DRAFTED.format(draft=""))
 
 _WRAPPED_PARAMETERS: dict[str, Any] = {
     "type": "object",

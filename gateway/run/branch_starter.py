@@ -14,6 +14,7 @@ from backends.contract import (
     Usage,
 )
 from backends.delegation import GATEWAY_TOOLS
+from backends.tokenizer import count
 from gateway.run.branch import Branch
 from gateway.run.continuation import Joint, Said, continuing, names_after
 from gateway.run.side_reservations import Settle, SideReservations
@@ -123,15 +124,22 @@ class BranchStarter:
         branch.generation = None
         branch.started_us = self._clock_us()
         request = self._request_of(branch)
-        branch.num_prompt_tokens = request.num_prompt_tokens
+        branch.num_prompt_tokens = self._read_tokens(branch, request)
         self._generate(branch, request, branch)
 
     def _request_of(self, branch: Branch) -> GenerateRequest:
         info = self._backends[branch.backend].info
         return branch_request(self._request, branch.number, branch.part, info, alone=self._alone)
 
+    def _read_tokens(self, branch: Branch, request: GenerateRequest) -> int:
+        """Returns the size of a branch's prompt, with a prediction that is read as a part of it."""
+        around = self._backends[branch.backend].info.prediction_tokens
+        if request.prediction is None or not around:
+            return request.num_prompt_tokens
+        return request.num_prompt_tokens + around + count(request.prediction)
+
     def _start(self, branch: Branch, request: GenerateRequest, sink: Sink) -> None:
-        branch.num_prompt_tokens = request.num_prompt_tokens
+        branch.num_prompt_tokens = self._read_tokens(branch, request)
         if branch.own_reservation:
             self._reserve(branch, request, sink)
         else:

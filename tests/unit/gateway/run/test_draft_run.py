@@ -1,5 +1,7 @@
 """A draft's reservations: each group is settled once, however its run ends."""
 
+import msgspec
+
 from backends.contract import Finish, FinishReason, Usage
 from tests.unit.gateway.doubles import MANY, failure, stop, text
 from tests.unit.gateway.driven_task import Running
@@ -55,3 +57,20 @@ async def test_a_client_that_leaves_amid_the_draft_is_charged_for_the_draft_alon
     assert (running.held("fast"), running.held("deep")) == (0, 0)
     assert running.left("fast", "tokens") == MANY.tokens_per_min - 9
     assert running.left("deep", "tokens") == MANY.tokens_per_min
+
+
+async def test_a_draft_that_is_read_in_the_prompt_is_no_input_of_the_conversation() -> None:
+    running = Running("draft")
+    gpu = running.world.deep
+    gpu._info = msgspec.structs.replace(gpu.info, prediction_tokens=30)
+    fast = await running.fast()
+    fast.sink.push(text("one two three four five six seven eight nine ten"))
+    fast.sink.finish(stop(10))
+    deep = await running.deep()
+    num_context = deep.request.num_prompt_tokens
+    deep.sink.push(text("Right."))
+    reported = Usage(num_context + 30 + 10, 0, 20)
+    deep.sink.finish(Finish(FinishReason.STOP, reported, 9))
+    terminal = await running.end()
+    assert terminal["usage"]["input_tokens"] == num_context
+    assert terminal["routing"]["usage"]["gpu"]["input_tokens"] == num_context + 40, "it is charged"
