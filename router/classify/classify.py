@@ -23,6 +23,10 @@ from router.classify.weights_file import load_model
 
 _NUM_SIGNALS = 4
 MAX_LOG_ODDS = 30.0
+NOTICED_LOG_ODDS = -3.0  # of security, below any threshold that a policy may well set
+# Ours: what words say at least where a text is about security. Of 366 development records that are
+# flagged none says less than 5.6, and of those that are about security none less than 7.9.
+LEAST_IN_WORDS = 4.0
 _STRONG_TERMS = [tuple(term.encode().split()) for term in signals.STRONG_SECURITY_TERMS]
 _STRONG_WORDS = frozenset(term[0] for term in _STRONG_TERMS if len(term) == 1)
 _STRONG_PAIRS = sorted(term for term in _STRONG_TERMS if len(term) == 2)
@@ -105,9 +109,10 @@ def form_opinion(
 ) -> Opinion:
     """Classifies a task without the reasons' text, which costs half as much again."""
     scores = (model or served_model()).score(features.reading)
-    p_security = _logistic(scores.security_log_odds)
+    security_log_odds = _security_log_odds(scores)
+    p_security = _logistic(security_log_odds)
     # Work on security is deep work.
-    deep_log_odds = max(scores.deep_log_odds, scores.security_log_odds)
+    deep_log_odds = max(scores.deep_log_odds, security_log_odds)
     p_deep = _logistic(deep_log_odds + sum([size for size, _ in _shifts(features)]))
     strong: list[str] = []
     is_brief = False
@@ -136,13 +141,24 @@ def form_opinion(
     return Opinion(task_class, features, scores, strong)
 
 
+def _security_log_odds(scores: Scores) -> float:
+    """Returns the log-odds of security, for which words have to speak.
+
+    Of a row of numbers, or of words with numbers, hardly more than the shape would.
+    """
+    found = scores.security_log_odds
+    if found > NOTICED_LOG_ODDS and scores.security_in_words() < LEAST_IN_WORDS:
+        return -MAX_LOG_ODDS
+    return found
+
+
 def _p_security(text: str) -> float:
     return form_opinion(features_of_text(text)).task_class.p_security
 
 
 def _p_security_of_answer(text: str) -> float:
     """Goes by all of the words: an answer may name a strong term in passing."""
-    return _logistic(served_model().score(read(text)).security_log_odds)
+    return _logistic(_security_log_odds(served_model().score(read(text))))
 
 
 _SENSITIVITY = Sensitivity(_p_security, _p_security_of_answer)

@@ -202,6 +202,12 @@ class Scores(msgspec.Struct, eq=False):
             self.known_parts = named, float(np.add.reduce(sizes))
         return self.known_parts
 
+    def security_in_words(self) -> float:
+        """Returns how much the terms that speak for security say, in the scale of log-odds."""
+        rows = np.asarray(self.sensitive_rows, np.intp)
+        weights = self.model.table[rows, SECURITY]
+        return float(weights[weights > 0].sum()) * term_share(len(rows))
+
     def security_terms(self, num_terms: int) -> list[str]:
         """Names the terms that speak most for security, strongest first."""
         return self.model.strongest(self.sensitive_rows, num_terms)

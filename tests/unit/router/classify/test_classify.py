@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from router.classify import signals
-from router.classify.classify import Band, classify, features
+from router.classify.classify import Band, classify, features, features_of_text
 from router.classify.task import Hints, TaskClass
 from tests.unit.router.tasks import task
 
@@ -52,6 +52,19 @@ def test_label(prompt: str, label: str) -> None:
 )
 def test_security(prompt: str, sensitive: bool) -> None:
     assert classify(features(task(prompt))).security_sensitive is sensitive
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        " ".join(f"word{number}" for number in range(60)),
+        "server " + " ".join(f"tok{number}" for number in range(100)),
+        "file line error " + " ".join(map(str, range(200))),
+    ],
+)
+def test_numbers_alone_are_no_security(text: str) -> None:
+    """The shape of such a text would speak for it, and no word does."""
+    assert classify(features_of_text(text)).p_security == 0
 
 
 def test_hints_shift_and_are_named() -> None:
