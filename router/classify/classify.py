@@ -32,6 +32,13 @@ _STRONG_WORDS = frozenset(term[0] for term in _STRONG_TERMS if len(term) == 1)
 _STRONG_PAIRS = sorted(term for term in _STRONG_TERMS if len(term) == 2)
 _BRIEF = frozenset(word.encode() for word in signals.BRIEF_WORDS)
 _WATCHED_WORDS = frozenset(term[0] for term in _STRONG_TERMS) | _BRIEF
+MAX_DEFINITION_WORDS = 8
+_OF_SPELLING = frozenset((b"spelling", b"spelled", b"misspelled", b"typo", b"typos"))
+_DEFINING = frozenset((b"what", b"whats", b"explain", b"define"))
+# Words that point at something at hand, of which a definition has none.
+_OF_SOMETHING = frozenset(
+    (b"the", b"this", b"that", b"these", b"those", b"our", b"my", b"your", b"we", b"here", b"i")
+)
 
 
 class Band(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -121,7 +128,7 @@ def form_opinion(
         watched = distinct & _WATCHED_WORDS
         strong = _strong_terms(features.reading.words, distinct, watched)
         is_brief = not watched.isdisjoint(_BRIEF)
-    if strong:
+    if strong and not _is_about_a_word(features.reading.words):
         p_security = max(p_security, signals.STRONG_SECURITY)
     p_security = max(p_security, features.p_security_around)
     label: Label = "uncertain"
@@ -197,6 +204,14 @@ def _strong_terms(words: list[bytes], distinct: Set[bytes], watched: Set[bytes])
         neighbours = {*pairwise(words)}
         found += [b" ".join(pair) for pair in pairs if pair in neighbours]
     return [f'"{term.decode()}"' for term in found][:3]
+
+
+def _is_about_a_word(words: list[bytes]) -> bool:
+    """Says whether an ask is about a term itself: its spelling, or what it means in general."""
+    if len(words) > MAX_DEFINITION_WORDS:
+        return False
+    defines = words[0] in _DEFINING and _OF_SOMETHING.isdisjoint(words)
+    return defines or not _OF_SPELLING.isdisjoint(words)
 
 
 def _expected_output_tokens(

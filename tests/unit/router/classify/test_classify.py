@@ -48,6 +48,11 @@ def test_label(prompt: str, label: str) -> None:
         ("Write an attack animation for the player sprite in Pygame", False),
         ("Count vowels in a string and inject the count into the template", False),
         ("Which tokens does the tokenizer split at a comma?", False),
+        ("Explain what a JWT is", False),
+        ("What does XSS mean?", False),
+        ("Fix the spelling of 'vulnerable' in the docs", False),
+        ("What is the vulnerability in our login?", True),
+        ("Explain the XSS in this page", True),
     ],
 )
 def test_security(prompt: str, sensitive: bool) -> None:
