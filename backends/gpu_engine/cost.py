@@ -120,6 +120,11 @@ class GpuCost:
         self._link_rate = self.gpu.link_bytes_per_s * link.share / 1e6
         self._network_rate = self.gpu.network_bytes_per_s * link.share / 1e6
         self._moved_us: dict[float, float] = {}  # by tokens: products and exchanges of a step
+        # What every step takes, and what does not change; a step is computed very often.
+        self._steps_us = self.fit.step_us * pp
+        self._layers_us = self.fit.layer_us * self.model.num_layers
+        self._draft_tokens = speculation.draft_tokens
+        self._tokens_per_pass = speculation.tokens_per_pass
         _check_counts(max_num_seqs=max_num_seqs, max_num_batched_tokens=max_num_batched_tokens)
         _check_counts(kv_capacity_tokens=kv_capacity_tokens)
         check_not_negative(overhead_us=overhead_us)
@@ -241,7 +246,7 @@ class GpuCost:
         A token that is checked costs what one more token of the batch would, but the context is
         read once for all of a sequence's. In such a step the engine's own draft stands back.
         """
-        drafted = 0 if checked_tokens else self.speculation.draft_tokens
+        drafted = 0 if checked_tokens else self._draft_tokens
         tokens = seqs * (1 + drafted) + prefill_tokens + checked_tokens
         fixed, fraction = self._span
         context = seqs * fixed + fraction * context_tokens
@@ -255,28 +260,29 @@ class GpuCost:
                 self._moved_us.clear()
             products_us = self._products_us(tokens) + self._exchange_us(tokens)
             self._moved_us[tokens] = products_us
+        floor_us *= self.model.num_layers
         busy_us = (
-            max(products_us, floor_us * self.model.num_layers)
+            (products_us if products_us > floor_us else floor_us)
             + context * self._context_us / self._busy_stages(seqs)
             + pairs * self._pair_us
-            + self.fit.step_us * self.parallel.pp
-            + self.fit.layer_us * self.model.num_layers
+            + self._steps_us
+            + self._layers_us
             + self.fit.seq_us * seqs / self.parallel.dp
         )
         if not drafted or not seqs:
             return busy_us
         busy_us *= 1.0 + drafted * self.speculation.draft_cost
-        return busy_us / self.speculation.tokens_per_pass
+        return busy_us / self._tokens_per_pass
 
     def growth_us(self, num_decode_seqs: int) -> float:
         """Returns how much a decode step grows when each sequence gains a token of context."""
         growth_us = num_decode_seqs * self._span[1] * self._context_us
         growth_us /= self._busy_stages(num_decode_seqs)
-        drafted = self.speculation.draft_tokens
+        drafted = self._draft_tokens
         if not drafted:
             return growth_us
         growth_us *= 1.0 + drafted * self.speculation.draft_cost
-        return growth_us / self.speculation.tokens_per_pass
+        return growth_us / self._tokens_per_pass
 
     def _busy_stages(self, seqs: float) -> float:
         """Returns how many pipeline stages read KV caches at once: at most one per sequence."""

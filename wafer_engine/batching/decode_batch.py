@@ -38,16 +38,15 @@ class DecodeBatch:
         sequence.finish_step = self.num_steps + sequence.num_output_tokens - sequence.num_generated
         self._num_joined += 1
         heappush(self._finishes, (sequence.finish_step, self._num_joined, sequence))
-        self._count(sequence, 1)
+        self._count(sequence.num_prompt_tokens + sequence.num_generated, 1)
 
     def remove(self, sequence: Sequence) -> None:
         """Removes a finished, cancelled or preempted sequence and settles its `num_generated`."""
-        self._count(sequence, -1)
-        sequence.num_generated = self.generated(sequence)
+        sequence.num_generated += self.num_steps - sequence.joined_step
         sequence.finish_step = -1
+        self._count(sequence.num_prompt_tokens + sequence.num_generated, -1)
 
-    def _count(self, sequence: Sequence, sign: int) -> None:
-        context_tokens = sequence.num_prompt_tokens + self.generated(sequence)
+    def _count(self, context_tokens: int, sign: int) -> None:
         self.num_seqs += sign
         self.sum_context_tokens += sign * context_tokens
         self._phases[(context_tokens - 1 - self.num_steps) % self._block_tokens] += sign
@@ -87,9 +86,10 @@ class DecodeBatch:
 
     def steps_to_finish(self) -> int:
         """Returns the steps until the next sequence finishes; there must be one."""
-        while self._finishes[0][0] != self._finishes[0][2].finish_step:
-            heappop(self._finishes)
-        return self._finishes[0][0] - self.num_steps
+        finishes = self._finishes
+        while finishes[0][0] != finishes[0][2].finish_step:
+            heappop(finishes)
+        return finishes[0][0] - self.num_steps
 
     def advance(self, num_steps: int) -> list[Sequence]:
         """Runs steps; returns the sequences that now have all their tokens, in order of joining.
@@ -99,8 +99,9 @@ class DecodeBatch:
         self.num_steps += num_steps
         self.sum_context_tokens += num_steps * self.num_seqs
         finished = []
-        while self._finishes and self._finishes[0][0] <= self.num_steps:
-            finish_step, _, sequence = heappop(self._finishes)
+        finishes, now_step = self._finishes, self.num_steps
+        while finishes and finishes[0][0] <= now_step:
+            finish_step, _, sequence = heappop(finishes)
             if finish_step == sequence.finish_step:
                 finished.append(sequence)
         return finished

@@ -82,6 +82,7 @@ class Engine:
         self._run: ScheduledStep | None = None
         self._run_steps = 0
         self._run_done = 0
+        self._run_us = 0.0  # that all of its steps take
         self._run_end_us = 0
         self._step_end_us = 0  # of the step under way
         self._first_step_us = 0.0
@@ -227,11 +228,10 @@ class Engine:
             if self._run_end_us <= now_us:
                 self._complete(self._run, self._run_steps, self._run_end_us)
             else:
-                num_done = self._steps_by(now_us)
-                self._complete(self._run, num_done, self._end_us(num_done))
-                self._step_end_us = self._end_us(num_done + 1)
+                num_done, done_us, self._step_end_us = self._steps_by(now_us)
+                self._complete(self._run, num_done, done_us)
                 return
-            elapsed_us = self._elapsed_us(self._run_steps)
+            elapsed_us = self._run_us
             self._busy_us += elapsed_us
             self._shared_us += elapsed_us / self._num_sharing
             self._offset_us += elapsed_us
@@ -245,21 +245,26 @@ class Engine:
         self._run_done = 0
         if run is None:
             return
-        self._num_sharing = run.shape.num_decode_seqs + len(run.chunks)
+        shape = run.shape
+        self._num_sharing = shape.num_decode_seqs + len(run.chunks)
         for sequence, _ in run.chunks:
             if sequence.scheduled_us < 0:
                 sequence.scheduled_us = self._origin_us + int(self._offset_us)
                 sequence.share_us = -self._shared_us
         for sequence in run.preempted:
             self._report(sequence, self._last_step_us, finished=False)
-        self._run_steps = steps = min(run.max_steps, self._max_run_steps)
-        self._first_step_us = step_us = self._cost.step_us(run.shape)
-        assert step_us > 0, run.shape
+        self._first_step_us = self._run_us = step_us = self._cost.step_us(shape)
+        assert step_us > 0, shape
         self._growth_us = 0.0
         self._step_end_us = self._run_end_us = self._origin_us + ceil(self._offset_us + step_us)
+        steps = run.max_steps
+        if steps > self._max_run_steps:
+            steps = self._max_run_steps
+        self._run_steps = steps
         if steps > 1:
-            self._growth_us = self._cost.growth_us(run.shape.num_decode_seqs)
-            self._run_end_us = self._end_us(steps)
+            self._growth_us = self._cost.growth_us(shape.num_decode_seqs)
+            self._run_us = run_us = self._elapsed_us(steps)
+            self._run_end_us = self._origin_us + ceil(self._offset_us + run_us)
 
     def _complete(self, run: ScheduledStep, num_done: int, at_us: int) -> None:
         started, finished = self._scheduler.complete(run, num_done - self._run_done)
@@ -282,8 +287,9 @@ class Engine:
             sequence.share_us += self._shared_us + under_way_us / self._num_sharing
 
     def _cut_run(self) -> None:
-        if self._run is not None:
-            self._run_steps = min(self._run_steps, self._run_done + 1)
+        if self._run is not None and self._run_steps > self._run_done + 1:
+            self._run_steps = self._run_done + 1
+            self._run_us = self._elapsed_us(self._run_steps)
             self._run_end_us = self._step_end_us
 
     def _elapsed_us(self, num_steps: int) -> float:
@@ -296,8 +302,11 @@ class Engine:
         growth = self._growth_us * (num_steps * (num_steps - 1) / 2)
         return self._origin_us + ceil(self._offset_us + (num_steps * self._first_step_us + growth))
 
-    def _steps_by(self, now_us: int) -> int:
-        """Returns how many of the run's steps (at least 1) have ended: inverts `_elapsed_us`."""
+    def _steps_by(self, now_us: int) -> tuple[int, int, int]:
+        """Returns how many of the run's steps (at least 1) have ended: inverts `_elapsed_us`.
+
+        And when the last of them did, and when the next one will.
+        """
         elapsed = now_us - self._origin_us - self._offset_us
         half = self._growth_us / 2
         linear = self._first_step_us - half
@@ -307,16 +316,21 @@ class Engine:
         else:
             root = elapsed / linear
         num_steps = min(max(int(root), self._run_done), self._run_steps)
-        while num_steps > self._run_done and self._end_us(num_steps) > now_us:
+        end_us = self._end_us(num_steps)
+        while num_steps > self._run_done and end_us > now_us:
             num_steps -= 1
-        while num_steps < self._run_steps and self._end_us(num_steps + 1) <= now_us:
+            end_us = self._end_us(num_steps)
+        next_us = self._end_us(num_steps + 1)
+        while num_steps < self._run_steps and next_us <= now_us:
             num_steps += 1
-        return num_steps
+            end_us, next_us = next_us, self._end_us(num_steps + 1)
+        return num_steps, end_us, next_us
 
     def _report(self, sequence: Sequence, at_us: int, *, finished: bool) -> None:
-        num_tokens = sequence.num_generated - sequence.num_reported
+        num_generated = sequence.num_generated
+        num_tokens = num_generated - sequence.num_reported
         if num_tokens or finished:
-            sequence.num_reported = sequence.num_generated
+            sequence.num_reported = num_generated
             self._output.append(sequence.id, num_tokens, at_us, finished)
 
     def _report_progress(self, output: EngineOutput) -> None:

@@ -14,14 +14,16 @@ from collections.abc import Iterable
 class KeptPrefix:
     """Is a prompt prefix whose KV is in the cache."""
 
-    __slots__ = ("hash", "num_blocks", "num_tokens", "parent", "pins")
+    __slots__ = ("full_blocks", "hash", "num_blocks", "num_tokens", "parent", "pins")
 
     def __init__(
-        self, prefix_hash: int, num_tokens: int, num_blocks: int, parent: "KeptPrefix | None"
+        self, prefix_hash: int, num_tokens: int, full_blocks: int, parent: "KeptPrefix | None"
     ) -> None:
         self.hash = prefix_hash
         self.num_tokens = num_tokens  # from the prompt's start
-        self.num_blocks = num_blocks  # its own, behind the parent's
+        self.full_blocks = full_blocks  # of these tokens; the rest is in no block of its own
+        # Its own, behind the parent's.
+        self.num_blocks = full_blocks if parent is None else full_blocks - parent.full_blocks
         self.parent = parent
         self.pins = 1  # by live sequences, and by pinned children
 
@@ -58,11 +60,12 @@ class KvCache:
 
     def blocks(self, num_tokens: int, kept: KeptPrefix | None) -> int:
         """Returns the blocks of its own that a sequence needs behind the prefix."""
-        return -(-num_tokens // self.block_tokens) - self._full_blocks(kept)
+        num_blocks = -(-num_tokens // self.block_tokens)
+        return num_blocks if kept is None else num_blocks - kept.full_blocks
 
     def reusable_tokens(self, kept: KeptPrefix | None) -> int:
         """Returns the tokens of the prefix that need not be computed: those in full blocks."""
-        return self._full_blocks(kept) * self.block_tokens
+        return 0 if kept is None else kept.full_blocks * self.block_tokens
 
     def take(self, num_blocks: int) -> None:
         """Allocates blocks to live sequences, evicting kept prefixes as needed."""
@@ -122,7 +125,7 @@ class KvCache:
         The sequence's pin moves from `kept` to the returned prefix. Its entries come shortest
         first; those within `kept` are skipped. They are cut to `num_tokens`, whose KV exists.
         """
-        shared = self._full_blocks(kept)
+        shared = 0 if kept is None else kept.full_blocks
         for prefix_hash, entry_tokens in entries:
             if kept is not None and entry_tokens <= kept.num_tokens:
                 continue
@@ -140,21 +143,25 @@ class KvCache:
                 if not self._evictable:
                     break
                 self._evict_one()
-            kept = self._add(prefix_hash, min(entry_tokens, num_tokens), kept)
-        self.live_blocks -= self._full_blocks(kept) - shared
+            kept = self._add(
+                prefix_hash, entry_tokens if entry_tokens < num_tokens else num_tokens, kept
+            )
+        if kept is not None:
+            self.live_blocks -= kept.full_blocks - shared
         return kept
 
     def _add(self, prefix_hash: int, num_tokens: int, parent: KeptPrefix | None) -> KeptPrefix:
-        num_blocks = num_tokens // self.block_tokens - self._full_blocks(parent)
         # The sequence's pin on the parent becomes the pinned child's, so no count changes there.
-        kept = KeptPrefix(prefix_hash, num_tokens, num_blocks, parent)
+        kept = KeptPrefix(prefix_hash, num_tokens, num_tokens // self.block_tokens, parent)
         self._kept[prefix_hash] = kept
-        self.kept_blocks += num_blocks
+        self.kept_blocks += kept.num_blocks
         return kept
 
     def _grow(self, kept: KeptPrefix, num_tokens: int) -> None:
-        self.kept_blocks += num_tokens // self.block_tokens - self._full_blocks(kept)
-        kept.num_blocks += num_tokens // self.block_tokens - self._full_blocks(kept)
+        more = num_tokens // self.block_tokens - kept.full_blocks
+        self.kept_blocks += more
+        kept.num_blocks += more
+        kept.full_blocks += more
         kept.num_tokens = num_tokens
 
     def _evict_one(self) -> int:
@@ -164,6 +171,3 @@ class KvCache:
         self.kept_blocks -= kept.num_blocks
         self.evictable_blocks -= kept.num_blocks
         return kept.num_blocks
-
-    def _full_blocks(self, kept: KeptPrefix | None) -> int:
-        return kept.num_tokens // self.block_tokens if kept is not None else 0

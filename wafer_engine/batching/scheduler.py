@@ -70,8 +70,8 @@ class Scheduler:
     def check_fits(self, sequence: Sequence) -> None:
         """Raises ValueError for a sequence whose prompt and output exceed the whole KV cache."""
         num_tokens = sequence.num_prompt_tokens + sequence.num_output_tokens
-        if self.kv.blocks(num_tokens, None) > self.kv.num_blocks:
-            capacity_tokens = self.kv.num_blocks * self.kv.block_tokens
+        capacity_tokens = self.kv.num_blocks * self.kv.block_tokens
+        if num_tokens > capacity_tokens:
             raise ValueError(f"{num_tokens} tokens exceed the KV cache's {capacity_tokens}")
 
     def enqueue(self, sequence: Sequence) -> None:
@@ -90,8 +90,10 @@ class Scheduler:
         There is always progress: every sequence fits into the KV cache alone (`check_fits`), so the
         first one running never has to be preempted, nor the first one waiting refused.
         """
-        preempted = self._preempt_for_growth()
-        batch = self.batch
+        batch, kv = self.batch, self.kv
+        preempted: list[Sequence] = []
+        if batch.num_seqs > kv.available_blocks:  # else there are enough: none begins more than one
+            preempted = self._preempt_for_growth()
         chunks: list[tuple[Sequence, int]] = []
         if self._prefilling or self.waiting:
             chunks = self._prefill_chunks(admit=not preempted)
@@ -101,7 +103,7 @@ class Scheduler:
         if not chunks and not checks:
             if not batch.num_seqs:
                 return None
-            max_steps = 1 if preempted else batch.steps_ahead(self.kv.available_blocks)
+            max_steps = 1 if preempted else batch.steps_ahead(kv.available_blocks)
             for sequence in self._predicted.values():
                 assert sequence.prediction is not None
                 next_block = sequence.prediction.plain_steps(batch.generated(sequence))
@@ -135,8 +137,11 @@ class Scheduler:
         sequence may be in both.
         """
         batch = self.batch
-        self.kv.take(batch.blocks_for(num_steps))
-        self.num_generated_tokens += batch.num_seqs * num_steps
+        if batch.num_seqs:
+            num_blocks = batch.blocks_for(num_steps)
+            if num_blocks:
+                self.kv.take(num_blocks)
+            self.num_generated_tokens += batch.num_seqs * num_steps
         finished = batch.advance(num_steps)
         if step.checks:
             finished += [checked for checked, block in step.checks if self._check(checked, block)]
@@ -172,9 +177,6 @@ class Scheduler:
 
     def _preempt_for_growth(self) -> list[Sequence]:
         preempted: list[Sequence] = []
-        # Mostly there are enough blocks, as no sequence begins more than one.
-        if self.batch.num_seqs <= self.kv.available_blocks:
-            return preempted
         while self.batch.blocks_for_next > self.kv.available_blocks:
             if self._warm_up_yields():
                 continue
@@ -190,8 +192,6 @@ class Scheduler:
         return preempted
 
     def _prefill_chunks(self, admit: bool) -> list[tuple[Sequence, int]]:
-        if not self._prefilling and not self.waiting:
-            return []
         budget = self.limits.max_num_batched_tokens - self.batch.num_seqs
         limit = self.limits.long_prefill_tokens
         if limit:
@@ -354,9 +354,10 @@ class Scheduler:
 
     def _release(self, sequence: Sequence, *, finished: bool = False) -> None:
         if sequence.status is SequenceStatus.DECODING:
-            kv_tokens = self.batch.kv_tokens(sequence)
             self.batch.remove(sequence)
-            self._predicted.pop(sequence.id, None)
+            kv_tokens = sequence.num_prompt_tokens + sequence.num_generated - 1  # not the newest
+            if sequence.prediction is not None:
+                self._predicted.pop(sequence.id, None)
         else:
             kv_tokens = sequence.prefill_tokens  # its blocks were taken at admission
             del self._prefilling[sequence.id]

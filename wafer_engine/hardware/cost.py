@@ -225,7 +225,8 @@ class WaferCost:
 
     def _decode_factor(self, num_seqs: int) -> float:
         """Returns the passes per output token: a draft's latency, or the full pipeline."""
-        return max(self._latency_passes, num_seqs * self._occupancy_passes)
+        occupied = num_seqs * self._occupancy_passes
+        return occupied if occupied > self._latency_passes else self._latency_passes
 
     def step_us(self, shape: StepShape) -> float:
         """Returns a step's duration: the pass's latency, or the pipeline's work if that is longer.
