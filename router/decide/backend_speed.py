@@ -39,8 +39,10 @@ class BackendSpeed(msgspec.Struct):
             return
         self.ttft_us += RECENT * (ttft_us - self.ttft_us)
         self.tpot_us += RECENT * (tpot_us - self.tpot_us)
-        self.quick_ttft_us = min(self.ttft_us, self.quick_ttft_us * FORGETTING)
-        self.quick_tpot_us = min(self.tpot_us, self.quick_tpot_us * FORGETTING)
+        quick_us = self.quick_ttft_us * FORGETTING
+        self.quick_ttft_us = quick_us if quick_us < self.ttft_us else self.ttft_us
+        quick_us = self.quick_tpot_us * FORGETTING
+        self.quick_tpot_us = quick_us if quick_us < self.tpot_us else self.tpot_us
 
     def note_words(self, first_words_us: int) -> None:
         """Counts how long an answer took to its first words, among the latest."""
@@ -66,11 +68,11 @@ class BackendSpeeds:
 
     def note(self, backend: str, ttft_us: float, tpot_us: float) -> None:
         """Counts a finished task of a backend."""
-        self._known(backend).note(ttft_us, tpot_us)
+        (self._speeds.get(backend) or self._known(backend)).note(ttft_us, tpot_us)
 
     def note_words(self, backend: str, first_words_us: int) -> None:
         """Counts how long an answer took to its first words, or how long it was waited for."""
-        self._known(backend).note_words(first_words_us)
+        (self._speeds.get(backend) or self._known(backend)).note_words(first_words_us)
 
     def _known(self, backend: str) -> BackendSpeed:
         speed = self._speeds.get(backend)

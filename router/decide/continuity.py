@@ -10,7 +10,7 @@
 
 import math
 from collections.abc import Sequence
-from itertools import islice, takewhile
+from itertools import islice
 
 import msgspec
 
@@ -65,9 +65,11 @@ def conversation_state(task: Task, stats: Sequence[BackendStats]) -> Conversatio
         return NEW
     groups = {each.info.name: each.info.group for each in stats}
     holder = groups.get(task.last_backend or "")
-    recent = islice(reversed(items), MAX_BROUGHT)
-    brought = takewhile(lambda entry: is_user(entry) or is_tool_output(entry), recent)
-    num_held = task.request.num_prompt_tokens - sum(entry.num_tokens for entry in brought)
+    num_held = task.request.num_prompt_tokens
+    for entry in islice(reversed(items), MAX_BROUGHT):
+        if not (is_user(entry) or is_tool_output(entry)):
+            break
+        num_held -= entry.num_tokens
     evidence, signs = run.strain, run.signs
     if run.answers_tools and run.num_tokens >= GROWN_TOKENS:
         evidence += GROWTH

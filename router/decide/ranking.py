@@ -39,6 +39,7 @@ HELD_TOKENS = 8_192  # a KV prefix that outweighs any difference in load
 HOLDING_LOAD = 0.2  # the load that any conversation's prefix outweighs, so that it does not flap
 
 _GROUPS: tuple[BackendGroup, ...] = Route.PARALLEL.groups
+_REASONS = {reason.value: reason for reason in Reason}
 _ALONE = {group: Route(group) for group in _GROUPS}  # the routes of one engine
 
 
@@ -162,7 +163,7 @@ def _wish(
         reason, cause = Reason.STICKY, "In the middle of its tool calls a task stays where it is"
     return _Wish(
         route=choice.route,
-        fallback=tuple(route for route in choice.fallback if route is not choice.route),
+        fallback=_others(choice),
         strategy=strategy,
         reason=reason,
         cause=cause,
@@ -171,6 +172,13 @@ def _wish(
         control=control,
         backends=choice.backends,
     )
+
+
+def _others(choice: Choice) -> tuple[Route, ...]:
+    """Returns a choice's fallbacks, without its route."""
+    if choice.route not in choice.fallback:
+        return choice.fallback
+    return tuple([route for route in choice.fallback if route is not choice.route])
 
 
 def _pinned_model(policy: Policy, task: Task, stats: Sequence[BackendStats]) -> _Wish | Refusal:
@@ -217,12 +225,14 @@ def _unpinned_choice(
     rule, is_control = first_rule(policy, Situation(task, task_class, stats))
     if rule is not None:
         return rule, Reason.RULE, f"The policy's rule {rule.name!r} says so", is_control
-    cause = f"Classified as {task_class.label} (p_deep {task_class.p_deep:.2f})"
     choice = policy.choice_of(task_class.label)
     if task_class.cautious:
         deep_first = sorted(choice.fallback, key=lambda route: route is Route.FAST)
         choice = msgspec.structs.replace(choice, fallback=tuple(deep_first))
-    return choice, Reason(task_class.decided_by), task_class.because or cause, is_control
+    cause = task_class.because
+    if not cause:
+        cause = f"Classified as {task_class.label} (p_deep {task_class.p_deep:.2f})"
+    return choice, _REASONS[task_class.decided_by], cause, is_control
 
 
 def _obstacle(stats: BackendStats, task: Task, wish: _Wish, least_tokens: int) -> Reason | None:
@@ -313,21 +323,27 @@ def _routes(
     if not wish.bound:
         # Rather anywhere than nowhere, once nothing that the policy named is possible.
         spare = [_ALONE[group] for group in wish.route.groups if _ALONE[group] not in routes]
-        usable = [group for group in _GROUPS if orders[group]]
+        usable = [group for group, order in orders.items() if order]
         if len(usable) < len(_GROUPS) and not any(
             all(group in usable for group in route.groups) for route in [*routes, *spare]
         ):
             spare = [route for route in (Route.FAST, Route.DEEP) if route not in routes]
         routes += spare
-    names_of = {
-        group: tuple([each.info.name for each in orders[group][: 1 + MAX_SPARES]])
-        for group in _GROUPS
-    }
+    first_of: dict[BackendGroup, tuple[str, ...]] = {}
+    others_of: dict[BackendGroup, tuple[str, ...]] = {}
+    for group, order in orders.items():
+        names = tuple([each.info.name for each in order[: 1 + MAX_SPARES]])
+        first_of[group], others_of[group] = names[:1], names[1:]
     ranked: list[RankedRoute] = []
     blocked: Reason | None = None
     for route in routes:
-        names = tuple([names_of[group][0] for group in route.groups if names_of[group]])
-        if len(names) < len(route.groups):
+        groups = route.groups
+        names = first_of[groups[0]]
+        spares: tuple[tuple[str, ...], ...] = (others_of[groups[0]],)
+        if len(groups) > 1:
+            names += first_of[groups[1]]
+            spares += (others_of[groups[1]],)
+        if len(names) < len(groups):
             if route is wish.route:
                 blocked = _blocked(wish, task, stats, orders, least_tokens)
             continue
@@ -349,7 +365,7 @@ def _routes(
                 rule=wish.rule,
                 canary=wish.canary,
                 control=wish.control,
-                spares=tuple([names_of[group][1:] for group in route.groups]),
+                spares=spares,
                 stand_ins=stand_ins,
             )
         )

@@ -52,8 +52,11 @@ class WaitingQueues:
         None, or a wait of 0: the task is to be tried. `waits` are the active policy's.
         """
         queues = self.queues
-        if not any(len(queue) for queue in queues.values()):
-            return None
+        for queue in queues.values():
+            if len(queue):
+                break
+        else:
+            return None  # mostly nobody waits anywhere
         for group in groups:
             queue = queues[group]
             if queue.num_waiting(task.tenant.id) or (len(queue) and queue.is_held(now_us)):

@@ -18,7 +18,14 @@ from router.classify.log_odds import log_odds, shifted
 from router.classify.task import Decider, Label, Task, TaskClass
 from router.decide.backend_speed import BackendSpeeds, extra_wait
 from router.decide.continuity import MAX_COLD_TOKENS, NEW, ConversationState
-from router.policy.tradeoff import USUAL, Conditions, Tradeoff, band_at, scarcity
+from router.policy.tradeoff import (
+    SCARCE_SHARE,
+    USUAL,
+    Conditions,
+    Tradeoff,
+    band_at,
+    scarcity,
+)
 
 PER_GAIN = 4.0  # log-odds per gain of 1: the logistic's slope at even odds
 MAX_HINTED, MAX_LEARNED = 1.5, 4.0  # log-odds, by hints alone and with feedback
@@ -91,11 +98,12 @@ def _by_its_run(
 ) -> TaskClass | None:
     """Decides by what has happened in a conversation, or leaves it to the ask (None)."""
     run = task.run if tradeoff.follow_runs else NEW_RUN
-    holder, signs = conversation.holder, ", ".join(run.signs)
-    if run.stuck and holder == "deep":
-        why = f"The run was stuck ({signs}), and has not gone well for long enough since"
-        return _decided(task_class, "deep", why, "sticky")
+    holder = conversation.holder
     if run.stuck:
+        signs = ", ".join(run.signs)
+        if holder == "deep":
+            why = f"The run was stuck ({signs}), and has not gone well for long enough since"
+            return _decided(task_class, "deep", why, "sticky")
         what = "The last answer did not do" if run.dissatisfied else "The run is stuck"
         return _decided(task_class, "deep", f"{what} ({signs})", "evidence")
     if holder == "fast" and task.held_turn:
@@ -182,13 +190,13 @@ def _conditions(
 ) -> tuple[Conditions, list[str]]:
     """Returns how far waiting and prices are from usual, and a description."""
     words = [f"drift: {alarm}" for alarm in facts.alarms]
-    conditions = Conditions(num_alarms=len(facts.alarms))
+    conditions = Conditions(num_alarms=len(facts.alarms)) if facts.alarms else USUAL
     if not tradeoff.follow_load:
         return conditions, words
     prices: dict[BackendGroup, float] = {}
     for group, share_left in facts.shares_left.items():
-        prices[group] = scarcity(share_left)
-        if prices[group] > 1:
+        if share_left < SCARCE_SHARE:
+            prices[group] = scarcity(share_left)
             words.append(f"{share_left:.0%} left in the {group} pools")
     wait = 1.0
     if facts.backend_speeds is not None:

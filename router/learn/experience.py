@@ -130,21 +130,24 @@ class Experience:
             self.monitors.popitem(last=False)
         return monitor
 
-    def note_balances(self, tenant_id: str, balances: Iterable[Balance], now_us: int) -> None:
-        """Keeps the share that a tenant has left in each group's tightest pool."""
+    def note_balances(
+        self, tenant_id: str, balances: Iterable[Balance], now_us: int
+    ) -> dict[BackendGroup, float]:
+        """Keeps and returns the share that a tenant has left in each group's tightest pool."""
         noted_us, known = self._left.get(tenant_id, _NOTHING_NOTED)
-        new: dict[BackendGroup, float] = {}
+        left: dict[BackendGroup, float] = {}
         for balance in balances:
             group, limit = balance.group, balance.limit
             share = balance.remaining / (limit if limit > 1 else 1)
-            if share < new.get(group, 1.0):
-                new[group] = share if share > 0 else 0.0
-            elif group not in new:
-                new[group] = 1.0
-        self._left[tenant_id] = now_us, known | new if now_us - noted_us < STALE_US else new
+            least = left.get(group, 1.0)
+            left[group] = share if share < least else least
+        if now_us - noted_us < STALE_US:
+            left = known | left
+        self._left[tenant_id] = now_us, left
         self._left.move_to_end(tenant_id)
         while len(self._left) > MAX_TENANTS:
             self._left.popitem(last=False)
+        return left
 
     def note_answer(
         self,

@@ -36,7 +36,7 @@ from router.classify.classify import Band
 from router.classify.task import TENANT_ID, Label, Route
 from router.classify.words import words_of
 from router.policy.calendar_window import zone_of
-from router.policy.conditions import MAX_CONDITION_DEPTH, MAX_CONDITION_NODES, When
+from router.policy.conditions import MAX_CONDITION_DEPTH, MAX_CONDITION_NODES, Test, When
 from router.policy.document import DocumentError, Fault, read_document, suggestion
 from router.policy.positions import Path
 from router.policy.tradeoff import Tradeoff
@@ -179,6 +179,11 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     def strategy_options(self) -> dict[str, StrategyOptions]:
         """Returns each strategy's options, for tasks whose clients set none."""
         return {name: each.options_from(self.strategies, {}) for name, each in STRATEGIES.items()}
+
+    @cached_property
+    def enabled_rules(self) -> "tuple[tuple[Rule, tuple[Test, ...]], ...]":
+        """Returns the rules that are tried, each with its conditions; all of them must hold."""
+        return tuple((rule, rule.when.tests) for rule in self.rules if rule.enabled)
 
     @cached_property
     def metadata_names(self) -> frozenset[str]:

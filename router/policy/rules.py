@@ -24,8 +24,11 @@ def first_rule(policy: Policy, situation: Situation) -> tuple[Rule | None, bool]
     conversation been in that rule's share.
     """
     is_control = False
-    for rule in policy.rules:
-        if rule.enabled and rule.when.holds(situation):
+    for rule, tests in policy.enabled_rules:
+        for test in tests:
+            if not test.holds(situation):
+                break
+        else:
             if _takes_share(rule, situation.task):
                 return rule, is_control
             is_control = True

@@ -116,7 +116,7 @@ def band_at(
     low: float, high: float, price_ratio: float, conditions: Conditions = USUAL
 ) -> tuple[float, float]:
     """Moves the band of usual conditions to these; equal edges leave no room for PARALLEL."""
-    if conditions == USUAL:
+    if conditions is USUAL or conditions == USUAL:
         return low, high
     prices = prices_of(low, high, price_ratio)
     if prices is not None:

@@ -58,18 +58,22 @@ def refill(state: BucketState, limits: GroupLimits, now_ms: int) -> None:
     elapsed_ms = now_ms - state.stamp_ms
     if elapsed_ms < 0:
         elapsed_ms = 0
-    per_min = _per_min(limits.requests_per_min)
+    per_min = limits.requests_per_min
+    if per_min > MAX_PER_MIN:
+        per_min = MAX_PER_MIN
     level, whole = state.requests_level + elapsed_ms * per_min, per_min * LEVEL_PER_UNIT
     state.requests_level = level if level < whole else whole
-    per_min = _per_min(limits.tokens_per_min)
+    per_min = limits.tokens_per_min
+    if per_min > MAX_PER_MIN:
+        per_min = MAX_PER_MIN
     level, whole = state.tokens_level + elapsed_ms * per_min, per_min * LEVEL_PER_UNIT
     state.tokens_level = level if level < whole else whole
     state.stamp_ms = now_ms
-    today = now_ms // DAY_MS
-    if today > state.day:
+    today, day = now_ms // DAY_MS, state.day
+    if today > day:
         state.day_tokens = 0
         state.day = today
-    elif today < state.day - 1:
+    elif today < day - 1:
         state.day = today
     if state.num_held == 0:
         state.held_tokens = 0  # a release that does not count them may have freed slots
@@ -107,7 +111,8 @@ def waits_ms(state: BucketState, limits: GroupLimits, tokens: int) -> tuple[int,
 def reserve(state: BucketState, limits: GroupLimits, tokens: int) -> None:
     """Takes one request, `tokens` and a slot, which fit according to `waits_ms`."""
     state.requests_level = _bounded(state.requests_level - LEVEL_PER_UNIT, limits.requests_per_min)
-    adopt(state, limits, tokens)
+    extend(state, limits, tokens)
+    state.num_held += 1
 
 
 def adopt(state: BucketState, limits: GroupLimits, tokens: int) -> None:
@@ -118,9 +123,8 @@ def adopt(state: BucketState, limits: GroupLimits, tokens: int) -> None:
 
 def extend(state: BucketState, limits: GroupLimits, tokens: int) -> None:
     """Takes more tokens for a running task, even if they do not fit."""
-    state.tokens_level = _bounded(
-        state.tokens_level - tokens * LEVEL_PER_UNIT, limits.tokens_per_min
-    )
+    level = state.tokens_level - tokens * LEVEL_PER_UNIT
+    state.tokens_level = _bounded(level, limits.tokens_per_min)
     state.held_tokens = _day_bounded(state.held_tokens + tokens)
 
 

@@ -51,8 +51,9 @@ class MemoryPools:
     ) -> Grant:
         """Reserves all of the first ranked demands that fit, or nothing."""
         pools = self._at(tenant.id, now_us, tenant)
-        num_reaped = pools.reap(now_us // 1_000, MAX_REAPED)
-        holds = [hold_of(tenant, demands) for demands in ranked_demands]
+        num_reaped = pools.reap(pools.now_ms, MAX_REAPED)
+        is_plain = not tenant.key_limits and not tenant.accounts  # most are: nothing to encode
+        holds = ["" if is_plain else hold_of(tenant, demands) for demands in ranked_demands]
         leases = [
             lease_of(reservation_id, demands, hold)
             for demands, hold in zip(ranked_demands, holds, strict=True)
@@ -66,9 +67,9 @@ class MemoryPools:
                 over_budget=over,
             )
         demands, lease, hold = ranked_demands[index], leases[index], holds[index]
-        expires_ms = pools.expiry_ms.get(lease, now_us // 1_000 + self._lease_ms)
+        expires_us = pools.expiry_ms.get(lease, pools.now_ms + self._lease_ms) * 1_000
         reservation = Reservation(
-            reservation_id, tenant.id, demands, lease, expires_ms * 1_000, hold=hold
+            reservation_id, tenant.id, demands, lease, expires_us, None, (), hold
         )
         return self._granted(tenant, pools, index, reservation, num_reaped)
 
@@ -90,9 +91,10 @@ class MemoryPools:
     ) -> Grant:
         if reservation.lease not in pools.expiry_ms:
             pools.take(bucket.reserve, reservation)
-            pools.purse.hold(reservation.lease, pools.now_ms)
             pools.hold(reservation.lease, reservation.expires_us // 1_000)
         balances = pools.balances(tenant)
+        if not tenant.accounts:
+            return Grant(index, reservation, balances, 0, None, num_reaped)
         accounts = pools.purse.balances(tenant.accounts, pools.now_ms)
         return Grant(index, reservation, balances, num_reaped=num_reaped, accounts=accounts)
 
@@ -121,10 +123,16 @@ class MemoryPools:
     ) -> bool:
         """Releases the slots and charges actual tokens and money; a group not named used none."""
         pools = self._at(reservation.tenant_id, now_us)
-        for lease in (reservation.lease, reservation.former):
-            if lease is not None and pools.expiry_ms.pop(lease, None) is not None:
-                pools.release(lease, actual_tokens, nusd)
-                return True
+        if pools.expiry_ms.pop(reservation.lease, None) is not None:
+            if reservation.demands:
+                pools.give_back(reservation, actual_tokens, nusd)
+            else:  # all that is known of it is its lease
+                pools.release(reservation.lease, actual_tokens, nusd)
+            return True
+        former = reservation.former
+        if former is not None and pools.expiry_ms.pop(former, None) is not None:
+            pools.release(former, actual_tokens, nusd)
+            return True
         return False
 
     def renew(self, reservations: Iterable[Reservation], now_us: int) -> Renewal:
@@ -137,7 +145,6 @@ class MemoryPools:
             elif pools.has(reservation.demands):
                 num_anew += 1
                 pools.take(bucket.adopt, reservation)
-                pools.purse.hold(reservation.lease, pools.now_ms)
             else:
                 continue
             self._hold(pools, reservation.lease, now_us)
@@ -202,12 +209,15 @@ class _Buckets:
         return state
 
     def limit(self, limits: Limits) -> None:
-        """Applies limits, which may lower levels, and makes buckets that are missing."""
+        """Applies limits, which may lower levels, and makes buckets that are missing.
+
+        All buckets must have been read.
+        """
         for group, group_limits in limits.items():
-            state = self.at(group)
+            state = self.states.get(group)
             if state is None:
                 state = self.states[group] = bucket.new_state(group_limits, self._now_ms)
-            elif group_limits != self.limits[group]:
+            elif (known := self.limits[group]) is not group_limits and known != group_limits:
                 bucket.refill(state, group_limits, self._now_ms)
             else:
                 continue
@@ -216,7 +226,7 @@ class _Buckets:
 
     def change(self, how: Callable[..., None], group: BackendGroup, *tokens: int) -> None:
         """Applies one of `bucket`'s functions to a group's bucket, if there is one."""
-        state = self.at(group)
+        state = self.states.get(group) or self.at(group)
         if state is not None:
             how(state, self.limits[group], *tokens)
             self._kept[group] = state  # what the rest of the call does to it is stored, too
@@ -265,8 +275,12 @@ class _TenantPools:
             self._of_key(key).change(how, group, *tokens)
 
     def take(self, how: Callable[..., None], reservation: Reservation) -> None:
+        """Takes what a reservation holds, by one of `bucket`'s functions."""
+        key = key_of(reservation.hold)
         for demand in reservation.demands:
-            self.change(how, demand.group, key_of(reservation.hold), demand.tokens)
+            self.change(how, demand.group, key, demand.tokens)
+        if reservation.hold:
+            self.purse.hold(reservation.lease, self.now_ms)
 
     def reap(self, now_ms: int, most: int) -> int:
         """Releases at most `most` expired leases, the earliest first."""
@@ -311,6 +325,17 @@ class _TenantPools:
 
     def has(self, demands: tuple[Demand, ...]) -> bool:
         return all(self._own.at(demand.group) is not None for demand in demands)
+
+    def give_back(
+        self, reservation: Reservation, actual_tokens: Mapping[BackendGroup, int], nusd: int
+    ) -> None:
+        """Releases what a reservation holds, as `release` does what a lease says."""
+        if reservation.hold:
+            self.purse.settle(reservation.lease, nusd, self.now_ms)
+        key = key_of(reservation.hold)
+        for demand in reservation.demands:
+            group = demand.group
+            self.change(bucket.settle, group, key, demand.tokens, actual_tokens.get(group, 0))
 
     def release(self, lease: str, actual_tokens: Mapping[BackendGroup, int], nusd: int = 0) -> None:
         self.purse.settle(lease, nusd, self.now_ms)

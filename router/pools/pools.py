@@ -146,7 +146,7 @@ def hold_of(tenant: Tenant, demands: Sequence[Demand]) -> str:
 
 def key_of(hold: str) -> str:
     """Returns the key that a `hold_of` names; empty if none."""
-    return hold.partition("$")[0][1:]
+    return hold.partition("$")[0][1:] if hold else ""
 
 
 def key_of_lease(lease: str) -> str:
@@ -242,17 +242,15 @@ def balances_from(
     """
     requests, tokens, num_held = levels
     per_min, tokens_per_min, most = limits
-    requests_ms = bucket.reset_ms(requests, per_min)
-    tokens_ms = bucket.reset_ms(tokens, tokens_per_min)
-    whole, free = bucket.LEVEL_PER_UNIT, most - num_held
+    requests_us = bucket.reset_ms(requests, per_min) * 1_000
+    tokens_us = bucket.reset_ms(tokens, tokens_per_min) * 1_000
+    num_requests = requests // bucket.LEVEL_PER_UNIT if requests > 0 else 0
+    num_tokens = tokens // bucket.LEVEL_PER_UNIT if tokens > 0 else 0
+    num_free = most - num_held if most > num_held else 0
     balances = (
-        Balance(
-            group, units[0], per_min, requests // whole if requests > 0 else 0, requests_ms * 1_000
-        ),
-        Balance(
-            group, units[1], tokens_per_min, tokens // whole if tokens > 0 else 0, tokens_ms * 1_000
-        ),
-        Balance(group, units[2], most, free if free > 0 else 0, 0),
+        Balance(group, units[0], per_min, num_requests, requests_us),
+        Balance(group, units[1], tokens_per_min, num_tokens, tokens_us),
+        Balance(group, units[2], most, num_free, 0),
     )
     if per_day < 0:
         return balances

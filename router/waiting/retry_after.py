@@ -68,6 +68,8 @@ class RetryAfter:
     ) -> None:
         """Ends the burst if a task was admitted before the first turn."""
         self._meet(mode)
+        if not self._bursts:
+            return
         for demand in demands:
             key = tenant_id, demand.group
             burst = self._bursts.get(key)
