@@ -29,8 +29,10 @@ class EngineClock:
     `wake_us` is that time; the owner's heap may hold older ones, which are stale.
     """
 
-    def __init__(self, machine: EngineMachine, on_change: Callable[["EngineClock"], None]) -> None:
-        """`on_change` is called when `wake_us` has changed."""
+    def __init__(
+        self, machine: EngineMachine, on_change: Callable[["EngineClock", int], None]
+    ) -> None:
+        """`on_change` is called when `wake_us` has changed to a time."""
         self.machine = machine
         self.info = machine.info
         self.name = machine.info.name
@@ -38,13 +40,14 @@ class EngineClock:
         self.wake_us: int | None = None
         self.tick_us = 0  # 0: only starts and ends are of interest
         self._engine = Engine(machine.cost)
-        self._limits = machine.cost.limits
+        self._max_num_seqs = machine.cost.limits.max_num_seqs
+        self._kv_capacity_tokens = self._engine.kv_capacity_tokens
         self._on_change = on_change
         self._receivers: dict[int, TokenReceiver] = {}
         self._ids = count(1)
         self._next_tick_us = 0
         self._watchers: dict[int, int] = {}  # sequence -> its tick
-        self._stats: BackendStats | None = None
+        self.known: BackendStats | None = None  # as `stats`, as long as nothing has changed
 
     def submit(self, sequence: Sequence, receiver: TokenReceiver, now_us: int) -> None:
         """Starts a sequence, and numbers it; raises ValueError if the engine cannot take it."""
@@ -57,7 +60,7 @@ class EngineClock:
         """Drops a sequence; its receiver is not called again."""
         if self._receivers.pop(sequence.id, None) is not None:
             self._engine.cancel(sequence.id, now_us)
-            self._watchers.pop(sequence.id, None)
+            self._unwatch(sequence.id)
             self._changed()
 
     def watch(self, sequence: Sequence, tick_us: int) -> None:
@@ -66,9 +69,14 @@ class EngineClock:
             return
         if tick_us:
             self._watchers[sequence.id] = tick_us
+            self.tick_us = min(self._watchers.values())
         else:
-            self._watchers.pop(sequence.id, None)
+            self._unwatch(sequence.id)
         self._changed()
+
+    def _unwatch(self, sequence_id: int) -> None:
+        if self._watchers.pop(sequence_id, None) is not None:
+            self.tick_us = min(self._watchers.values(), default=0)
 
     def wake(self, now_us: int) -> None:
         """Hands out what is due."""
@@ -76,28 +84,30 @@ class EngineClock:
         output = self._engine.advance(now_us, progress=is_tick)
         if is_tick:
             self._next_tick_us = now_us + self.tick_us
-        self._stats = None
-        receivers = self._receivers
-        for row, sequence_id in enumerate(output.sequence_ids):
-            receiver = receivers.get(sequence_id)
-            if receiver is None:
-                continue  # cancelled by a receiver called just before
-            at_us = output.at_us[row]
-            receiver.advance(output.num_tokens[row], at_us)
-            if output.finished[row] and receivers.pop(sequence_id, None) is not None:
-                self._watchers.pop(sequence_id, None)
-                receiver.finish(at_us)
+        if output.sequence_ids:
+            self.known = None
+            receivers = self._receivers
+            for row, sequence_id in enumerate(output.sequence_ids):
+                receiver = receivers.get(sequence_id)
+                if receiver is None:
+                    continue  # cancelled by a receiver called just before
+                at_us = output.at_us[row]
+                receiver.advance(output.num_tokens[row], at_us)
+                if output.finished[row] and receivers.pop(sequence_id, None) is not None:
+                    self._unwatch(sequence_id)
+                    receiver.finish(at_us)
         self._changed()
 
     def close(self, now_us: int, *, breaks: bool) -> None:
         """Takes no more sequences; if it breaks, those that it has fail."""
         self.is_open = False
-        self._stats = None
+        self.known = None
         if not breaks:
             return
         failed = list(self._receivers.items())
         self._receivers.clear()
         self._watchers.clear()
+        self.tick_us = 0
         for sequence_id, _ in failed:
             self._engine.cancel(sequence_id, now_us)
         self._changed()
@@ -107,7 +117,7 @@ class EngineClock:
     def open(self) -> None:
         """Takes sequences again; its cache is as it was."""
         self.is_open = True
-        self._stats = None
+        self.known = None
 
     @property
     def is_full(self) -> bool:
@@ -121,30 +131,32 @@ class EngineClock:
 
     def stats(self) -> BackendStats:
         """Returns what the router sees of it, as of its latest event."""
-        stats = self._stats
+        stats = self.known
         if stats is None:
             engine = self._engine
-            stats = self._stats = BackendStats(
+            stats = self.known = BackendStats(
                 info=self.info,
                 healthy=self.is_open,
                 num_running=engine.num_running,
                 num_waiting=engine.num_waiting,
                 num_warming=engine.num_warming,
-                max_num_seqs=self._limits.max_num_seqs,
+                max_num_seqs=self._max_num_seqs,
                 kv_used_tokens=engine.kv_used_tokens,
-                kv_capacity_tokens=engine.kv_capacity_tokens,
+                kv_capacity_tokens=self._kv_capacity_tokens,
             )
         return stats
 
     def _changed(self) -> None:
-        self._stats = None
-        self.tick_us = min(self._watchers.values()) if self._watchers else 0
+        self.known = None
         wake_us = self._engine.next_event_us()
         if self.tick_us and wake_us is not None:
             token_us = self._engine.next_token_us()
             if token_us is not None:
-                wake_us = min(wake_us, max(token_us, self._next_tick_us))
+                if token_us < self._next_tick_us:
+                    token_us = self._next_tick_us
+                if token_us < wake_us:
+                    wake_us = token_us
         if wake_us != self.wake_us:
             self.wake_us = wake_us
             if wake_us is not None:
-                self._on_change(self)
+                self._on_change(self, wake_us)

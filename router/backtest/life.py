@@ -6,11 +6,14 @@ from backends.contract import NO_USAGE, BackendGroup, Usage
 from router.backtest.arrivals import Arrival
 from router.backtest.results import TaskResult
 from router.backtest.run import PlayedRun
-from router.classify.task import Task, TaskClass
-from router.decide.decision import RankedRoute
+from router.classify.task import Route, Task, TaskClass
+from router.decide.decision import RankedRoute, Reason
 from router.money.cost import Weights, cost_by_group
 from router.policy.policy import Policy
 from router.pools.pools import Reservation, Unit
+
+_ROUTE_NAMES = {route: route.value for route in Route}
+_REASON_NAMES = {reason: reason.value for reason in Reason}
 
 
 class Settings(Protocol):
@@ -88,20 +91,20 @@ class Life:
         used: dict[str, Usage] = {}
         by_group: list[tuple[BackendGroup, Usage]] = []
         for branch in run.all():
-            usage = branch.usage or NO_USAGE
-            known = used.get(branch.where.name)
-            used[branch.where.name] = usage if known is None else known + usage
-            by_group.append((branch.where.info.group, usage))
+            usage, where = branch.usage or NO_USAGE, branch.where
+            known = used.get(where.name)
+            used[where.name] = usage if known is None else known + usage
+            by_group.append((where.info.group, usage))
         first_branch = run.first_branch
         return TaskResult(
             index=self.index,
             at_us=self.arrived_us,
             tenant=self.arrival.tenant,
             label=self.task_class.label,
-            route=chosen.route.value,
+            route=_ROUTE_NAMES[chosen.route],
             strategy=chosen.strategy,
             backends=chosen.backends,
-            reason=chosen.reason.value,
+            reason=_REASON_NAMES[chosen.reason],
             rule=chosen.rule,
             outcome=outcome,
             waited_us=self.waited_us,

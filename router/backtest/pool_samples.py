@@ -17,8 +17,9 @@ class PoolSamples:
 
     def note_shares(self, shares_left: Mapping[BackendGroup, float], now_us: int) -> None:
         """Notes the share left in each group's tightest pool, as one decision left it."""
+        minute = now_us // _MINUTE_US
         for group, share in shares_left.items():
-            row = self._row(group, now_us)
+            row = self._rows.get((minute, group)) or self._row(group, now_us)
             if row is not None and share < row[0]:
                 row[0] = share
 

@@ -3,7 +3,7 @@
 It is the twin of the gateway's `PlayedRun`, which drives them on asyncio.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import msgspec
@@ -28,10 +28,10 @@ from router.decide.decision import RankedRoute, Reason
 from router.decide.failover import MAX_CONTINUATIONS, replacement
 from router.strategies.actions import Action, CancelBranch, EndRun, Forward, StartBranch, WakeAt
 from router.strategies.machine import Machine
-from router.strategies.part_requests import WholeAnswer, branch_request
+from router.strategies.part_requests import TaskPart, WholeAnswer, branch_request
 from router.strategies.subtasks import Subtask
 from router.strategies.verify import AskVerdict, OneOfMany
-from wafer_engine.batching.sequence import Sequence
+from wafer_engine.batching.sequence import Sequence as EngineSequence
 
 _WHOLE = WholeAnswer()
 
@@ -88,20 +88,20 @@ class PlayedRun:
         self._request: GenerateRequest = task.request
         self.chosen = chosen
         self._guess = guess
-        self.backends = list(chosen.backends)
+        self.backends: Sequence[str] = chosen.backends
         self.branches: dict[int, PlayedBranch] = {}
-        self.past: list[PlayedBranch] = []
+        self.past: tuple[PlayedBranch, ...] = ()
         self.first_branch: PlayedBranch | None = None
         self.first_us = -1
         self.answered_by = ""
         self.num_failovers = 0
         self.ended = False
         self._machine: Machine | None = None  # None: one engine alone
-        self._groups_done: set[int] = set()
+        self._groups_done: frozenset[int] = frozenset()
         self._num_acting = 0
         self._one_over = False
         self._wake_number = 0
-        self._failed: set[str] = set()
+        self._failed: frozenset[str] = frozenset()
 
     def start(self) -> None:
         """Starts the first generations."""
@@ -119,23 +119,23 @@ class PlayedRun:
         """Cancels what still runs, and settles the parts' own reservations."""
         self.ended = True
         for branch in self.branches.values():
-            self._cancel(branch)
+            if not branch.is_over:
+                self._cancel(branch)
 
     def forget(self) -> None:
         """Drops the generations, which refer back here, once the task's result is known."""
         self.branches.clear()
-        self.past.clear()
+        self.past = ()
         self.first_branch = None
 
-    def all(self) -> Iterator[PlayedBranch]:
-        """Yields every generation, those that broke off included."""
-        yield from self.past
-        yield from self.branches.values()
+    def all(self) -> list[PlayedBranch]:
+        """Lists every generation, those that broke off included."""
+        return [*self.past, *self.branches.values()]
 
     def used(self) -> list[tuple[BackendGroup, Usage]]:
         """Returns what the task's own reservation has used so far."""
         return [
-            (branch.where.info.group, branch.usage_so_far())
+            (branch.where.info.group, branch.usage or branch.usage_so_far())
             for branch in self.all()
             if not branch.own_reservation
         ]
@@ -172,7 +172,8 @@ class PlayedRun:
         branch.is_over = True
         if branch.usage is None:
             branch.usage = finish.usage
-        self._settle(branch)
+        if branch.own_reservation:
+            self._world.settle_part(branch)
         if self.ended:
             return
         if self._machine is None:
@@ -285,7 +286,7 @@ class PlayedRun:
         busy = {branch.index for branch in own if not branch.is_over}
         for index, name in enumerate(self.chosen.backends):
             if not (index in busy | self._groups_done or machine.may_start(index)):
-                self._groups_done.add(index)
+                self._groups_done |= {index}
                 self._world.group_done(self, self._world.engines[name].info.group)
 
     # Generations.
@@ -294,6 +295,8 @@ class PlayedRun:
         info, alone = branch.where.info, len(self.chosen.backends) == 1
         part = branch.part or _WHOLE
         request = branch_request(self._request, branch.number, part, info, alone=alone)
+        if request.prefix is self._request.prefix:
+            return request
         return msgspec.structs.replace(request, prefix=self._request.prefix)
 
     def _generate(self, branch: PlayedBranch, request: GenerateRequest) -> None:
@@ -305,14 +308,17 @@ class PlayedRun:
         )
         length = guess.of(info.group, branch.part)
         tokens = max(1, length.output_tokens - branch.num_before)
-        branch.limited = tokens > room_tokens
         branch.prompt_tokens = prompt_tokens
-        branch.reasoning_tokens = max(0, length.reasoning_tokens - branch.num_before)
-        self._say(branch)
-        sequence = Sequence(
+        if tokens > room_tokens:
+            branch.limited, tokens = True, max(1, room_tokens)
+        if length.reasoning_tokens:
+            branch.reasoning_tokens = max(0, length.reasoning_tokens - branch.num_before)
+        if branch.part is not None:
+            self._say(branch, branch.part)
+        sequence = EngineSequence(
             id=0,
             num_prompt_tokens=max(1, prompt_tokens),
-            num_output_tokens=max(1, min(tokens, room_tokens)) if request.generate else 0,
+            num_output_tokens=tokens if request.generate else 0,
             prefix=request.prefix,
             end_prefix=guess.end_prefix if branch.part is None else None,
         )
@@ -329,13 +335,12 @@ class PlayedRun:
             branch.usage = NO_USAGE
             self.on_break(branch, self._world.now_us)
             return
-        self._watch(branch)
+        if self._machine is not None:
+            self._watch(branch)
 
-    def _say(self, branch: PlayedBranch) -> None:
+    def _say(self, branch: PlayedBranch, part: TaskPart) -> None:
         """Puts words into a branch's mouth that a strategy decides by."""
-        part, guess = branch.part, self._guess
-        if part is None:
-            return
+        guess = self._guess
         if isinstance(part, OneOfMany) and not guess.agrees(part.number):
             branch.word = f" other{part.number}"
         elif isinstance(part, AskVerdict):
@@ -348,14 +353,18 @@ class PlayedRun:
 
     def _watch(self, branch: PlayedBranch) -> None:
         """Asks an engine for as much of a stream as the strategy decides by."""
-        if self._machine is None or branch.is_over or branch.sequence is None:
+        if branch.is_over or branch.sequence is None:
             return
-        running = [each for each in self.branches.values() if not each.is_over]
         tick_us = WATCH_TICK_US
         if self.chosen.record.competes:
             reasons = branch.num_tokens <= branch.reasoning_tokens and branch.reasoning_tokens > 0
-            tick_us = RACE_TICK_US if len(running) > 1 or reasons else 0
+            tick_us = RACE_TICK_US if reasons or self._races() else 0
         branch.where.watch(branch.sequence, tick_us)
+
+    def _races(self) -> bool:
+        """Returns whether more than one generation runs."""
+        branches = self.branches
+        return len(branches) > 1 and sum([not each.is_over for each in branches.values()]) > 1
 
     def _go_on(self, branch: PlayedBranch, error: BackendError) -> bool:
         """Goes on elsewhere with a branch that broke, if another engine may take it."""
@@ -379,10 +388,11 @@ class PlayedRun:
         if branch.num_tokens == 0:
             branch.usage = NO_USAGE  # a failed start is not charged
         self._settle(branch)
-        self.past.append(branch)
+        self.past += (branch,)
         self.branches[branch.number] = successor
         if same_group and branch.index < len(self.chosen.backends):
-            self.backends[branch.index] = to
+            at = branch.index
+            self.backends = (*self.backends[:at], to, *self.backends[at + 1 :])
         successor.own_reservation = branch.own_reservation or not same_group
         if successor.own_reservation:
             self._reserve(successor, self._request_of(successor))
@@ -396,8 +406,11 @@ class PlayedRun:
         spares = chosen.spares[branch.index] if branch.index < len(chosen.spares) else ()
         is_free = len(chosen.backends) == 1 and (num_said > 0 or chosen.reason is not Reason.HINT)
         others = chosen.stand_ins if num_said or is_free else ()
-        failed = {branch.where.name} if num_said else self._failed
-        failed.add(branch.where.name)
+        failed = self._failed | {branch.where.name}
+        if num_said:
+            failed = frozenset((branch.where.name,))
+        else:
+            self._failed = failed
         of_group = [name for name in chosen.stand_ins if engines[name].info.group == group]
         names = tuple(dict.fromkeys((*(spares or of_group), *others)))
         num_tokens = self._request.num_prompt_tokens + num_said

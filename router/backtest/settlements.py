@@ -136,10 +136,7 @@ class Settlements:
         if reservation is None or run is None:
             return
         life.reservation = None
-        used = cost_by_group(run.used(), self._weights)
-        held = {demand.group for demand in reservation.demands}
-        charged = {group: tokens for group, tokens in used.items() if group in held}
-        self.release(reservation, charged)
+        self.release(reservation, cost_by_group(run.used(), self._weights))
 
     def release(self, reservation: Reservation, used: Mapping[BackendGroup, int]) -> None:
         self._pools.settle(reservation, used, self._world.now_us)

@@ -185,9 +185,8 @@ class _Simulation:
         """Calls back at a time."""
         heapq.heappush(self._heap, (time_us, next(self._order), call))
 
-    def _wake_engine(self, engine: EngineClock) -> None:
-        assert engine.wake_us is not None
-        heapq.heappush(self._heap, (engine.wake_us, next(self._order), engine))
+    def _wake_engine(self, engine: EngineClock, wake_us: int) -> None:
+        heapq.heappush(self._heap, (wake_us, next(self._order), engine))
 
     def _is_busy(self) -> bool:
         return self._num_ended < len(self._arrivals)
@@ -198,7 +197,7 @@ class _Simulation:
     # Arrival and admission.
 
     def _stats(self) -> list[BackendStats]:
-        return [engine.stats() for engine in self._clocks]
+        return [engine.known or engine.stats() for engine in self._clocks]
 
     def _arrive(self, index: int, started_us: int) -> None:
         arrival = self._arrivals[index]
@@ -263,9 +262,9 @@ class _Simulation:
         decision = decide(task, life.task_class, routes, grant, policy, self._scenario.weights)
         life.ranked = routes
         if decision.balances:
-            experience, now_us = self._experience, self.now_us
-            experience.note_balances(task.tenant.id, decision.balances, now_us)
-            self._samples.note_shares(experience.shares_left(task.tenant.id, now_us), now_us)
+            now_us = self.now_us
+            left = self._experience.note_balances(task.tenant.id, decision.balances, now_us)
+            self._samples.note_shares(left, now_us)
         chosen, reservation = decision.chosen, decision.reservation
         if chosen is None or reservation is None:
             assert decision.refusal is not None
@@ -310,17 +309,18 @@ class _Simulation:
         speeds = self._experience.backend_speeds
         machine_is_transparent = run.chosen.strategy is None
         for branch in run.branches.values():
-            tpot_us = branch.tpot_us
-            name = branch.where.name
-            if not branch.cancelled and tpot_us is not None and branch.first_us >= 0:
-                ttft_us = max(0, branch.first_us - branch.started_us)
-                speeds.note(name, ttft_us, tpot_us)
-            if branch.first_us >= 0 and not branch.num_continuations:
-                words_us = branch.first_us
-                if branch.reasoning_tokens and tpot_us is not None:
-                    words_us += round(branch.reasoning_tokens * tpot_us)
-                if machine_is_transparent or branch.num_tokens > branch.reasoning_tokens:
-                    speeds.note_words(name, max(0, words_us - branch.started_us))
+            if branch.first_us < 0:
+                continue
+            tpot_us, name = branch.tpot_us, branch.where.name
+            words_us = branch.first_us - branch.started_us
+            if tpot_us is not None and not branch.cancelled:
+                speeds.note(name, words_us if words_us > 0 else 0, tpot_us)
+            if branch.num_continuations:
+                continue
+            if branch.reasoning_tokens and tpot_us is not None:
+                words_us += round(branch.reasoning_tokens * tpot_us)
+            if machine_is_transparent or branch.num_tokens > branch.reasoning_tokens:
+                speeds.note_words(name, words_us if words_us > 0 else 0)
         answered_by = run.answered_by or run.backends[-1]
         self._experience.note_held(life.task, answered_by)
         if self._capacity is not None and run.first_branch is not None:
@@ -472,7 +472,7 @@ class _TaskApplicant:
         self.tokens = asked[0][0].tokens
         groups = ranked[0].route.groups
         if len(groups) == 1 and len(ranked) > 1:
-            groups = tuple(dict.fromkeys(group for each in ranked for group in each.route.groups))
+            groups = tuple(dict.fromkeys([group for each in ranked for group in each.route.groups]))
         self.groups = groups
 
     def attempt(self, has_waited: bool) -> tuple[tuple[RankedRoute, ...], Grant] | None:
