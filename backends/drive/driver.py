@@ -110,10 +110,7 @@ class Driver:
         now_us = self._clock_us()
         is_tick = now_us >= self._next_tick_us
         output = self._engine.advance(now_us, progress=is_tick)
-        rows = zip(
-            output.sequence_ids, output.num_tokens, output.at_us, output.finished, strict=True
-        )
-        for sequence_id, num_tokens, at_us, finished in rows:
+        for sequence_id, num_tokens, at_us, finished in output:
             receiver = self._receivers.get(sequence_id)
             if receiver is None:
                 continue  # cancelled by a receiver called just before

@@ -84,16 +84,15 @@ class EngineClock:
         output = self._engine.advance(now_us, progress=is_tick)
         if is_tick:
             self._next_tick_us = now_us + self.tick_us
-        if output.sequence_ids:
+        if output:
             self.known = None
             receivers = self._receivers
-            for row, sequence_id in enumerate(output.sequence_ids):
+            for sequence_id, num_tokens, at_us, finished in output:
                 receiver = receivers.get(sequence_id)
                 if receiver is None:
                     continue  # cancelled by a receiver called just before
-                at_us = output.at_us[row]
-                receiver.advance(output.num_tokens[row], at_us)
-                if output.finished[row] and receivers.pop(sequence_id, None) is not None:
+                receiver.advance(num_tokens, at_us)
+                if finished and receivers.pop(sequence_id, None) is not None:
                     self._unwatch(sequence_id)
                     receiver.finish(at_us)
         self._changed()
@@ -133,15 +132,15 @@ class EngineClock:
         """Returns what the router sees of it, as of its latest event."""
         stats = self.known
         if stats is None:
-            engine = self._engine
+            num_running, num_waiting, num_warming, kv_used_tokens = self._engine.load()
             stats = self.known = BackendStats(
                 info=self.info,
                 healthy=self.is_open,
-                num_running=engine.num_running,
-                num_waiting=engine.num_waiting,
-                num_warming=engine.num_warming,
+                num_running=num_running,
+                num_waiting=num_waiting,
+                num_warming=num_warming,
                 max_num_seqs=self._max_num_seqs,
-                kv_used_tokens=engine.kv_used_tokens,
+                kv_used_tokens=kv_used_tokens,
                 kv_capacity_tokens=self._kv_capacity_tokens,
             )
         return stats

@@ -57,6 +57,7 @@ class PlayedRun:
     """Holds the generations of one task. It ends once, with `RunWorld.run_over`."""
 
     __slots__ = (
+        "_competes",
         "_failed",
         "_groups_done",
         "_guess",
@@ -97,6 +98,7 @@ class PlayedRun:
         self.num_failovers = 0
         self.ended = False
         self._machine: Machine | None = None  # None: one engine alone
+        self._competes = False
         self._groups_done: frozenset[int] = frozenset()
         self._num_acting = 0
         self._one_over = False
@@ -112,7 +114,9 @@ class PlayedRun:
             self.branches[0] = branch
             self._generate(branch, self._request)
             return
-        self._machine = chosen.record.machine(chosen.options, self._request)
+        record = chosen.record
+        self._competes = record.competes
+        self._machine = record.machine(chosen.options, self._request)
         self._act(self._machine.start(self._world.now_us))
 
     def close(self) -> None:
@@ -356,7 +360,7 @@ class PlayedRun:
         if branch.is_over or branch.sequence is None:
             return
         tick_us = WATCH_TICK_US
-        if self.chosen.record.competes:
+        if self._competes:
             reasons = branch.num_tokens <= branch.reasoning_tokens and branch.reasoning_tokens > 0
             tick_us = RACE_TICK_US if reasons or self._races() else 0
         branch.where.watch(branch.sequence, tick_us)

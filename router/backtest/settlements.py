@@ -58,7 +58,8 @@ class Settlements:
     ) -> tuple[tuple[RankedRoute, ...], Grant]:
         """Tries the pools, within the groups' capacity."""
         task, limiter = life.task, self._limiter
-        if limiter.is_on:
+        is_limited = limiter.is_on
+        if is_limited:
             opened = limiter.open_routes(routes, task.tenant.id)
             if not opened:
                 return routes, limiter.refusal(routes[0].route.groups, task.tenant.id)
@@ -66,7 +67,7 @@ class Settlements:
         if asked is None:
             asked = demands(task, life.task_class, routes, self._weights)
         grant = self._pools.reserve_first(task.tenant, task.id, asked, self._world.now_us)
-        if grant.index is not None and limiter.is_on:
+        if is_limited and grant.index is not None:
             limiter.acquire(task.id, task.tenant, routes[grant.index].route.groups)
         return routes, grant
 

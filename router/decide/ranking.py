@@ -16,6 +16,7 @@ prefix comes first unless it is full, then the least loaded; unhealthy ones are 
 """
 
 from collections.abc import Sequence
+from operator import itemgetter
 
 import msgspec
 
@@ -39,6 +40,7 @@ HELD_TOKENS = 8_192  # a KV prefix that outweighs any difference in load
 HOLDING_LOAD = 0.2  # the load that any conversation's prefix outweighs, so that it does not flap
 
 _GROUPS: tuple[BackendGroup, ...] = Route.PARALLEL.groups
+_LOAD_AND_NAME = itemgetter(0, 1)
 _REASONS = {reason.value: reason for reason in Reason}
 _ALONE = {group: Route(group) for group in _GROUPS}  # the routes of one engine
 
@@ -274,15 +276,16 @@ def _sort_by_load(order: list[BackendStats], task: Task) -> None:
     With `HELD_TOKENS` in its cache a conversation stays unless its backend is full; with fewer, the
     other's load must be lower by more than that share.
     """
-    held_tokens = task.request.num_prompt_tokens - task.num_last_message_tokens
-    worth = min(1.0, HOLDING_LOAD + max(0, held_tokens) / HELD_TOKENS)
-
-    def rank_of(stats: BackendStats) -> tuple[float, str]:
-        load = load_of(stats)
-        holds = stats.info.name == task.last_backend and load < 1
-        return (load - worth if holds else load, stats.info.name)
-
-    order.sort(key=rank_of)
+    holder = task.last_backend
+    loads: list[tuple[float, str, BackendStats]] = []
+    for stats in order:
+        load, name = load_of(stats), stats.info.name
+        if name == holder and load < 1:
+            held_tokens = task.request.num_prompt_tokens - task.num_last_message_tokens
+            load -= min(1.0, HOLDING_LOAD + max(0, held_tokens) / HELD_TOKENS)
+        loads.append((load, name, stats))
+    loads.sort(key=_LOAD_AND_NAME)
+    order[:] = [stats for _, _, stats in loads]
 
 
 def _with_predictions(

@@ -195,17 +195,22 @@ class _Buckets:
 
     def read(self) -> None:
         """Reads all buckets."""
-        for group in self._kept:
-            self.at(group)
+        for group, kept in list(self._kept.items()):
+            if group not in self.states:
+                self._refilled(group, kept)
 
     def at(self, group: BackendGroup) -> bucket.BucketState | None:
         """Returns a bucket as it is now; None if there is none."""
         state = self.states.get(group)
         if state is None and (kept := self._kept.get(group)) is not None:
-            state = self.states[group] = msgspec.structs.replace(kept)
-            bucket.refill(state, self.limits[group], self._now_ms)
-            if self._now_ms < kept.stamp_ms:
-                self._kept[group] = state
+            return self._refilled(group, kept)
+        return state
+
+    def _refilled(self, group: BackendGroup, kept: bucket.BucketState) -> bucket.BucketState:
+        state = self.states[group] = msgspec.structs.replace(kept)
+        bucket.refill(state, self.limits[group], self._now_ms)
+        if self._now_ms < kept.stamp_ms:
+            self._kept[group] = state
         return state
 
     def limit(self, limits: Limits) -> None:

@@ -5,12 +5,13 @@ Workloads are random and seeded; a failure prints its seed.
 
 import random
 from collections import defaultdict
+from collections.abc import Iterable
 from functools import cache
 
 import pytest
 
 from tests.unit.wafer_engine.affine_cost import AffineCost
-from wafer_engine.batching.engine import Engine, EngineOutput, EngineStats
+from wafer_engine.batching.engine import Engine, EngineStats, OutputRow
 from wafer_engine.batching.sequence import Sequence
 
 START_US = 1_750_000_000_000_000  # a clock that reads years, as real ones do
@@ -77,9 +78,8 @@ class Story:
         self.num_tokens: dict[int, int] = defaultdict(int)
         self.cancelled: dict[int, int] = {}
 
-    def hear(self, output: EngineOutput) -> None:
-        columns = (output.sequence_ids, output.num_tokens, output.at_us, output.finished)
-        for number, num_tokens, at_us, finished in zip(*columns, strict=True):
+    def hear(self, output: Iterable[OutputRow]) -> None:
+        for number, num_tokens, at_us, finished in output:
             assert number not in self.finish_us, f"{number} goes on after its finish"
             assert number not in self.cancelled, f"{number} goes on after its cancellation"
             self.first_us.setdefault(number, at_us)

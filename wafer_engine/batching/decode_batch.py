@@ -59,7 +59,7 @@ class DecodeBatch:
         if not self.num_seqs:
             return 0
         if num_steps == 1:
-            return self.blocks_for_next
+            return self._phases[-self.num_steps % self._block_tokens]
         cycles, rest = divmod(num_steps, self._block_tokens)
         phases, last = self._phases, -self.num_steps % self._block_tokens
         first = last + 1 - rest  # below 0: the rest of them are at the end

@@ -22,27 +22,10 @@ from wafer_engine.batching.cost_model import CostModel
 from wafer_engine.batching.scheduler import ScheduledStep, Scheduler
 from wafer_engine.batching.sequence import Sequence, SequenceStatus
 
-
-class EngineOutput(msgspec.Struct, gc=False):
-    """Holds tokens that came out, as columns: one row for each sequence that advanced.
-
-    The first token of a sequence is a row of its own, so its time is known to the microsecond;
-    those after it are summed up to one row, stamped with the last one's time.
-    """
-
-    sequence_ids: list[int] = []
-    num_tokens: list[int] = []
-    at_us: list[int] = []
-    finished: list[bool] = []  # whether that was its last token
-
-    def append(self, sequence_id: int, num_tokens: int, at_us: int, finished: bool) -> None:
-        self.sequence_ids.append(sequence_id)
-        self.num_tokens.append(num_tokens)
-        self.at_us.append(at_us)
-        self.finished.append(finished)
-
-
-_NOTHING = EngineOutput()
+# Tokens of a sequence that came out: its id, how many, when the last of them did, and whether that
+# was its last. The first token is a row of its own, so its time is known to the microsecond; those
+# after it are summed up to one row, stamped with the last one's time.
+OutputRow = tuple[int, int, int, bool]
 
 
 class EngineStats(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -72,7 +55,7 @@ class Engine:
         self._scheduler = Scheduler(cost.limits)
         self._sequences: dict[int, Sequence] = {}  # until their finish is fetched
         self._arriving: deque[tuple[int, Sequence]] = deque()  # (when the scheduler sees it, it)
-        self._output = EngineOutput()  # rows not yet fetched
+        self._output: list[OutputRow] = []  # not yet fetched
         # The present is `origin + offset`: whole microseconds and their fraction, so that long runs
         # of short steps lose no precision however large the clock's reading is.
         self._origin_us = 0
@@ -118,11 +101,11 @@ class Engine:
         else:
             self._cut_run()
             self._scheduler.remove(sequence)
-        if sequence_id in self._output.sequence_ids:
-            self._drop_rows(sequence_id)
+        if self._output:
+            self._output = [row for row in self._output if row[0] != sequence_id]
         return sequence.num_generated
 
-    def advance(self, now_us: int, *, progress: bool = True) -> EngineOutput:
+    def advance(self, now_us: int, *, progress: bool = True) -> list[OutputRow]:
         """Computes everything due by now and returns its output.
 
         Without `progress`, sequences that neither started nor finished are left out, and their
@@ -130,25 +113,20 @@ class Engine:
         """
         self._catch_up(now_us)
         output = self._output
-        if output.sequence_ids:
-            self._output = EngineOutput()
-            for sequence_id, finished in zip(output.sequence_ids, output.finished, strict=True):
-                if finished:
-                    del self._sequences[sequence_id]
-        elif not progress:
-            return _NOTHING
-        else:
-            output = EngineOutput()
-        if progress:
-            self._report_progress(output)
-        return output
+        if not output:
+            return self._progress() if progress else []
+        self._output = []
+        for sequence_id, _, _, finished in output:
+            if finished:
+                del self._sequences[sequence_id]
+        return output + self._progress() if progress else output
 
     def next_event_us(self) -> int | None:
         """Returns when to call `advance` next to miss no start and no finish; None while idle.
 
         It may turn out that nothing happened then (a prompt's chunk was done, say).
         """
-        if self._output.sequence_ids:
+        if self._output:
             return self._last_step_us
         run_end_us = self._run_end_us if self._run is not None else None
         if not self._arriving:
@@ -161,11 +139,6 @@ class Engine:
         return self._step_end_us if self._run is not None else None
 
     @property
-    def num_running(self) -> int:
-        """Returns how many sequences are admitted, without warm-ups."""
-        return len(self._scheduler.running)
-
-    @property
     def num_waiting(self) -> int:
         """Returns how many sequences are not yet admitted, without warm-ups."""
         num_waiting = len(self._scheduler.waiting)
@@ -173,19 +146,17 @@ class Engine:
             num_waiting += sum(not sequence.is_warm_up for _, sequence in self._arriving)
         return num_waiting
 
-    @property
-    def num_warming(self) -> int:
-        """Returns how many warm-ups there are, running or not."""
-        num_warming = len(self._scheduler.warming)
-        if self._arriving:
-            num_warming += sum(sequence.is_warm_up for _, sequence in self._arriving)
-        return num_warming
-
-    @property
-    def kv_used_tokens(self) -> int:
-        """Returns the KV cache's tokens that live sequences hold, in whole blocks."""
-        kv = self._scheduler.kv
-        return kv.pinned_blocks * kv.block_tokens
+    def load(self) -> tuple[int, int, int, int]:
+        """Returns what the first four of `stats` are: few things, for whoever asks often."""
+        scheduler, num_arriving = self._scheduler, len(self._arriving)
+        num_warming, kv = len(scheduler.warming), scheduler.kv
+        if num_arriving:
+            num_new = sum([sequence.is_warm_up for _, sequence in self._arriving])
+            num_warming += num_new
+            num_arriving -= num_new
+        num_waiting = len(scheduler.waiting) + num_arriving
+        used_tokens = kv.pinned_blocks * kv.block_tokens
+        return len(scheduler.running), num_waiting, num_warming, used_tokens
 
     @property
     def kv_capacity_tokens(self) -> int:
@@ -195,11 +166,12 @@ class Engine:
     def stats(self) -> EngineStats:
         """Returns the state and the totals, as of the last call that had the time."""
         scheduler = self._scheduler
+        num_running, num_waiting, num_warming, kv_used_tokens = self.load()
         return EngineStats(
-            num_running=self.num_running,
-            num_waiting=self.num_waiting,
-            num_warming=self.num_warming,
-            kv_used_tokens=self.kv_used_tokens,
+            num_running=num_running,
+            num_waiting=num_waiting,
+            num_warming=num_warming,
+            kv_used_tokens=kv_used_tokens,
             kv_capacity_tokens=self.kv_capacity_tokens,
             num_generated_tokens=scheduler.num_generated_tokens,
             num_prompt_tokens=scheduler.num_prompt_tokens,
@@ -331,9 +303,11 @@ class Engine:
         num_tokens = num_generated - sequence.num_reported
         if num_tokens or finished:
             sequence.num_reported = num_generated
-            self._output.append(sequence.id, num_tokens, at_us, finished)
+            self._output.append((sequence.id, num_tokens, at_us, finished))
 
-    def _report_progress(self, output: EngineOutput) -> None:
+    def _progress(self) -> list[OutputRow]:
+        """Reports what sequences have generated that neither start nor finish now."""
+        rows: list[OutputRow] = []
         generated = self._scheduler.batch.generated
         for sequence in self._scheduler.running.values():
             if sequence.status is SequenceStatus.DECODING:
@@ -341,10 +315,5 @@ class Engine:
                 if num_generated > sequence.num_reported:
                     num_tokens = num_generated - sequence.num_reported
                     sequence.num_reported = num_generated
-                    output.append(sequence.id, num_tokens, self._last_step_us, False)
-
-    def _drop_rows(self, sequence_id: int) -> None:
-        rows, self._output = self._output, EngineOutput()
-        for row in zip(rows.sequence_ids, rows.num_tokens, rows.at_us, rows.finished, strict=True):
-            if row[0] != sequence_id:
-                self._output.append(*row)
+                    rows.append((sequence.id, num_tokens, self._last_step_us, False))
+        return rows

@@ -40,19 +40,16 @@ class KvCache:
         self.live_blocks = 0
         self.kept_blocks = 0
         self.evictable_blocks = 0  # of the kept ones
+        # What a sequence could have, once everything evictable is evicted: neither live nor pinned.
+        self.available_blocks = self.num_blocks
         self._max_kept = max_kept  # entries; bounds the memory this bookkeeping takes
         self._kept: dict[int, KeptPrefix] = {}
         self._evictable: OrderedDict[int, KeptPrefix] = OrderedDict()  # least recently used first
 
     @property
-    def available_blocks(self) -> int:
-        """Returns the blocks a sequence could have, once everything evictable is evicted."""
-        return self.num_blocks - self.live_blocks - self.kept_blocks + self.evictable_blocks
-
-    @property
     def pinned_blocks(self) -> int:
         """Returns the blocks that live sequences own or pin."""
-        return self.live_blocks + self.kept_blocks - self.evictable_blocks
+        return self.num_blocks - self.available_blocks
 
     @property
     def num_kept(self) -> int:
@@ -77,9 +74,11 @@ class KvCache:
             while num_blocks > free_blocks:
                 free_blocks += self._evict_one()
         self.live_blocks += num_blocks
+        self.available_blocks -= num_blocks
 
     def release(self, num_blocks: int) -> None:
         self.live_blocks -= num_blocks
+        self.available_blocks += num_blocks
 
     def find(self, prefix: Iterable[tuple[int, int]]) -> KeptPrefix | None:
         """Finds the kept prefix of the first entry that has one (pass the longest first)."""
@@ -105,6 +104,7 @@ class KvCache:
                 return
             del self._evictable[kept.hash]
             self.evictable_blocks -= kept.num_blocks
+            self.available_blocks -= kept.num_blocks
             kept = kept.parent
 
     def unpin(self, kept: KeptPrefix | None) -> None:
@@ -115,6 +115,7 @@ class KvCache:
                 return
             self._evictable[kept.hash] = kept
             self.evictable_blocks += kept.num_blocks
+            self.available_blocks += kept.num_blocks
             kept = kept.parent
 
     def keep(
@@ -147,7 +148,7 @@ class KvCache:
                 prefix_hash, entry_tokens if entry_tokens < num_tokens else num_tokens, kept
             )
         if kept is not None:
-            self.live_blocks -= kept.full_blocks - shared
+            self.release(kept.full_blocks - shared)
         return kept
 
     def _add(self, prefix_hash: int, num_tokens: int, parent: KeptPrefix | None) -> KeptPrefix:
@@ -155,11 +156,13 @@ class KvCache:
         kept = KeptPrefix(prefix_hash, num_tokens, num_tokens // self.block_tokens, parent)
         self._kept[prefix_hash] = kept
         self.kept_blocks += kept.num_blocks
+        self.available_blocks -= kept.num_blocks
         return kept
 
     def _grow(self, kept: KeptPrefix, num_tokens: int) -> None:
         more = num_tokens // self.block_tokens - kept.full_blocks
         self.kept_blocks += more
+        self.available_blocks -= more
         kept.num_blocks += more
         kept.full_blocks += more
         kept.num_tokens = num_tokens

@@ -156,7 +156,7 @@ class Scheduler:
             if sequence.num_computed < sequence.prefill_tokens:
                 continue
             is_last = self._end_prefill(sequence)
-            if sequence.is_warm_up:
+            if self.warming and sequence.is_warm_up:
                 del self.warming[sequence.id]
             if sequence.num_generated == 1:
                 started.append(sequence)

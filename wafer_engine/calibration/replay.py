@@ -161,8 +161,7 @@ class _Run:
         while (event_us := self._engine.next_event_us()) is not None and event_us < now_us:
             output = self._engine.advance(event_us, progress=False)
             ended: list[int] = []
-            rows = zip(output.sequence_ids, output.at_us, output.finished, strict=True)
-            for number, at_us, finished in rows:
+            for number, _, at_us, finished in output:
                 if self._first_us[number] < 0:
                     self._first_us[number] = at_us
                 if finished:

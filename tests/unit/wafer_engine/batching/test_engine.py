@@ -3,7 +3,7 @@
 import pytest
 
 from tests.unit.wafer_engine.affine_cost import AffineCost
-from tests.unit.wafer_engine.batching.engine_rows import rows, run_out, sequence
+from tests.unit.wafer_engine.batching.engine_rows import run_out, sequence
 from wafer_engine.batching.engine import Engine
 
 PROMPT = ((101, 32), (102, 64))
@@ -63,11 +63,11 @@ def test_a_single_token_is_start_and_finish_in_one_row() -> None:
 def test_progress_sums_up_what_came_since() -> None:
     engine = Engine(AffineCost())
     engine.add(sequence(1, 10, 100), 0)
-    assert rows(engine.advance(999)) == []
-    assert rows(engine.advance(3_500)) == [(1, 1, 1_000, False), (1, 2, 3_000, False)]
-    assert rows(engine.advance(3_999)) == []
-    assert rows(engine.advance(5_000, progress=False)) == []
-    assert rows(engine.advance(6_000)) == [(1, 3, 6_000, False)]
+    assert engine.advance(999) == []
+    assert engine.advance(3_500) == [(1, 1, 1_000, False), (1, 2, 3_000, False)]
+    assert engine.advance(3_999) == []
+    assert engine.advance(5_000, progress=False) == []
+    assert engine.advance(6_000) == [(1, 3, 6_000, False)]
 
 
 def test_prompts_are_computed_in_chunks_of_what_the_step_has_left() -> None:
@@ -76,10 +76,10 @@ def test_prompts_are_computed_in_chunks_of_what_the_step_has_left() -> None:
     engine.add(sequence(2, 250, 2), 0)
     # First the first prompt alone. Then three steps with one decoding sequence and 99, 99 and 52
     # prompt tokens; the fourth token of the first comes with the second's first.
-    assert rows(engine.advance(1_050)) == [(1, 1, 1_050, False)]
+    assert engine.advance(1_050) == [(1, 1, 1_050, False)]
     at_us = 1_050 + 3_000 + 250
-    assert rows(engine.advance(at_us)) == [(2, 1, at_us, False), (1, 3, at_us, False)]
-    assert rows(engine.advance(at_us + 1_000)) == [
+    assert engine.advance(at_us) == [(2, 1, at_us, False), (1, 3, at_us, False)]
+    assert engine.advance(at_us + 1_000) == [
         (2, 1, at_us + 1_000, True),
         (1, 1, at_us + 1_000, False),
     ]
@@ -96,7 +96,7 @@ def test_a_short_prompt_does_not_wait_for_a_long_one() -> None:
     # the third step 40 beside the decoding one.
     second_us = 2_000 + 1_700
     third_us = second_us + 1_400
-    assert rows(engine.advance(third_us)) == [(3, 1, second_us, False), (3, 1, third_us, True)]
+    assert engine.advance(third_us) == [(3, 1, second_us, False), (3, 1, third_us, True)]
     # Then long ones are alone, one after the other; the last 20 of the first count as short.
     first_us = third_us + 8 * 2_000 + 1_600
     assert run_out(engine) == [(1, 1, first_us, True), (2, 1, first_us + 3 * 2_000 + 1_600, True)]

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from tests.unit.wafer_engine.affine_cost import AffineCost
-from tests.unit.wafer_engine.batching.engine_rows import rows, run_out, sequence
+from tests.unit.wafer_engine.batching.engine_rows import run_out, sequence
 from wafer_engine.batching.engine import Engine
 from wafer_engine.batching.predicted_text import FIRST_BLOCK, MAX_BLOCK, NEVER, PredictedText
 
@@ -140,7 +140,7 @@ def test_jumps_change_nothing_whatever_is_predicted_cancelled_or_preempted(seed:
             num_prompt_tokens = chance.randrange(1, 300)
             asked = sequence(number, num_prompt_tokens, num_tokens, prediction=given)
             engine.add(asked, now_us)
-            found += rows(engine.advance(now_us, progress=False))
+            found += engine.advance(now_us, progress=False)
             if chance.random() < 0.2:
                 gone = chance.randrange(1, number + 1)
                 if gone in engine_ids(engine):

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from tests.unit.wafer_engine.affine_cost import AffineCost
-from tests.unit.wafer_engine.batching.engine_rows import rows, run_out, sequence
+from tests.unit.wafer_engine.batching.engine_rows import run_out, sequence
 from wafer_engine.batching.engine import Engine
 from wafer_engine.batching.scheduler import BESIDE_WARM_TOKENS, IDLE_WARM_TOKENS
 
@@ -54,7 +54,7 @@ def test_who_comes_waits_for_the_step_under_way_at_most() -> None:
     step_us = 1_000 + 10 * IDLE_WARM_TOKENS
     engine.add(sequence(1, LONG, 0, prefix=PROMPT), 0)
     engine.add(sequence(2, 100, 3), 100)
-    found = rows(engine.advance(10**6))
+    found = engine.advance(10**6)
     assert found[0] == (2, 1, step_us + 2_000, False)
     # Beside its second and third token only a little of the prompt is computed.
     beside_us = 1_000 + 10 * BESIDE_WARM_TOKENS
@@ -93,7 +93,7 @@ def test_random_use_keeps_the_books(seed: int) -> None:
     now_us, live, ended = 0, set(), []
     for number in range(1, 300):
         now_us += chance.choice([0, 400, 3_000, 40_000])
-        ended += [row[0] for row in rows(engine.advance(now_us)) if row[3]]
+        ended += [row[0] for row in engine.advance(now_us) if row[3]]
         name = chance.randrange(6)
         size = 16 * chance.randrange(1, 50) + chance.randrange(3)
         ends = [*range(200, size, 200), size]
