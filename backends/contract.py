@@ -401,7 +401,7 @@ class BackendInfo(msgspec.Struct, frozen=True, kw_only=True):
     prediction_tokens: int = 0
     simulated: bool = True
     # Where a simulated engine's speed was taken over from, and how far off it may be; empty where
-    # it was measured.
+    # it was measured, and is not far off that.
     speed_basis: str = ""
     prefills: bool = False  # it goes on with an answer that another engine began
     service_tiers: tuple[str, ...] = ()  # it is asked for one of these if its client asks for it

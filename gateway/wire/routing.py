@@ -28,7 +28,7 @@ class RoutedBackend(msgspec.Struct, frozen=True, omit_defaults=True):
     group: BackendGroup  # the group of engines that it belongs to
     model: str  # the model id that pins this backend
     simulated: bool  # whether a simulated engine answers, and no real one
-    # of a simulated engine that was not measured: whose speed it has, and how far off that may be
+    # of a simulated engine: whose speed it has if it was not measured, and how far off that may be
     speed_basis: str = ""
 
 

@@ -94,7 +94,10 @@ def _taken_over(
     sets: Sequence[GpuConstants],
     band: float,
 ) -> GpuConstants:
-    """Copies the set of one GPU for others: those named, or all the rest with these links."""
+    """Copies the set of one GPU for others: those named, or all the rest with these links.
+
+    For them it is no nearer to what is measured than for the card that it was fitted on.
+    """
     found = next(one for one in sets if source in one.gpus)
     basis = f"taken over from {source}: not measured on this GPU"
     if not gpus and links and not set(links) & set(found.links):
@@ -102,7 +105,8 @@ def _taken_over(
         found = msgspec.structs.replace(
             found, links=links, allreduce_us=0.0, all_to_all_us=0.0, link=0.0
         )
-    return msgspec.structs.replace(found, gpus=gpus, rows=(), basis=basis, band=rounded(band))
+    band = max(rounded(band), found.band)
+    return msgspec.structs.replace(found, gpus=gpus, rows=(), basis=basis, band=band)
 
 
 def chosen_rows(name: str, fit: FitPlan, rows: Sequence[Row]) -> list[Row]:

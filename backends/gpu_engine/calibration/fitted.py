@@ -64,6 +64,6 @@ def fit_report(fitted: FittedSet, base: GpuCost) -> str:
         lines.append(
             "the log ends while others ran: the same traffic is taken to have gone on after it"
         )
-    if base.fit.label:
+    if base.fit.basis:
         lines.append(f"what was not fitted is {base.fit.label}")
     return "\n".join(lines)

@@ -86,7 +86,8 @@ class GpuRows:
         if prediction.value is None:
             return prediction
         name, fit = engine_file(row), self.cost(row).fit
-        # A set that was taken over names its source, and how far off it may be.
+        # A set that was taken over names its source, and how far off it may be; one that is far off
+        # its own rows says so.
         constants = f"{name}: {fit.label}" if fit.label else name
         return msgspec.structs.replace(prediction, constants=constants)
 

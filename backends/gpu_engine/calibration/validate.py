@@ -51,6 +51,6 @@ def _engine_lines(name: str, engine: EngineConstants) -> list[str]:
         }
         gpus = ", ".join(constants.gpus) or "any GPU"
         kind = " mixture of experts" if constants.moe else ""
-        fitted_to = constants.label or " ".join(constants.rows)
+        fitted_to = constants.label if constants.basis else " ".join(constants.rows)
         lines += constants_lines(f"{name} ({gpus}{kind})", values, fitted_to)
     return lines

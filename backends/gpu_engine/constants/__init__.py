@@ -11,6 +11,8 @@ import msgspec
 
 from wafer_engine.hardware.constants import read_constants
 
+FAR_BAND = 0.25  # mean error of a card's own rows that is told with its figures: as of another's
+
 
 class GpuConstants(msgspec.Struct, frozen=True, kw_only=True):
     """Holds the efficiencies and overheads of one engine version on one kind of GPU."""
@@ -41,10 +43,11 @@ class GpuConstants(msgspec.Struct, frozen=True, kw_only=True):
     def label(self) -> str:
         """Says where a figure that rests on a set taken over comes from, and how far to trust it.
 
-        Empty for a set of the card's own.
+        Of a set of the card's own it only says so where that is not far; else it is empty.
         """
         if not self.basis:
-            return ""
+            is_far = self.band >= FAR_BAND
+            return f"off its own measurements by about {self.band:.0%}" if is_far else ""
         return f"{self.basis}, within about {self.band:.0%}" if self.band else self.basis
 
 

@@ -77,7 +77,7 @@ export interface RoutedBackend {
   model: string;
   /** whether a simulated engine answers, and no real one. */
   simulated: boolean;
-  /** of a simulated engine that was not measured: whose speed it has, and how far off that may be. */
+  /** of a simulated engine: whose speed it has if it was not measured, and how far off that may be. */
   speed_basis?: string;
 }
 

@@ -5,7 +5,7 @@ import itertools
 import msgspec
 import pytest
 
-from backends.gpu_engine.constants import ENGINES
+from backends.gpu_engine.constants import ENGINES, FAR_BAND
 from backends.gpu_engine.cost import GpuCost
 from backends.gpu_engine.spec import GPUS, GpuSpec
 from wafer_engine.batching.cost_model import StepShape
@@ -114,3 +114,20 @@ def test_a_set_taken_over_says_from_where_and_how_far_off_it_may_be() -> None:
     for one in taken:
         assert "taken over" in one.label
         assert "within about" in one.label, one.basis
+
+
+def test_a_cards_own_set_says_only_that_it_is_far_off() -> None:
+    own = [one for engine in ENGINES.values() for one in engine.sets if one.rows and not one.basis]
+    far = [one for one in own if one.band >= FAR_BAND]
+    assert far, "vLLM 0.7 on the H100"
+    assert all("off its own measurements by about" in one.label for one in far)
+    assert not any(one.label for one in own if one.band < FAR_BAND)
+
+
+@pytest.mark.parametrize("name", ENGINES)
+def test_a_set_taken_over_is_no_nearer_than_it_is_for_its_own_card(name: str) -> None:
+    sets = ENGINES[name].sets
+    for taken in sets:
+        for own in sets:
+            if own.rows and any(f"from {gpu}:" in taken.basis for gpu in own.gpus):
+                assert taken.band >= own.band, taken.gpus
