@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 import msgspec
+import pytest
 
 from router.planning.advice import advise, plan_text
 from router.planning.cells import CellResult, run_cell
@@ -65,6 +66,26 @@ def test_a_spare_is_a_server_more() -> None:
         assert plan.cheapest is not None
         found.append(plan.cheapest.cell.counts[0])
     assert found[1] == found[0] + 1
+
+
+@pytest.mark.parametrize(("times_over", "num_servers"), [(1.01, 1), (1.2, None)])
+def test_what_just_fails_rules_out_no_smaller_fleet(
+    times_over: float, num_servers: int | None
+) -> None:
+    """Two servers break a bound which one meets: by chance, if by little."""
+    slo = PlanSlo(ttft_p95_ms=100, spare_failures=0)
+    terms = material(kinds=(server("gpu", "deep", 1.0, 4.0, most=2),), slo=slo)
+
+    def simulate(cells: Sequence[Cell]) -> list[CellResult]:
+        (cell,) = cells
+        meets = cell.counts == (1,)
+        broken = {} if meets else {"ttft_p95_ms": times_over}
+        return [CellResult(cell=cell, meets=meets, broken=broken, money=1.0, energy_kwh=1.0)]
+
+    searcher = Searcher(terms, 1.0, simulate)
+    searcher.known[Cell("default", 1.0, (2,))] = simulate([Cell("default", 1.0, (2,))])[0]
+    cheapest = searcher.plan().cheapest
+    assert (None if cheapest is None else cheapest.cell.counts[0]) == num_servers
 
 
 def test_what_nothing_meets_says_what_is_nearest() -> None:
