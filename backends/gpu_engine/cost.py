@@ -121,6 +121,7 @@ class GpuCost:
         self._network_rate = self.gpu.network_bytes_per_s * link.share / 1e6
         self._moved_us: dict[float, float] = {}  # by tokens: products and exchanges of a step
         # What every step takes, and what does not change; a step is computed very often.
+        self._is_one_stage = pp == 1
         self._steps_us = self.fit.step_us * pp
         self._layers_us = self.fit.layer_us * self.model.num_layers
         self._draft_tokens = speculation.draft_tokens
@@ -263,7 +264,7 @@ class GpuCost:
         floor_us *= self.model.num_layers
         busy_us = (
             (products_us if products_us > floor_us else floor_us)
-            + context * self._context_us / self._busy_stages(seqs)
+            + context * self._context_us / (1.0 if self._is_one_stage else self._busy_stages(seqs))
             + pairs * self._pair_us
             + self._steps_us
             + self._layers_us
@@ -277,7 +278,8 @@ class GpuCost:
     def growth_us(self, num_decode_seqs: int) -> float:
         """Returns how much a decode step grows when each sequence gains a token of context."""
         growth_us = num_decode_seqs * self._span[1] * self._context_us
-        growth_us /= self._busy_stages(num_decode_seqs)
+        if not self._is_one_stage:
+            growth_us /= self._busy_stages(num_decode_seqs)
         drafted = self._draft_tokens
         if not drafted:
             return growth_us
@@ -286,7 +288,7 @@ class GpuCost:
 
     def _busy_stages(self, seqs: float) -> float:
         """Returns how many pipeline stages read KV caches at once: at most one per sequence."""
-        return 1.0 if self.parallel.pp == 1 else max(1.0, min(self.parallel.pp, seqs))
+        return max(1.0, min(self.parallel.pp, seqs))
 
     def _products_us(self, tokens: float) -> float:
         """Returns the time of all matrix products: weights streamed against tokens multiplied.

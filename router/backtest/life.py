@@ -8,12 +8,20 @@ from router.backtest.results import TaskResult
 from router.backtest.run import PlayedRun
 from router.classify.task import Route, Task, TaskClass
 from router.decide.decision import RankedRoute, Reason
-from router.money.cost import Weights, cost_by_group
+from router.money.cost import EVEN, Weights, cost_by_group, cost_tokens
 from router.policy.policy import Policy
 from router.pools.pools import Reservation, Unit
 
 _ROUTE_NAMES = {route: route.value for route in Route}
 _REASON_NAMES = {reason: reason.value for reason in Reason}
+
+
+def _cost(by_group: list[tuple[BackendGroup, Usage]], weights: Weights) -> int:
+    """Returns what all generations of a task cost; mostly there is one."""
+    if len(by_group) == 1:
+        ((group, usage),) = by_group
+        return cost_tokens(usage, weights.get(group, EVEN))
+    return sum(cost_by_group(by_group, weights).values())
 
 
 class Settings(Protocol):
@@ -114,5 +122,5 @@ class Life:
             duration_us=now_us - self.arrived_us + delivery_us,
             answered_by=run.answered_by or None,
             usage=tuple(used.items()),
-            cost=sum(cost_by_group(by_group, settings.weights).values()),
+            cost=_cost(by_group, settings.weights),
         )

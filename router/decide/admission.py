@@ -12,6 +12,7 @@ from router.decide.decision import RankedRoute, Reason, Refusal, RouteDecision
 from router.money.cost import EVEN, Weights, cost_tokens
 from router.policy.policy import Policy
 from router.pools.pools import Demand, Grant, Reservation, Unit, extended
+from router.strategies.table import RECORDS
 
 MostNusd = Callable[[BackendGroup, Usage], int]  # what a usage can cost on a group
 
@@ -61,8 +62,7 @@ def _with_money(
 
 
 def _demands(task: Task, route: RankedRoute, once: Usage, weights: Weights) -> tuple[Demand, ...]:
-    record = route.record
-    groups = route.route.groups
+    record, groups = RECORDS[route.strategy], route.route.groups
     usage = record.usage(route.options, once)
     if task.beforehand is not NO_USAGE:
         usage[groups[record.prepared_by]] += task.beforehand

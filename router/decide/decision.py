@@ -51,7 +51,7 @@ class RankedRoute(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     def tuned(self, first_words_us: Callable[[str], float | None]) -> "RankedRoute":
         """Returns it with what its strategy measures, by backend, filled in."""
-        tuned = self.record.tuned
+        tuned = RECORDS[self.strategy].tuned
         if tuned is None:
             return self
         options = tuned(self.options, lambda index: first_words_us(self.backends[index]))

@@ -5,6 +5,7 @@ Everything is bounded in memory and optional: a task can be decided without it.
 
 from collections import Counter, OrderedDict
 from collections.abc import Iterable, Sequence
+from math import inf
 
 from backends.contract import BackendGroup, BackendStats, ContextItem
 from router.agent_runs.remembered_runs import RememberedRuns
@@ -139,8 +140,8 @@ class Experience:
         for balance in balances:
             group, limit = balance.group, balance.limit
             share = balance.remaining / (limit if limit > 1 else 1)
-            least = left.get(group, 1.0)
-            left[group] = share if share < least else least
+            if share < left.get(group, inf):
+                left[group] = share if share < 1.0 else 1.0
         if now_us - noted_us < STALE_US:
             left = known | left
         self._left[tenant_id] = now_us, left
