@@ -23,6 +23,7 @@ from router.planning.capacity import capacity_of
 from router.planning.terms import MAX_SERVERS, PLAN_TENANT, Material, PlanSlo, ServerKind
 from router.policy.policy import DEFAULT_POLICY, Policy, PolicyError, parse_policy
 from router.record.recording import decode_line
+from wafer_engine.calibration.prefix_blocks import prefix_of
 
 MAX_TASKS = 1_000_000
 TRACE_SEED = 20_261_123  # of the classes of a trace's tasks, which no CSV says
@@ -161,14 +162,20 @@ def _of_csv(path: Path, seed: int) -> list[Arrival]:
             raise ValueError(f"more than {MAX_TASKS:,} requests: give a part")
         at_s, prompt, output = (_cell(row, names, number) for names in (_ARRIVED, _PROMPT, _OUTPUT))
         length = AnswerLength(max(1, round(output)))
+        prompt_tokens = max(1, round(prompt))
+        try:
+            prefix = prefix_of(row.get("hash_ids") or "", prompt_tokens)
+        except ValueError as error:
+            raise ValueError(f"line {number}: {error}") from error
         arrivals.append(
             Arrival(
                 id=f"task-{number}",
                 at_us=round(at_s * 1e6),
                 tenant=PLAN_TENANT,
-                prompt_tokens=max(1, round(prompt)),
+                prompt_tokens=prompt_tokens,
                 expected_output_tokens=length.output_tokens,
                 p_deep=chance.random(),
+                prefix=prefix,
                 lengths=(("fast", length), ("deep", length)),
             )
         )

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from gateway.cli.main import main
+from gateway.planning.files import PlanError, read_trace
 
 SLO = "ttft_p95_ms = 2000\nspare_failures = 0\n"
 PRICES = """
@@ -40,6 +41,22 @@ def test_a_plan_is_made(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert json.loads(capsys.readouterr().out)["plan"]["cheapest"]["meets"]
     assert plan(tmp_path, slo="ttft_p95_ms = 0.001\n") == 1
     assert "no fleet" in capsys.readouterr().out
+
+
+def test_a_traces_prompts_find_what_they_share(tmp_path: Path) -> None:
+    path = tmp_path / "trace.csv"
+    path.write_text(
+        "arrival_s,input_tokens,output_tokens,hash_ids\n0,1024,5,0-1\n10,1500,5,0-1 7\n20,100,5,\n"
+    )
+    arrivals, _ = read_trace(path)
+    assert [one.prefix for one in arrivals] == [
+        ((0, 512), (1, 1_024)),
+        ((0, 512), (1, 1_024), (7, 1_500)),
+        (),
+    ]
+    path.write_text("arrival_s,input_tokens,output_tokens,hash_ids\n0,1024,5,x\n")
+    with pytest.raises(PlanError, match="line 2: hash_ids has 'x'"):
+        read_trace(path)
 
 
 def test_a_sweep_writes_the_same_again(tmp_path: Path) -> None:

@@ -7,10 +7,9 @@ import pytest
 from router.backtest.arrivals import AnswerLength
 from router.backtest.lengths import learn_lengths, length_of, sources
 from router.backtest.log_reader import read_records
-from router.backtest.traces import arrivals_of_trace
 from router.record.recording import DecisionRecord, UsageRecord
 from router.record.seen import ContextRecord, EngineSeen, GenerationRecord, SeenRecord
-from tests.unit.router.backtest.scenes import START_US, arrival, played
+from tests.unit.router.backtest.scenes import START_US, arrival
 
 AT_S = START_US / 1e6
 
@@ -114,20 +113,6 @@ def test_lines_of_schema_1_are_arrivals_too() -> None:
     assert dict(only.lengths) == {"deep": AnswerLength(80)}
     gone = record(1, schema=1, outcome="cancelled", duration_ms=40.0)
     assert read_records([gone]).arrivals[0].left_us == 40_000
-
-
-def test_a_traces_prompts_find_what_they_share() -> None:
-    rows = [
-        {"arrival_s": "0", "input_tokens": "1024", "output_tokens": "5", "hash_ids": "0-1"},
-        {"arrival_s": "10", "input_tokens": "1500", "output_tokens": "5", "hash_ids": "0-1 7"},
-    ]
-    arrivals = arrivals_of_trace(rows, tenant="studio", start_us=START_US)
-    _, totals = played(arrivals)
-    assert sum(engine.cached_tokens for engine in totals.engines) in (0, 1_024)
-    same = [each for each in totals.engines if each.cached_tokens]
-    assert same, "the second found the first's blocks"
-    with pytest.raises(ValueError, match="row 1 of the trace"):
-        arrivals_of_trace([{"arrival_s": "x"}], tenant="studio", start_us=0)
 
 
 def test_how_often_is_handed_on_is_learned_from_who_could() -> None:
