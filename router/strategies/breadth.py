@@ -151,7 +151,9 @@ class Breadth(Machine):
         return [*actions, self._next_look()]
 
     def _patience_us(self) -> int:
-        return WAITED_FOR_US if self._judged else PATIENCE_US  # the deep engine waits for them
+        has_whole = any(self._answer(number) for number in range(self._judge))
+        is_waited_for = self._judged and (has_whole or not any(self._said))
+        return WAITED_FOR_US if is_waited_for else PATIENCE_US
 
     def may_start(self, backend_index: int) -> bool:
         return backend_index == DEEP and self._judged and not self._concluded

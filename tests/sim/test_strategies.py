@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from backends.drive.driver import TICK_US
-from router.strategies.machine import PATIENCE_US
+from router.strategies.hedge import LEAD_TOKENS
+from router.strategies.machine import WAITED_FOR_US
 from tests.sim.timed_runs import Timed, timed_run
 
 SLACK_US = 2 * TICK_US  # when a token is fetched, and when an end is
@@ -21,8 +22,14 @@ def deep() -> Timed:
     return timed_run(None, route="deep")
 
 
-def about(us: int) -> Any:
+def about(us: float) -> Any:
     return pytest.approx(us, abs=SLACK_US)
+
+
+def leading_us(timed: Timed) -> float:
+    """What an engine's first words take to lead."""
+    usage = timed.response["usage"]["output_tokens"]
+    return LEAD_TOKENS * (timed.end_us - timed.first_us) / usage
 
 
 def test_the_engines_differ_as_they_should(fast: Timed, deep: Timed) -> None:
@@ -33,7 +40,7 @@ def test_the_engines_differ_as_they_should(fast: Timed, deep: Timed) -> None:
 def test_hedge_joins_when_the_time_is_up(fast: Timed, deep: Timed) -> None:
     after_us = deep.first_us // 2 // 1_000 * 1_000
     timed = timed_run("hedge", hedge_after_ms=str(after_us // 1_000))
-    assert timed.first_us == about(after_us + fast.first_us)
+    assert timed.first_us == about(after_us + fast.first_us + leading_us(fast))
     assert timed.end_us == about(after_us + fast.end_us)
     assert timed.states("answer") == ["cancelled", "finished"]
     usage = timed.response["routing"]["usage"]
@@ -94,19 +101,19 @@ def test_advise_asks_for_a_plan_and_then_answers() -> None:
 def silent(timed: Timed) -> list[str]:
     """The backends that were given up, each once."""
     errors = timed.response["routing"].get("errors", [])
-    assert all("silent for 5 s" in error for error in errors)
+    assert all("silent for " in error for error in errors)
     return [error.split(":")[0].removeprefix("backend ") for error in errors]
 
 
 def test_hedge_does_not_wait_for_a_deep_engine_that_hangs(fast: Timed) -> None:
     timed = timed_run("hedge", hangs={"gpu": 0}, hedge_after_ms="250")
-    assert timed.first_us == about(250_000 + fast.first_us)
+    assert timed.first_us == about(250_000 + fast.first_us + leading_us(fast))
     assert timed.end_us == about(250_000 + fast.end_us)
 
 
 def test_breadth_goes_on_without_variations_that_hang(deep: Timed) -> None:
     timed = timed_run("breadth", hangs={"wafer": 0}, n="3")
-    assert timed.first_us == about(PATIENCE_US + deep.first_us)
+    assert timed.first_us == about(WAITED_FOR_US + deep.first_us)
     assert silent(timed) == ["wafer"]
     assert timed.states("vary") == ["failed"] * 3
     assert timed.response["routing"]["variations"] == {"asked": 3, "whole": 0}

@@ -339,11 +339,11 @@ def test_options_reach_their_strategy() -> None:
 
 def test_helpers_that_speak_are_waited_for() -> None:
     machine = STRATEGIES["breadth"][0]()
-    assert machine.start(5)[-1] == WakeAt(5 + WAITED_FOR_US)
-    for at_us in (7, WAITED_FOR_US, 2 * WAITED_FOR_US - 1):
+    assert machine.start(5)[-1] == WakeAt(5 + WAITED_FOR_US), "for a first word"
+    for at_us in (7, PATIENCE_US, 2 * PATIENCE_US - 1):
         machine.on_delta(FAST, delta("a", at_us=at_us))
-        assert machine.on_time(at_us + 5) == [WakeAt(at_us + WAITED_FOR_US)], "from the last word"
-    assert CancelBranch(FAST, is_silent=True) in machine.on_time(3 * WAITED_FOR_US - 1)
+        assert machine.on_time(at_us + 5) == [WakeAt(at_us + PATIENCE_US)], "from the last word"
+    assert CancelBranch(FAST, is_silent=True) in machine.on_time(3 * PATIENCE_US - 1)
 
 
 def test_variations_that_are_the_answer_have_more_time() -> None:
