@@ -68,6 +68,7 @@ bench-others: $(VENV)/.dev ## Measure by aiperf and guidellm, which bring 7 GB (
 	@exec $(BIN)/python tests/bench/others/measure.py $(ARGS)
 
 train: $(VENV)/.dev ## Fit the classifier's weights anew, bit for bit (DATA=folder with train/ and dev/).
+	@$(BIN)/python -m router.training.handovers --data $(DATA)/train
 	@exec $(BIN)/python -m router.training --data $(DATA)/train --calibrate $(DATA)/dev $(ARGS)
 
 strategies: $(VENV)/.dev ## Measure the strategies into docs/strategies.md (DATA=folder with recorded outcomes).

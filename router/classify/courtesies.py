@@ -58,13 +58,16 @@ _POLITE = re.compile(
     r"|(?:ich|wir) (?:möchte|brauche|möchten|brauchen)\s+"
     r"|(?:peux-tu|pouvez-vous|pourriez-vous|pourrais-tu|s'il te plaît|s'il vous plaît)[\s,]+"
     r"|(?:puedes|podrías|puede|podría|você pode|você poderia|pode|poderia)\s+"
-    r"|请(?:你|您)?(?:帮我|帮忙)?|麻烦(?:你|您)?)+",
+    r"|请(?:你|您)?(?:帮我|帮忙)?|麻烦(?:你|您)?"
+    # Whom it is for, and marks of templates and of commands.
+    r"|@[\w/-]{1,40}[,:]?\s+|q:\s+|\[inst\]\s*|/[a-z-]{1,24}(?: [a-z_]{1,24}=\S{1,40})+\s+)+",
     re.IGNORECASE,
 )
 MAX_POLITE_CHARS = 80
 _POLITE_START_CHARS = 10
 _POLITE_STARTS = (
     *("hi", "hello", "hey", "please", "pls", "plz", "kindly", "bitte", "por favor", "veuillez"),
+    *("@", "q:", "[inst]", "/"),
     *("(", "okay", "ok", "um", "uh", "erm", "yeah", "alright", "so,", "well,", "right,"),
     *("how are you", "how's ", "how is it", "here's the", "heres the"),
     *("and ", "so ", "now ", "could", "can ", "would", "will ", "i ", "i'", "we", "help"),

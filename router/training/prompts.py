@@ -77,7 +77,7 @@ def _filled(
         texts: dict[str, None] = {}
         for template in _lines(sections.get(section, "")):
             for _ in range(PER_TEMPLATE):
-                text = _fill(template, slots, rng)
+                text = fill(template, slots, rng)
                 texts[text[0].upper() + text[1:] if rng.random() < 0.5 else text] = None
         records += [Record(source=source, text=text, labels=labels) for text in texts]
     return records
@@ -118,7 +118,7 @@ def _lines(block: str) -> list[str]:
     return block.strip().splitlines()
 
 
-def _fill(template: str, slots: Mapping[str, Sequence[str]], rng: np.random.Generator) -> str:
+def fill(template: str, slots: Mapping[str, Sequence[str]], rng: np.random.Generator) -> str:
     """Fills every slot of a template; fillings may have slots themselves."""
     while slot := _SLOT.search(template):
         filling = slots[slot[1]]

@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from router.classify.framing import MAX_SENTENCES, without_framing
+from router.classify.framing import without_framing
+from router.classify.framing_model import MAX_SENTENCES
 
 TASKS = (
     "The login handler leaks memory",

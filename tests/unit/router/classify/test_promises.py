@@ -14,7 +14,14 @@ from router.record.evaluation import auc
 
 TEXTS = tomllib.loads(Path(__file__).with_name("promises.toml").read_text("utf-8"))
 LANGUAGES = ("de", "fr", "es", "pt", "zh", "ja")
-FRAMINGS = [line.replace("\\n", "\n") for line in TEXTS["framings"].strip().splitlines()]
+
+
+def _framings(name: str) -> list[str]:
+    return [line.replace("\\n", "\n") for line in TEXTS[name].strip().splitlines()]
+
+
+FRAMINGS = _framings("framings")
+LATER_FRAMINGS, ODD_FRAMINGS = _framings("later_framings"), _framings("odd_framings")
 EVERYDAY = TEXTS["everyday"].strip().splitlines()
 
 
@@ -51,19 +58,25 @@ def test_short_asks_are_told_from_small_ones_with_the_same_nouns() -> None:
     assert not any(found.security_sensitive for found, _ in (*small, *large))
 
 
-def test_framing_changes_few_lanes_and_hides_no_report() -> None:
+@pytest.mark.parametrize(
+    ("framings", "share", "recall"),
+    [(FRAMINGS, 0.01, 0.8), (LATER_FRAMINGS, 0.03, 0.6), (ODD_FRAMINGS, 0.06, 0.6)],
+)
+def test_framing_changes_few_lanes_and_hides_no_report(
+    framings: list[str], share: float, recall: float
+) -> None:
     asks = [*lines("en", "interactive"), *lines("en", "deep")]
     reports = lines("en", "security")
     changed = [
         (framing, ask)
-        for framing in FRAMINGS
+        for framing in framings
         for ask in asks
         if opinion(framing.replace("{}", ask)).label != opinion(ask).label
     ]
-    assert len(changed) <= 0.03 * len(asks) * len(FRAMINGS), changed
-    for framing in ("{}", *FRAMINGS):
+    assert len(changed) <= share * len(asks) * len(framings), changed
+    for framing in ("{}", *framings):
         found = [opinion(framing.replace("{}", text)).security_sensitive for text in reports]
-        assert sum(found) >= 0.8 * len(reports), framing
+        assert sum(found) >= recall * len(reports), framing
 
 
 def test_everyday_asks_are_no_security() -> None:

@@ -1,0 +1,351 @@
+"""Tells the sentences that hand a task over from the task itself, by a linear model of sentences.
+
+Greetings, headers of tickets, templates of agents and goodbyes say nothing of the work, and have
+words of their own in any language, words that tasks do not have, or no word that is known. So each
+sentence at both ends of a text has log-odds of being framing: of its words, the first and the last
+one, how many there are, the mark it ends with, and whether it stands apart. From either end those
+sentences are dropped whose log-odds add up to most, so that a doubtful one between two certain ones
+goes with them. `router.training.handovers` fits the weights.
+"""
+
+import io
+import math
+import re
+import zipfile
+from collections.abc import Mapping, Sequence
+from functools import cache
+from itertools import repeat
+from operator import itemgetter
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from router.classify.words import all_words_of
+
+WEIGHTS_PATH = Path(__file__).parent / "weights" / "framing.npz"
+BEFORE, BEHIND = 0, 1  # the task
+MAX_SENTENCE_CHARS = 240  # a longer one is no framing
+MAX_SENTENCES = 24  # looked at, at each end
+MAX_CLOSING_CHARS = 900  # of a text's end that is looked through
+UNKNOWN = b"?"  # stands for any word that is not known
+# A sentence counts as framing from here. A doubtful one goes: a sentence less of a task changes a
+# lane more rarely than one of framing that stays.
+MIN_LOG_ODDS = -0.75
+MAX_LOSS = 1.5  # of the log-odds' sum, by doubtful sentences; behind more nothing is framing
+MAX_GLUED_CHARS = 70  # of a goodbye that follows a task without a full stop
+MIN_GLUED_LOG_ODDS = 1.0
+_NO_ENDS = frozenset(" \n\t,;:-(&/+ABCDEFGHIJKLMNOPQRSTUVWXYZ")  # before a goodbye
+_LAST_CHARS = (96, 300)  # where most of the last sentences begin
+
+MARGIN = " \n\t\r\"'*_`#=>{-"
+# Runs of characters that end nothing are matched at once: so it is several times as quick. A line
+# as of a ticket, "Reporter: Ann Lee", is one sentence.
+_SENTENCE = re.compile(
+    r"(?:\A|(?<=\n))[*#>-]*+ ?[^\W\d_]++(?:[ _-]\w++)?\**:\**(?: [^\s]{1,40}+(?<!:)){1,3}+"
+    r"(?:\n|$)[\s\"'*_`#=>{-]*"
+    r"|[^\n.!?:;。！？：]*+"
+    r"(?:(?:[.!?:;](?![\s\"'])|(?<=\b[A-Z])\.|(?<=\n\d)\.|(?<=\n\d\d)\.)[^\n.!?:;。！？：]*+)*+"
+    r"(?:[.!?:;。！？：\n]|$)[\s\"'*_`#=>{-]*"
+)
+_NAME = re.compile(r"(?:[A-Z][a-z]*\.? ){0,2}[A-Z][a-z]*\.?\s*$")
+MAX_NAME_CHARS = 32
+BESIDE_CHARS = 24
+# Words without which sentences of some length hardly are English, and such of other languages.
+_ENGLISH_WORDS = frozenset(
+    b"the of and for with when is to by from that this it not into if its should are be".split()
+)
+_OTHER_WORDS = frozenset(
+    b"der die das und ist mit nicht auf wir ich sie dem den ein eine einen bitte uns von zu im "
+    b"alle alles wie oder aber dass ob sich bei nach aus wird werden kann ohne "
+    b"le la les des est pour avec nous vous je un une du au ce ces merci dans sur sans qui pas et "
+    b"el los las una que para con por del nos esto lo es gracias sin sobre como pero y en se "
+    b"o os um uma com na dos isto obrigado obrigada sem mas mais em ao e "
+    b"het een van dit niet voor ik we il che di sono non per grazie ciao".split()
+)
+_CODE_BYTES = b"`_(){}=/\\<>$"
+# Where a goodbye may begin that follows a task without a full stop.
+_GLUED = re.compile(
+    r" (?:[A-Z\u00c0-\u00de\u0410-\u042f][^\W\d_]*+(?:'[a-z]++)?(?![\w(])|--? |\("
+    r"|[\u3040-\u9fff\uac00-\ud7af])"
+)
+
+MARKS = ":?!.,;：？！。，"  # that a sentence may end with
+LENGTHS = (0, 1, 2, 3, 4, 5, 6, 10, 16)  # the least number of words of each class of lengths
+SHAPES = (
+    "bias",
+    "apart",  # by an empty line
+    "capitals",
+    "capital first",
+    "code",
+    "other language",  # than what is beside it, which is English
+    *(f"ends with {mark}" for mark in MARKS),
+    *(f"from {length} words" for length in LENGTHS),
+)
+_MARKS_AT = SHAPES.index(f"ends with {MARKS[0]}")
+_LENGTHS_AT = SHAPES.index("from 0 words")
+_CLASS_OF_LENGTH = tuple(
+    max(at for at, least in enumerate(LENGTHS) if n >= least) for n in range(MAX_SENTENCE_CHARS + 1)
+)
+_ROOTS = tuple(math.sqrt(n) for n in range(MAX_SENTENCE_CHARS + 1))
+
+Singles = NDArray[np.float32]
+
+
+class FramingError(ValueError):
+    """Says why a file holds no weights that this version can use."""
+
+
+_Part = tuple[int, int, float]  # where it starts and ends, and its log-odds less the least
+_LOG_ODDS = itemgetter(2)
+
+
+class _Side(NamedTuple):
+    """The weights of a sentence's shape before or behind the task."""
+
+    apart: float
+    capitals: float
+    capital_first: float
+    code: float
+    other_language: float
+    by_mark: Mapping[str, float]
+    by_length: Sequence[float]  # with the bias, by the number of words
+
+
+class FramingModel:
+    """Holds the weights, immutable.
+
+    Args:
+        words: Known words; the first is `UNKNOWN`.
+        word_weights: Shape (words, 3): of a word anywhere in a sentence, first in it, last in it.
+        shape_weights: Shape (2, shapes): for sentences before and behind a task.
+    """
+
+    def __init__(
+        self, words: Sequence[bytes], word_weights: Singles, shape_weights: Singles
+    ) -> None:
+        self.words, self.word_weights, self.shape_weights = (
+            tuple(words),
+            word_weights,
+            shape_weights,
+        )
+        anywhere, first, last = word_weights.T.tolist()
+        self._anywhere = dict(zip(words, anywhere, strict=True))
+        self._first = dict(zip(words, first, strict=True))
+        self._last = dict(zip(words, last, strict=True))
+        self._unknown, self._unknown_first, self._unknown_last = anywhere[0], first[0], last[0]
+        self._sides = tuple(map(_side, shape_weights.tolist()))
+
+    def log_odds(self, sentence: str, side: int, beside: str = "", *, apart: bool) -> float:
+        """Returns the log-odds that a sentence of up to `MAX_SENTENCE_CHARS` is framing.
+
+        `beside` are the `BESIDE_CHARS` next to it, on the task's side.
+        """
+        shape = self._sides[side]
+        encoded = sentence.encode("utf-8", "replace")
+        words = all_words_of(encoded)
+        num_words = len(words)
+        found = shape.by_length[num_words]
+        if num_words:
+            summed: float = sum(map(self._anywhere.get, words, repeat(self._unknown)))
+            found += summed / _ROOTS[num_words]
+            found += self._first.get(words[0], self._unknown_first)
+            found += self._last.get(words[-1], self._unknown_last)
+        bare = sentence.strip(MARGIN)
+        found += shape.by_mark.get(bare[-1:], 0.0)
+        if apart:
+            found += shape.apart
+        if bare[:1].isupper():
+            found += shape.capital_first + (shape.capitals if bare.isupper() else 0.0)
+        if len(encoded.translate(None, _CODE_BYTES)) < len(encoded) or "." in bare[:-1]:
+            found += shape.code
+        if _is_other_language(encoded, words, beside):
+            found += shape.other_language
+        return found
+
+    def task_in(self, text: str, *, before: bool, behind: bool) -> tuple[int, int]:
+        """Returns where the task in a text begins and ends; never nothing of it."""
+        size = len(text)
+        start, first = self._openings(text) if before else (0, [])
+        if not behind:
+            return start, size
+        doubtful = [part for part in first if part[1] <= start and part[2] < 0]
+        if doubtful:
+            # If all that is behind the likeliest task among them is framing, too, it is the task.
+            begin, task_end, _ = min(doubtful, key=_LOG_ODDS)
+            if self._closings(text, begin)[0] == task_end:
+                return begin, task_end
+        end, last = self._closings(text, start)
+        if end == size:
+            end = self._glued(text, last[0][0] if last else start)
+        if start and not last and size - start <= MAX_SENTENCE_CHARS:
+            # One sentence is left, which may be framing, too.
+            found = self.log_odds(text[start:], BEHIND, apart=False) - MIN_LOG_ODDS
+            if found > 0:
+                last.append((start, size, found))
+                start = end
+        if text[start:end].strip(MARGIN):
+            return start, end
+        # All of it looks like framing: then the likeliest task of its sentences is one.
+        return min([*first, *last], key=_LOG_ODDS, default=(0, size, 0.0))[:2]
+
+    def _openings(self, text: str) -> tuple[int, list[_Part]]:
+        """Returns where the task begins, and the sentences that were looked at."""
+        at, start, size = 0, 0, len(text)
+        total = best = 0.0
+        parts: list[_Part] = []
+        while len(parts) < MAX_SENTENCES and total >= best - MAX_LOSS:
+            match = _SENTENCE.match(text, at, at + MAX_SENTENCE_CHARS + 1)
+            end = match.end() if match is not None else size
+            if end >= size or end - at > MAX_SENTENCE_CHARS:
+                break
+            sentence = text[at:end]
+            beside = text[end : end + BESIDE_CHARS]
+            found = self.log_odds(sentence, BEFORE, beside, apart="\n\n" in sentence) - MIN_LOG_ODDS
+            parts.append((at, end, found))
+            at = end
+            total += found
+            if total > best:
+                best, start = total, end
+        return start, parts
+
+    def _closings(self, text: str, start: int) -> tuple[int, list[_Part]]:
+        """Returns where the task ends, and the sentences that were looked at, the last first."""
+        size = cut = len(text)
+        total = best = 0.0
+        parts: list[_Part] = []
+        for stretch in (*_LAST_CHARS, MAX_CLOSING_CHARS):
+            first = max(start, size - stretch)
+            begins = [match.start() for match in _SENTENCE.finditer(text, first)]
+            # The first one may have begun before. What is left of a text is the task.
+            del begins[0]
+            if begins and begins[-1] == size:
+                begins.pop()
+            del begins[len(begins) - len(parts) :]
+            end = parts[-1][0] if parts else size
+            while begins and len(parts) < MAX_SENTENCES:
+                begin = begins.pop()
+                if end - begin > MAX_SENTENCE_CHARS:
+                    return cut, parts
+                apart = "\n\n" in text[max(0, begin - 6) : begin]
+                beside = text[max(start, begin - BESIDE_CHARS) : begin]
+                found = self.log_odds(text[begin:end], BEHIND, beside, apart=apart) - MIN_LOG_ODDS
+                if not parts and found < 0 and _is_name(text, begin):
+                    found = 0.0  # what is before it decides
+                parts.append((begin, end, found))
+                end = begin
+                total += found
+                if total > best:
+                    best, cut = total, begin
+                elif total < best - MAX_LOSS:
+                    return cut, parts
+            if first == start:
+                break
+        return cut, parts
+
+    def _glued(self, text: str, begin: int) -> int:
+        """Returns where a goodbye begins that follows a task without a full stop."""
+        end = len(text)
+        best, cut = MIN_GLUED_LOG_ODDS, end
+        for match in _GLUED.finditer(text, max(begin + 1, end - MAX_GLUED_CHARS), end):
+            at = match.start()
+            is_character = text[at + 1] > "\u3000"
+            if text[at - 1] in _NO_ENDS or (is_character and not text[begin:at].isascii()):
+                continue
+            beside = text[max(begin, at - BESIDE_CHARS) : at]
+            found = self.log_odds(text[at + 1 : end], BEHIND, beside, apart=False) - MIN_LOG_ODDS
+            if found > best:
+                best, cut = found, at + 1
+        return cut
+
+
+def _is_name(text: str, begin: int) -> bool:
+    """Returns whether the last line of a text is one to three words as of a signature."""
+    signed = len(text) - begin <= MAX_NAME_CHARS and text[begin - 1 : begin] == "\n"
+    return signed and _NAME.match(text, begin) is not None
+
+
+def _side(weights: Sequence[float]) -> _Side:
+    by_class = weights[_LENGTHS_AT:]
+    return _Side(
+        apart=weights[SHAPES.index("apart")],
+        capitals=weights[SHAPES.index("capitals")],
+        capital_first=weights[SHAPES.index("capital first")],
+        code=weights[SHAPES.index("code")],
+        other_language=weights[SHAPES.index("other language")],
+        by_mark=dict(zip(MARKS, weights[_MARKS_AT:_LENGTHS_AT], strict=True)),
+        by_length=[weights[0] + by_class[at] for at in _CLASS_OF_LENGTH],
+    )
+
+
+def _is_other_language(encoded: bytes, words: list[bytes], beside: str) -> bool:
+    """Returns whether a sentence is not English, but what is beside it."""
+    if _OTHER_WORDS.isdisjoint(words) and (encoded.isascii() or all(map(bytes.isascii, words))):
+        return False
+    if not _ENGLISH_WORDS.isdisjoint(words) or not beside.isascii():
+        return False
+    others = all_words_of(beside.encode())
+    return bool(others) and _OTHER_WORDS.isdisjoint(others)
+
+
+def shapes_of(sentence: str, words: list[bytes], beside: str = "", *, apart: bool) -> list[int]:
+    """Lists which of `SHAPES` a sentence has, as `log_odds` sees them."""
+    num_words = len(words)
+    bare = sentence.strip(MARGIN)
+    found = [0, _LENGTHS_AT + _CLASS_OF_LENGTH[min(num_words, MAX_SENTENCE_CHARS)]]
+    if apart:
+        found.append(SHAPES.index("apart"))
+    if bare[:1].isupper():
+        found.append(SHAPES.index("capital first"))
+        if bare.isupper():
+            found.append(SHAPES.index("capitals"))
+    encoded = sentence.encode("utf-8", "replace")
+    if len(encoded.translate(None, _CODE_BYTES)) < len(encoded) or "." in bare[:-1]:
+        found.append(SHAPES.index("code"))
+    if _is_other_language(encoded, words, beside):
+        found.append(SHAPES.index("other language"))
+    if bare and bare[-1] in MARKS:
+        found.append(_MARKS_AT + MARKS.index(bare[-1]))
+    return found
+
+
+def sentences(text: str) -> list[str]:
+    """Cuts a text into sentences, each with the spaces and marks behind it."""
+    ends = [match.end() for match in _SENTENCE.finditer(text)]
+    return [text[start:end] for start, end in zip([0, *ends], ends, strict=False) if start < end]
+
+
+def pack(model: FramingModel) -> bytes:
+    """Packs a model as an .npz file."""
+    file = io.BytesIO()
+    np.savez(
+        file,
+        allow_pickle=False,
+        words=np.frombuffer(b"\n".join(model.words), np.uint8),
+        shapes=np.frombuffer("\n".join(SHAPES).encode(), np.uint8),
+        word_weights=model.word_weights.astype(np.float16),
+        shape_weights=model.shape_weights.astype(np.float32),
+    )
+    return file.getvalue()
+
+
+def unpack(content: bytes) -> FramingModel:
+    """Reads a model from an .npz file's bytes; `FramingError` if it is none of this version."""
+    try:
+        with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
+            if arrays["shapes"].tobytes().decode().split("\n") != list(SHAPES):
+                raise FramingError("they are for other shapes; train anew with `make train`")
+            return FramingModel(
+                arrays["words"].tobytes().split(b"\n"),
+                arrays["word_weights"].astype(np.float32),
+                arrays["shape_weights"].astype(np.float32),
+            )
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        raise FramingError(f"no framing weights: {error}") from error
+
+
+@cache
+def served_framing() -> FramingModel:
+    """Returns the model of this release; loaded when first asked for."""
+    return unpack(WEIGHTS_PATH.read_bytes())
