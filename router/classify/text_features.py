@@ -91,10 +91,15 @@ def _read(text: str) -> Reading:
     windows = [*map(all_words_of, encoded)]
     words = [*chain.from_iterable(windows)]
     distinct = dict.fromkeys(words)
-    if not distinct.keys().isdisjoint(COURTESIES):
+    polite = distinct.keys() & COURTESIES
+    if polite:
         windows = [*map(without_courtesies, windows)]
         words = [*chain.from_iterable(windows)]
-        distinct = dict.fromkeys(words)
+        if b"advance" in polite:  # with which an "in" may have gone
+            distinct = dict.fromkeys(words)
+        else:
+            for word in polite:
+                del distinct[word]
     request = _request(text, close)
     return Reading(b"".join(encoded), words, distinct, tuple(windows), request, num_chars)
 
