@@ -130,10 +130,16 @@ class FramingModel:
             word_weights,
             shape_weights,
         )
-        anywhere, first, last = word_weights.T.tolist()
+        # One object for each number, and most words stand nowhere first or last: so little is kept
+        # that it stays in the processor's cache.
+        numbers: dict[float, float] = {}
+        anywhere, first, last = (
+            [numbers.setdefault(number, number) for number in column]
+            for column in word_weights.T.tolist()
+        )
         self._anywhere = dict(zip(words, anywhere, strict=True))
-        self._first = dict(zip(words, first, strict=True))
-        self._last = dict(zip(words, last, strict=True))
+        self._first = {word: weight for word, weight in zip(words, first, strict=True) if weight}
+        self._last = {word: weight for word, weight in zip(words, last, strict=True) if weight}
         self._unknown, self._unknown_first, self._unknown_last = anywhere[0], first[0], last[0]
         self._sides = tuple(map(_side, shape_weights.tolist()))
 
@@ -150,8 +156,9 @@ class FramingModel:
         if num_words:
             summed: float = sum(map(self._anywhere.get, words, repeat(self._unknown)))
             found += summed / _ROOTS[num_words]
-            found += self._first.get(words[0], self._unknown_first)
-            found += self._last.get(words[-1], self._unknown_last)
+            known, first, last = self._anywhere, words[0], words[-1]
+            found += self._first.get(first, 0.0 if first in known else self._unknown_first)
+            found += self._last.get(last, 0.0 if last in known else self._unknown_last)
         bare = sentence.strip(MARGIN)
         found += shape.by_mark.get(bare[-1:], 0.0)
         if apart:
@@ -170,6 +177,9 @@ class FramingModel:
         start, first = self._openings(text) if before else (0, [])
         if not behind:
             return start, size
+        if before and not first and size <= MAX_SENTENCE_CHARS:  # one sentence
+            end = self._glued(text, 0)
+            return (0, end) if text[:end].strip(MARGIN) else (0, size)
         doubtful = [part for part in first if part[1] <= start and part[2] < 0]
         if doubtful:
             # If all that is behind the likeliest task among them is framing, too, it is the task.
