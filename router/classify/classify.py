@@ -15,6 +15,7 @@ from itertools import pairwise
 import msgspec
 
 from router.classify import signals
+from router.classify.framing_model import served_framing
 from router.classify.linear_model import LinearModel, Scores
 from router.classify.sensitivity import Sensitivity
 from router.classify.task import Features, Label, Task, TaskClass
@@ -60,7 +61,11 @@ DEFAULT_BAND = Band()
 
 @cache
 def served_model() -> LinearModel:
-    """Returns the model of this release; loaded when first asked for, as it takes 27 MB."""
+    """Returns the model of this release; loaded when first asked for, as it takes 27 MB.
+
+    So are the weights by which framing is told, which no first task should wait for.
+    """
+    served_framing()
     return load_model()
 
 
