@@ -7,6 +7,7 @@ entry of a rare pair is a miss of the processor's cache.
 
 from collections.abc import Sequence
 from itertools import accumulate, count, filterfalse, pairwise, repeat
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -74,7 +75,7 @@ class Vocabulary:
     def rows(self, view: View | Reading) -> list[int]:
         """Finds the distinct rows of a short text's terms, misspelt ones too."""
         words, distinct = view.words, view.distinct
-        found = dict.fromkeys(map(self._word_row.get, distinct))
+        found: dict[Any, None] = dict.fromkeys(map(self._word_row.get, distinct))  # None: unknown
         if None in found:
             unknown = [*filterfalse(self._word_row.__contains__, distinct)]
             slips = self._spelling.slips(unknown) if len(words) <= MAX_SPELLED_WORDS else {}
@@ -84,7 +85,8 @@ class Vocabulary:
             stems = [word[:STEM_BYTES] for word in unknown if word not in slips]
             found.update(dict.fromkeys(map(self._stem_row.get, stems)))
         found.update(dict.fromkeys(map(self._pair_row.get, pairwise(words))))
-        return [row for row in found if row is not None]
+        found.pop(None, None)
+        return [*found]
 
     def rows_by_window(
         self, windows: Sequence[list[bytes]], words: list[bytes]
