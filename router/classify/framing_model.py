@@ -14,7 +14,7 @@ import re
 import zipfile
 from collections.abc import Mapping, Sequence
 from functools import cache
-from itertools import repeat
+from itertools import pairwise, repeat
 from operator import itemgetter
 from pathlib import Path
 from typing import NamedTuple
@@ -22,6 +22,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from router.classify.signals import STRONG_SECURITY_TERMS
 from router.classify.words import all_words_of
 
 WEIGHTS_PATH = Path(__file__).parent / "weights" / "framing.npz"
@@ -36,6 +37,7 @@ MIN_LOG_ODDS = -0.75
 MAX_LOSS = 1.5  # of the log-odds' sum, by doubtful sentences; behind more nothing is framing
 MAX_GLUED_CHARS = 70  # of a goodbye that follows a task without a full stop
 MIN_GLUED_LOG_ODDS = 1.0
+MIN_OPENER_LOG_ODDS = 0.4  # of its first word, as names have none
 _NO_ENDS = frozenset(" \n\t,;:-(&/+ABCDEFGHIJKLMNOPQRSTUVWXYZ")  # before a goodbye
 _LAST_CHARS = (96, 300)  # where most of the last sentences begin
 
@@ -65,9 +67,19 @@ _OTHER_WORDS = frozenset(
     b"het een van dit niet voor ik we il che di sono non per grazie ciao".split()
 )
 _CODE_BYTES = b"`_(){}=/\\<>$"
+NO_FRAMING = -20.0  # log-odds
+_STRONG = frozenset(term.split()[0].encode() for term in STRONG_SECURITY_TERMS)
+_STRONG_WORDS = frozenset(term.encode() for term in STRONG_SECURITY_TERMS if " " not in term)
+# Words that no task ends with, and a capital letter behind which begins a name.
+_GOES_ON = frozenset(
+    b"a an the of for with to in on at by from as is are be was were and or not no nor but if "
+    b"which its our your my his her their into about via using per than then already when used between "
+    b"like how why what where who whether because while does do did has have can should will would "
+    b"may every each any some only also we i they show make let get set".split()
+)
 # Where a goodbye may begin that follows a task without a full stop.
 _GLUED = re.compile(
-    r" (?:[A-Z\u00c0-\u00de\u0410-\u042f][^\W\d_]*+(?:'[a-z]++)?(?![\w(])|--? |\("
+    r" (?:[A-Z\u00c0-\u00de\u0410-\u042f](?![A-Z])[^\W\d_]*+(?:'[a-z]++)?(?![\w(])|--? |\("
     r"|[\u3040-\u9fff\uac00-\ud7af])"
 )
 
@@ -169,7 +181,7 @@ class FramingModel:
             found += shape.code
         if _is_other_language(encoded, words, beside):
             found += shape.other_language
-        return found
+        return found if _STRONG.isdisjoint(words) or not _names_security(words) else NO_FRAMING
 
     def task_in(self, text: str, *, before: bool, behind: bool) -> tuple[int, int]:
         """Returns where the task in a text begins and ends; never nothing of it."""
@@ -263,11 +275,30 @@ class FramingModel:
             is_character = text[at + 1] > "\u3000"
             if text[at - 1] in _NO_ENDS or (is_character and not text[begin:at].isascii()):
                 continue
+            if text[at + 1].isupper() and not self._begins_anew(text, begin, at):
+                continue
             beside = text[max(begin, at - BESIDE_CHARS) : at]
             found = self.log_odds(text[at + 1 : end], BEHIND, beside, apart=False) - MIN_LOG_ODDS
             if found > best:
                 best, cut = found, at + 1
         return cut
+
+    def _begins_anew(self, text: str, begin: int, at: int) -> bool:
+        """Returns whether the capital behind a space begins a goodbye's sentence, and no name."""
+        before = text[text.rfind(" ", begin, at) + 1 : at]
+        if before.lower().encode() in _GOES_ON or before[:1].isupper():
+            return False
+        word = text[at + 1 : at + 1 + MAX_NAME_CHARS].partition(" ")[0].lower().encode()
+        opener = all_words_of(word)[:1]
+        found = sum(self._anywhere.get(each, 0.0) + self._first.get(each, 0.0) for each in opener)
+        return found >= MIN_OPENER_LOG_ODDS
+
+
+def _names_security(words: list[bytes]) -> bool:
+    """Returns whether a sentence has a term that makes a task security-sensitive by itself."""
+    if not _STRONG_WORDS.isdisjoint(words):
+        return True
+    return any(f"{a.decode()} {b.decode()}" in STRONG_SECURITY_TERMS for a, b in pairwise(words))
 
 
 def _is_name(text: str, begin: int) -> bool:

@@ -6,7 +6,8 @@ which there is no public training data. Positive log-odds move towards the deep 
 # 0.2 % have one, of 1,800 that are, 73 %. One word, or two in a row, in lower case.
 STRONG_SECURITY_TERMS = frozenset(
     {
-        *("access control", "after free", "arbitrary code", "attacker", "attackers", "backdoor"),
+        *("access control", "after free", "arbitrary code", "attacker", "attackers"),
+        *("auth bypass", "authentication bypass", "authorization bypass", "backdoor"),
         *("botnet", "brute force", "buffer overflow", "code execution", "code injection"),
         *("command injection", "csrf", "ctf", "cve", "cves", "ddos", "denial of", "double free"),
         *("exfiltrate", "exfiltration", "exploitable", "exploited", "flash loan"),
@@ -15,8 +16,11 @@ STRONG_SECURITY_TERMS = frozenset(
         *("path traversal", "pentest", "phishing", "picoctf", "private key", "private keys"),
         *("privilege escalation", "ransomware", "rce", "reentrancy", "refresh tokens"),
         *("remote code", "reverse shell", "rootkit", "saml", "sandbox escape", "security audit"),
-        *("security review", "shellcode", "signature verification", "single sign", "spyware"),
-        *("sql injection", "ssrf", "sudoers", "threat actor", "threat actors"),
+        *("security bug", "security bugs", "security flaw", "security flaws", "security hole"),
+        *("security holes", "security issue", "security issues", "security problem"),
+        *("security problems", "security review", "security reviewer", "shellcode"),
+        *("signature verification", "single sign", "spyware", "sqli", "sql injection", "ssrf"),
+        *("sudoers", "threat actor", "threat actors"),
         *("threat intelligence", "threat model", "timing attack", "trojan"),
         *("unsound", "vuln", "vulnerabilities", "vulnerability", "vulnerable"),
         *("vulns", "xss", "xxe", "zero day"),

@@ -177,3 +177,31 @@ def test_a_last_sentence_longer_than_the_stretch_that_is_tried_first_is_framing_
         "Let me know when you are done, and please tell me if you need anything else from me for it"
     )
     assert without_framing(f"Rename tmp to total. {last}, {last.lower()}.") == "Rename tmp to total"
+
+
+@pytest.mark.parametrize(
+    "task",
+    [
+        "Fix the XSS in the comment box",
+        "Explain how Kafka differs from Pulsar",
+        "Move from Redis to Valkey",
+        "Run it every Monday at noon",
+        "Convert the chart to SVG format",
+        "Why does Slack crash at startup?",
+    ],
+)
+def test_a_name_amid_a_task_is_no_goodbye(task: str) -> None:
+    assert without_framing(f"{task}.") == task
+
+
+def test_a_goodbye_may_follow_without_a_full_stop() -> None:
+    task = "Fix the XSS in the comment box"
+    assert without_framing(f"{task} Thanks a bunch, and no rush!") == task
+
+
+def test_what_names_security_is_no_framing() -> None:
+    for text in (
+        "We found an auth bypass. Details follow.\n\nGET /admin returns 200",
+        "You are a security reviewer.\n\nLook at app.py",
+    ):
+        assert without_framing(text).startswith(text.partition(".")[0])
