@@ -15,9 +15,10 @@ from itertools import pairwise
 import msgspec
 
 from router.classify import signals
+from router.classify.agent_rules import without_rules
 from router.classify.framing_model import served_framing
 from router.classify.linear_model import LinearModel, Scores
-from router.classify.sensitivity import Sensitivity
+from router.classify.sensitivity import HOLDS_FROM, Judges, Sensitivity
 from router.classify.task import Features, Label, Task, TaskClass
 from router.classify.text_features import read
 from router.classify.weights_file import load_model
@@ -173,7 +174,13 @@ def _p_security_of_answer(text: str) -> float:
     return _logistic(_security_log_odds(served_model().score(read(text))))
 
 
-_SENSITIVITY = Sensitivity(_p_security, _p_security_of_answer)
+def _p_security_of_instructions(text: str) -> float:
+    """Leaves out general rules; where nothing would count with them, they are not looked for."""
+    p_security = _p_security(text)
+    return _p_security(without_rules(text)) if p_security >= HOLDS_FROM else p_security
+
+
+_SENSITIVITY = Sensitivity(Judges(_p_security, _p_security_of_answer, _p_security_of_instructions))
 
 
 def _shifts(features: Features) -> list[tuple[float, str]]:

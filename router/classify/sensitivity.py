@@ -3,7 +3,8 @@
 The newest user messages and the assistant's message before them belong to the current task. What
 was said earlier, what the assistant said, and the instructions, which come with every task, count
 only if they are certain (`HOLDS_FROM`): so a doubtful message holds its own task, and not the
-conversation, and an answer that names OAuth in passing holds nothing.
+conversation, and an answer that names OAuth in passing holds nothing. Messages of the system or the
+developer are instructions, wherever they stand.
 
 Each item is scored once: by its digest, so that a history that is sent again whole is known, too.
 Instructions are known by their hash. No text is kept.
@@ -24,6 +25,14 @@ MAX_NEW = 128  # items that are scored for one task, the newest first
 Judge = Callable[[str], float]  # a text's `p_security`
 
 
+class Judges(msgspec.Struct, frozen=True):
+    """Holds who judges which texts."""
+
+    user: Judge
+    assistant: Judge
+    instructions: Judge
+
+
 class Surroundings(msgspec.Struct, frozen=True):
     """Holds how sensitive a task is by all but its last user message."""
 
@@ -37,10 +46,14 @@ NOTHING = Surroundings()
 class Sensitivity:
     """Remembers items' scores. Not for use from several threads."""
 
-    def __init__(self, judge: Judge, judge_answer: Judge) -> None:
-        """`judge_answer` is for what the assistant said."""
-        self._judge = judge
-        self._judge_answer = judge_answer
+    def __init__(self, judges: Judges) -> None:
+        self._judges = judges
+        self._judge_of: dict[str, Judge] = {
+            "user": judges.user,
+            "assistant": judges.assistant,
+            "system": judges.instructions,
+            "developer": judges.instructions,
+        }
         self._known: dict[int, float] = {}  # by digest or hash, the oldest first
 
     def around(self, task: Task) -> Surroundings:
@@ -49,7 +62,7 @@ class Sensitivity:
         found = []
         if task.request.instructions:
             found.append((self._instructions(task.request.instructions), "the instructions"))
-        if len(items) > 1:
+        if len(items) > 1 or (items and not is_user(items[0])):
             found += self._said(items)
         p_security, where = max(found, default=(0.0, ""))
         return Surroundings(p_security, where) if p_security else NOTHING
@@ -58,39 +71,67 @@ class Sensitivity:
         key = hash(text)  # with this process's secret: nobody makes two texts with the same one
         p_security = self._known.get(key)
         if p_security is None:
-            p_security = self._learn(key, text, self._judge)
+            p_security = self._learn(key, self._judges.instructions(text))
         return p_security if p_security >= HOLDS_FROM else 0.0
 
     def _said(self, items: tuple[ContextItem, ...]) -> list[tuple[float, str]]:
-        """Scores the messages of the task, and then those before it."""
-        in_task = before = 0.0
-        num_new = 0
-        has_asked = is_earlier = False
-        for entry in reversed(items):
-            item = entry.item
-            if not isinstance(item, Message) or item.role not in ("user", "assistant"):
-                continue
-            if is_user(entry) and not has_asked:
-                has_asked = True  # the last user message, which is classified by itself
-                continue
-            p_security = self._known.get(entry.digest)
-            if p_security is None:
-                if num_new == MAX_NEW:
-                    continue
-                num_new += 1
-                judge = self._judge if is_user(entry) else self._judge_answer
-                p_security = self._learn(entry.digest, parts_text(item.content), judge)
-            if is_earlier:
+        """Scores the messages of the task, those before it, and the instructions among them."""
+        messages, num_since = _messages(items)
+        known = self._known
+        self._score_new([entry for entry in messages if entry.digest not in known])
+        in_task = before = told = 0.0
+        is_earlier = False
+        for number, entry in enumerate(messages):
+            p_security = known.get(entry.digest, 0.0)
+            role = _role(entry)
+            if role in ("system", "developer"):
+                told = max(told, p_security)
+            elif is_earlier:
                 before = max(before, p_security)
-            elif is_user(entry) or p_security >= HOLDS_FROM:
-                in_task = max(in_task, p_security)
-            # The first message of the assistant before the newest asks is the task's last one.
-            is_earlier = is_earlier or (has_asked and not is_user(entry))
-        held = before if before >= HOLDS_FROM else 0.0
-        return [(in_task, "the messages of the task"), (held, "earlier messages")]
+            else:
+                if role == "user" or p_security >= HOLDS_FROM:
+                    in_task = max(in_task, p_security)
+                # The assistant's first message before the newest asks is the task's last one.
+                is_earlier = role == "assistant" and number >= num_since
+        return [
+            (in_task, "the messages of the task"),
+            (before if before >= HOLDS_FROM else 0.0, "earlier messages"),
+            (told if told >= HOLDS_FROM else 0.0, "the instructions"),
+        ]
 
-    def _learn(self, key: int, text: str, judge: Judge) -> float:
+    def _score_new(self, unknown: list[ContextItem]) -> None:
+        for entry in unknown[:MAX_NEW]:
+            self._learn(entry.digest, self._judge_of[_role(entry)](_text(entry)))
+
+    def _learn(self, key: int, p_security: float) -> float:
         if len(self._known) >= MAX_REMEMBERED:
             del self._known[next(iter(self._known))]
-        p_security = self._known[key] = judge(text)
+        self._known[key] = p_security
         return p_security
+
+
+def _messages(items: tuple[ContextItem, ...]) -> tuple[list[ContextItem], int]:
+    """Returns all messages but the last user message, which is classified by itself.
+
+    The newest come first, with how many of them are newer than that one.
+    """
+    messages: list[ContextItem] = []
+    num_since = -1
+    for entry in reversed(items):
+        item = entry.item
+        if isinstance(item, Message):
+            if num_since < 0 and item.role == "user":
+                num_since = len(messages)
+            else:
+                messages.append(entry)
+    return messages, num_since if num_since >= 0 else len(messages)
+
+
+def _role(entry: ContextItem) -> str:
+    assert isinstance(entry.item, Message)
+    return entry.item.role
+
+
+def _text(entry: ContextItem) -> str:
+    assert isinstance(entry.item, Message)
+    return parts_text(entry.item.content)

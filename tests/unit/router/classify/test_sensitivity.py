@@ -8,7 +8,13 @@ import pytest
 from backends.contract import ContextItem, Message, TextPart
 from backends.prompt import measure
 from router.classify.classify import classify, features
-from router.classify.sensitivity import HOLDS_FROM, MAX_NEW, Sensitivity
+from router.classify.sensitivity import (
+    HOLDS_FROM,
+    MAX_NEW,
+    Judge,
+    Judges,
+    Sensitivity,
+)
 from tests.unit.router.tasks import task
 
 CERTAIN, DOUBTFUL, PLAIN = "certain", "doubtful", "plain"
@@ -21,14 +27,20 @@ def said(role: str, text: str) -> ContextItem:
 
 USER = {text: said("user", text) for text in SCORES}
 ASSISTANT = {text: said("assistant", text) for text in SCORES}
+DEVELOPER = {text: said("developer", text) for text in SCORES}
+SYSTEM = {text: said("system", text) for text in SCORES}
 ASK, ANSWER = USER[PLAIN], ASSISTANT[PLAIN]
+
+
+def judged_by(judge: Judge) -> Sensitivity:
+    return Sensitivity(Judges(judge, judge, judge))
 
 
 def score(*items: ContextItem, instructions: str | None = None) -> float:
     asked = task(items=items)
     request = msgspec.structs.replace(asked.request, instructions=instructions)
     asked = msgspec.structs.replace(asked, request=request)
-    return Sensitivity(SCORES.__getitem__, SCORES.__getitem__).around(asked).p_security
+    return judged_by(SCORES.__getitem__).around(asked).p_security
 
 
 @pytest.mark.parametrize(
@@ -44,6 +56,14 @@ def score(*items: ContextItem, instructions: str | None = None) -> float:
         ((USER[CERTAIN], ANSWER, ASK), SCORES[CERTAIN]),
         ((USER[CERTAIN], *[ANSWER, ASK] * 30), SCORES[CERTAIN]),
         ((ASK, ASSISTANT[CERTAIN], *[ASK, ANSWER] * 3, ASK), SCORES[CERTAIN]),
+        ((DEVELOPER[CERTAIN], ASK), SCORES[CERTAIN]),  # instructions, as a message
+        ((SYSTEM[CERTAIN], ASK), SCORES[CERTAIN]),
+        ((SYSTEM[CERTAIN],), SCORES[CERTAIN]),
+        ((ASK, ANSWER, DEVELOPER[CERTAIN], ASK), SCORES[CERTAIN]),
+        ((ASK, ANSWER, ASK, SYSTEM[CERTAIN]), SCORES[CERTAIN]),
+        ((DEVELOPER[DOUBTFUL], ASK), 0.0),
+        ((SYSTEM[DOUBTFUL], ASK, ANSWER, ASK), 0.0),
+        ((USER[DOUBTFUL], DEVELOPER[PLAIN], ASK), SCORES[DOUBTFUL]),  # still of one task
     ],
 )
 def test_what_was_said_counts(items: tuple[ContextItem, ...], expected: float) -> None:
@@ -63,7 +83,7 @@ def test_each_item_is_scored_once_a_conversation() -> None:
         judged.append(text)
         return 0.0
 
-    sensitivity = Sensitivity(judge, judge)
+    sensitivity = judged_by(judge)
     texts = [f"item {number}" for number in range(6)]
     for turn in range(1, len(texts) + 1):  # each turn sends the history again, as new objects
         items = tuple(said("user", text) for text in texts[:turn])
@@ -78,7 +98,7 @@ def test_a_long_history_is_bounded() -> None:
         judged.append(text)
         return 0.0
 
-    sensitivity = Sensitivity(judge, judge)
+    sensitivity = judged_by(judge)
     items = tuple(said("user", f"item {number}") for number in range(MAX_NEW + 50))
     sensitivity.around(task(items=items))
     assert len(judged) == MAX_NEW
@@ -94,7 +114,7 @@ def test_instructions_are_scored_once_and_not_kept() -> None:
         judged.append(len(text))
         return SCORES[CERTAIN]
 
-    sensitivity = Sensitivity(judge, judge)
+    sensitivity = judged_by(judge)
     text = "".join(["You review locks. "] * 50_000)
     asked = task(items=(ASK,))
     request = msgspec.structs.replace(asked.request, instructions=text)
@@ -123,3 +143,12 @@ IN_PASSING = (
 def test_an_answer_counts_by_what_it_is_about(answer: str, is_sensitive: bool) -> None:
     items = (said("user", "Look at this."), said("assistant", answer), said("user", "Go on."))
     assert classify(features(task(items=items))).security_sensitive is is_sensitive
+
+
+@pytest.mark.parametrize("role", ["system", "developer"])
+def test_instructions_count_wherever_they_stand(role: str) -> None:
+    told = "You review code for security vulnerabilities: SQL injection, XSS, path traversal."
+    items = (said(role, told), said("user", "Look at app.py."))
+    found = classify(features(task("Look at app.py.", items=items)))
+    assert found.security_sensitive
+    assert found.signals[0] == "security: the instructions"
