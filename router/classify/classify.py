@@ -17,11 +17,12 @@ import msgspec
 from router.classify import signals
 from router.classify.agent_rules import without_rules
 from router.classify.framing_model import served_framing
-from router.classify.linear_model import LinearModel, Scores
+from router.classify.linear_model import SECURITY, LinearModel, Scores
 from router.classify.sensitivity import HOLDS_FROM, Judges, Sensitivity
 from router.classify.task import Features, Label, Task, TaskClass
 from router.classify.text_features import read
 from router.classify.weights_file import load_model
+from router.classify.words import all_words_of
 
 _NUM_SIGNALS = 4
 MAX_LOG_ODDS = 30.0
@@ -33,6 +34,8 @@ _STRONG_TERMS = [tuple(term.encode().split()) for term in signals.STRONG_SECURIT
 _STRONG_WORDS = frozenset(term[0] for term in _STRONG_TERMS if len(term) == 1)
 _STRONG_PAIRS = sorted(term for term in _STRONG_TERMS if len(term) == 2)
 _BRIEF = frozenset(word.encode() for word in signals.BRIEF_WORDS)
+TELLING = 4.0  # log-odds for security of a word that alone makes a text worth scoring early
+TELLING_CHARS = 512  # of a text's beginning, and as many of its end, that are looked at
 _WATCHED_WORDS = frozenset(term[0] for term in _STRONG_TERMS) | _BRIEF
 MAX_DEFINITION_WORDS = 8
 _OF_SPELLING = frozenset((b"spelling", b"spelled", b"misspelled", b"typo", b"typos"))
@@ -180,7 +183,25 @@ def _p_security_of_instructions(text: str) -> float:
     return _p_security(without_rules(text)) if p_security >= HOLDS_FROM else p_security
 
 
-_SENSITIVITY = Sensitivity(Judges(_p_security, _p_security_of_answer, _p_security_of_instructions))
+@cache
+def _telling_words() -> frozenset[bytes]:
+    model = served_model()
+    weights = model.table[: len(model.vocabulary), SECURITY].tolist()
+    scored = zip(model.vocabulary, weights, strict=True)
+    telling = {term for term, weight in scored if isinstance(term, bytes) and weight >= TELLING}
+    return _STRONG_WORDS.union(telling, [first for first, _ in _STRONG_PAIRS])
+
+
+def _is_telling(text: str) -> bool:
+    if len(text) > 2 * TELLING_CHARS:
+        text = f"{text[:TELLING_CHARS]}\n{text[-TELLING_CHARS:]}"
+    words = all_words_of(text.encode("utf-8", "replace"))
+    return not _telling_words().isdisjoint(words)
+
+
+_SENSITIVITY = Sensitivity(
+    Judges(_p_security, _p_security_of_answer, _p_security_of_instructions, _is_telling)
+)
 
 
 def _shifts(features: Features) -> list[tuple[float, str]]:

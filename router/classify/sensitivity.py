@@ -7,7 +7,9 @@ conversation, and an answer that names OAuth in passing holds nothing. Messages 
 developer are instructions, wherever they stand.
 
 Each item is scored once: by its digest, so that a history that is sent again whole is known, too.
-Instructions are known by their hash. No text is kept.
+Of a long history that is not known the items most likely to be sensitive are scored first
+(`_first_to_score`), and the others with the tasks that follow. Instructions are known by their
+hash. No text is kept.
 """
 
 from collections.abc import Callable
@@ -20,7 +22,10 @@ from router.classify.task import Task
 
 HOLDS_FROM = 0.8  # `p_security` that holds a conversation, or comes from its instructions
 MAX_REMEMBERED = 32_768  # scores
-MAX_NEW = 128  # items that are scored for one task, the newest first
+MAX_NEW = 256  # items that are scored for one task
+MAX_NEW_CHARS = 131_072  # of them, with at most `MAX_ITEM_CHARS` of each: a longer one is sampled
+MAX_ITEM_CHARS = 2_560
+MAX_PEEKED = 4_096  # items of a history that is not known, the newest, that are ordered
 
 Judge = Callable[[str], float]  # a text's `p_security`
 
@@ -31,6 +36,7 @@ class Judges(msgspec.Struct, frozen=True):
     user: Judge
     assistant: Judge
     instructions: Judge
+    is_telling: Callable[[str], bool]  # cheaply, whether a text may be sensitive
 
 
 class Surroundings(msgspec.Struct, frozen=True):
@@ -100,8 +106,24 @@ class Sensitivity:
         ]
 
     def _score_new(self, unknown: list[ContextItem]) -> None:
-        for entry in unknown[:MAX_NEW]:
-            self._learn(entry.digest, self._judge_of[_role(entry)](_text(entry)))
+        num_chars = 0
+        if len(unknown) > MAX_NEW:
+            unknown = self._first_to_score(unknown)
+        for entry in unknown:
+            text = _text(entry)
+            num_chars += min(len(text), MAX_ITEM_CHARS)
+            if num_chars > MAX_NEW_CHARS:
+                break
+            self._learn(entry.digest, self._judge_of[_role(entry)](text))
+
+    def _first_to_score(self, unknown: list[ContextItem]) -> list[ContextItem]:
+        """Returns instructions and what the user said, those with telling words first."""
+
+        def rank(entry: ContextItem) -> int:
+            is_asked = _role(entry) != "assistant"
+            return 2 * (not self._judges.is_telling(_text(entry))) + (not is_asked)
+
+        return sorted(unknown[:MAX_PEEKED], key=rank)[:MAX_NEW]
 
     def _learn(self, key: int, p_security: float) -> float:
         if len(self._known) >= MAX_REMEMBERED:

@@ -10,7 +10,9 @@ from backends.prompt import measure
 from router.classify.classify import classify, features
 from router.classify.sensitivity import (
     HOLDS_FROM,
+    MAX_ITEM_CHARS,
     MAX_NEW,
+    MAX_NEW_CHARS,
     Judge,
     Judges,
     Sensitivity,
@@ -33,7 +35,7 @@ ASK, ANSWER = USER[PLAIN], ASSISTANT[PLAIN]
 
 
 def judged_by(judge: Judge) -> Sensitivity:
-    return Sensitivity(Judges(judge, judge, judge))
+    return Sensitivity(Judges(judge, judge, judge, lambda text: "telling" in text))
 
 
 def score(*items: ContextItem, instructions: str | None = None) -> float:
@@ -91,20 +93,59 @@ def test_each_item_is_scored_once_a_conversation() -> None:
     assert sorted(judged) == sorted(texts[:-1])
 
 
-def test_a_long_history_is_bounded() -> None:
-    judged: list[str] = []
-
+def noting(judged: list[str]) -> Judge:
     def judge(text: str) -> float:
         judged.append(text)
-        return 0.0
+        return SCORES[CERTAIN] if "security" in text else 0.0
 
-    sensitivity = judged_by(judge)
-    items = tuple(said("user", f"item {number}") for number in range(MAX_NEW + 50))
-    sensitivity.around(task(items=items))
+    return judge
+
+
+def test_a_long_history_is_scored_in_pieces() -> None:
+    judged: list[str] = []
+    sensitivity = judged_by(noting(judged))
+    items = tuple(said("user", f"item {number}") for number in range(2 * MAX_NEW + 50))
+    for num_judged in (MAX_NEW, 2 * MAX_NEW, 2 * MAX_NEW + 49, 2 * MAX_NEW + 49):
+        sensitivity.around(task(items=items))
+        assert len(judged) == num_judged
+    assert f"item {MAX_NEW}" in judged[: 2 * MAX_NEW], "the newest go first"
+    assert len(set(judged)) == len(judged), "each item is scored once"
+
+
+def test_what_may_be_sensitive_in_a_long_history_is_scored_first() -> None:
+    judged: list[str] = []
+    sensitivity = judged_by(noting(judged))
+    steps = [[said("assistant", f"step {n}"), said("user", f"go {n}")] for n in range(MAX_NEW)]
+    history = (said("user", "a telling ask about security"), *[e for step in steps for e in step])
+    assert sensitivity.around(task(items=history)).p_security == SCORES[CERTAIN]
     assert len(judged) == MAX_NEW
-    assert "item 0" not in judged, "the newest go first"
-    sensitivity.around(task(items=items))
-    assert len(judged) == MAX_NEW + 49
+    assert not [text for text in judged if text.startswith("step")], "users' words come next"
+
+
+def test_long_items_are_scored_in_pieces() -> None:
+    judged: list[str] = []
+    sensitivity = judged_by(noting(judged))
+    num_new = MAX_NEW_CHARS // MAX_ITEM_CHARS
+    texts = [f"item {number} ".ljust(10 * MAX_ITEM_CHARS, ".") for number in range(2 * num_new)]
+    items = tuple(said("user", text) for text in texts)
+    for num_judged in (num_new, 2 * num_new - 1):
+        sensitivity.around(task(items=items))
+        assert len(judged) == num_judged
+
+
+ASK_ABOUT_SECURITY = (
+    "Our login handler builds the SQL query from the username by string concatenation; find and "
+    "fix the SQL injection."
+)
+
+
+@pytest.mark.parametrize("num_turns", [20, 63, 70, 200, 1_000])
+def test_an_ask_at_the_head_of_a_history_that_is_not_known_counts(num_turns: int) -> None:
+    history = [said("user", f"{ASK_ABOUT_SECURITY} v{num_turns}")]
+    for turn in range(num_turns):
+        history.append(said("assistant", f"Done step {turn} of it."))
+        history.append(said("user", f"Rename variable tmp{turn} to total{turn}."))
+    assert classify(features(task(items=tuple(history)))).security_sensitive
 
 
 def test_instructions_are_scored_once_and_not_kept() -> None:
