@@ -293,6 +293,14 @@ def is_user(entry: ContextItem) -> bool:
     return isinstance(entry.item, Message) and entry.item.role == "user"
 
 
+def is_answer(entry: ContextItem) -> bool:
+    """Returns whether the item is what an engine answers with: a message or a call."""
+    item = entry.item
+    if isinstance(item, Message):
+        return item.role == "assistant"
+    return isinstance(item, FunctionCall | CustomToolCall)
+
+
 def is_tool_output(entry: ContextItem) -> bool:
     """Returns whether the item is a tool's output."""
     return isinstance(entry.item, FunctionCallOutput | CustomToolCallOutput)

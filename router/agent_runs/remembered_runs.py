@@ -30,7 +30,7 @@ class RememberedRuns:
         for num_since, (prompt, _) in enumerate(reversed(prefix[-1 - MAX_NEW_ITEMS :])):
             found = self._runs.get((tenant_id, prompt))
             if found is not None:
-                known, num_new = found, _num_items(items, num_since)
+                known, num_new = found, num_newest_items(items, num_since)
                 break
         new = items[len(items) - min(num_new, MAX_ITEMS) :]
         run = read(known, new)
@@ -50,7 +50,7 @@ class RememberedRuns:
             del self._runs[key]
 
 
-def _num_items(items: tuple[ContextItem, ...], num_entries: int) -> int:
+def num_newest_items(items: tuple[ContextItem, ...], num_entries: int) -> int:
     """Returns how many of the newest items have that many entries in the prompt's prefix."""
     num_items = 0
     for entry in reversed(items):

@@ -8,7 +8,8 @@ from collections.abc import Iterable, Sequence
 from math import inf
 
 from backends.contract import BackendGroup, BackendStats, ContextItem
-from router.agent_runs.remembered_runs import RememberedRuns
+from backends.prompt import is_answer
+from router.agent_runs.remembered_runs import RememberedRuns, num_newest_items
 from router.classify.task import Route, Task, TaskClass
 from router.classify.text_features import Reading
 from router.decide.backend_speed import BackendSpeeds
@@ -64,7 +65,18 @@ class Experience:
         return conversation
 
     def holder_of(self, task: Task) -> str | None:
-        """Returns the backend that gave this context's last answer, if it is remembered."""
+        """Returns the backend that gave this context's last answer, if it is remembered.
+
+        A context that is sent whole again is recognised by the prompt that was answered before,
+        which it begins with, whatever it ends in; or by the words of its last answer.
+        """
+        items, prefix = task.request.items, task.request.prefix
+        for num_since, (prompt, _) in enumerate(reversed(prefix[-1 - MAX_HELD_ENTRIES : -1]), 1):
+            backend = self._held.get((task.tenant.id, prompt))
+            if backend is not None:
+                since = items[len(items) - num_newest_items(items, num_since) :]
+                if any(is_answer(entry) for entry in since):
+                    return backend
         before = self.pending_outcomes.before(task)
         return None if before is None else before.backend or None
 

@@ -5,8 +5,16 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 
-from backends.contract import ContextItem, Message, TextPart
-from backends.prompt import measure
+from backends.contract import (
+    ContextItem,
+    FunctionCall,
+    FunctionCallOutput,
+    Message,
+    Reasoning,
+    TextFormat,
+    TextPart,
+)
+from backends.prompt import measure, prompt_size
 from router.agent_runs.run_state import NEW_RUN, read
 from router.classify.classify import Band, classify, features
 from router.classify.task import Task
@@ -159,3 +167,57 @@ def test_who_held_a_context_before_is_known_by_its_prompt() -> None:
     assert experience.also_held(later) == {"wafer": 3_000}
     experience.erase("acme")
     assert experience.also_held(later) == {}
+
+
+def whole(*items: ContextItem, instructions: str | None = None, tenant_salt: int = 0) -> Task:
+    """A request that sends all of its context."""
+    num_tokens, prefix = prompt_size(instructions, (), TextFormat(), items, tenant_salt)
+    plain = task(items=items, prompt_tokens=num_tokens)
+    request = msgspec.structs.replace(plain.request, prefix=prefix, instructions=instructions)
+    return msgspec.structs.replace(plain, request=request)
+
+
+def call(number: int) -> ContextItem:
+    return measure(FunctionCall(f"call_{number}", "edit", "{}"))
+
+
+def result(number: int) -> ContextItem:
+    return measure(FunctionCallOutput(f"call_{number}", (TextPart("Success."),)))
+
+
+ASKED = message("user", ASK)
+THOUGHT = ContextItem(Reasoning(()), 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("items", "expected"),
+    [
+        ((ASKED, call(1), result(1)), "gpu"),
+        ((ASKED, THOUGHT, call(1), result(1)), "gpu"),
+        ((ASKED, ANSWER, call(1), call(2), result(1), result(2)), "gpu"),
+        ((ASKED, ANSWER, message("user", "Go on.")), "gpu"),
+        ((ASKED,), None),  # the same ask, of another conversation maybe
+        ((ASKED, message("user", "Go on.")), None),  # nobody answered it
+        ((ASKED, result(1)), None),
+        ((message("user", "Another"), call(1), result(1)), None),
+    ],
+)
+@pytest.mark.parametrize("instructions", [None, "Be brief."])
+def test_who_holds_a_context_that_is_sent_whole_is_known_whatever_it_ends_in(
+    items: tuple[ContextItem, ...], expected: str | None, instructions: str | None
+) -> None:
+    experience = Experience()
+    experience.note_held(whole(ASKED, instructions=instructions), "gpu")
+    assert experience.holder_of(whole(*items, instructions=instructions)) == expected
+    others = whole(*items, instructions=instructions, tenant_salt=7)
+    assert experience.holder_of(others) is None, "another tenant's prompts have other hashes"
+
+
+def test_of_a_run_that_moved_the_newest_holder_is_known() -> None:
+    experience = Experience()
+    experience.note_held(whole(ASKED), "gpu")
+    first = (ASKED, call(1), result(1))
+    experience.note_held(whole(*first), "wafer")
+    assert experience.holder_of(whole(*first, call(2), result(2))) == "wafer"
+    many = [item for number in range(2, 400) for item in (call(number), result(number))]
+    assert experience.holder_of(whole(*first, *many)) is None, "too long ago"
