@@ -236,10 +236,12 @@ def unknown_file(param: str) -> ProtocolError:
 
 
 def _parse_item(raw: msgspec.Raw, kind: str, json_path: str) -> Item | None:
-    """Reads one item; None for a kind that is unknown here."""
+    """Reads one item; None for a kind that is unknown here, and for commentary without its id."""
     if kind == "message":
         message = decode(raw, _WireMessage, json_path)
         content = _parse_content(message.content, f"{json_path}.content")
+        if message.role == "assistant" and message.phase == "commentary" and not message.id:
+            return None  # with an id it is an engine's own words, which it is to read again
         return Message(message.role, content, id=message.id, phase=message.phase)
     if kind in ("function_call", "custom_tool_call"):
         call = decode(raw, _WireCall, json_path)

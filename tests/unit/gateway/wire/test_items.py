@@ -257,6 +257,32 @@ BAD_ITEMS: list[tuple[list[Any], str, str]] = [
 ]
 
 
+SAID = {"role": "assistant", "content": "Let me think.", "phase": "commentary"}
+
+
+@pytest.mark.parametrize(
+    ("sent", "is_read"),
+    [
+        (SAID, False),
+        ({**SAID, "type": "message", "id": None, "status": "completed"}, False),
+        ({**SAID, "id": "msg_1_aside"}, False),
+        ({**SAID, "id": "msg_1"}, True),  # an engine's own
+        ({**SAID, "phase": "final_answer"}, True),
+        ({**SAID, "phase": None}, True),
+        ({**SAID, "role": "user"}, True),
+    ],
+)
+def test_commentary_that_is_sent_back_is_no_answer(sent: dict[str, Any], is_read: bool) -> None:
+    asked, answer = {"role": "user", "content": "hi"}, {"role": "assistant", "content": "Yes."}
+    assert len(parsed_items(asked, sent, answer)) == 2 + is_read
+
+
+def test_commentary_that_is_not_valid_is_refused() -> None:
+    with pytest.raises(ProtocolError) as caught:
+        parse_input([raw({**SAID, "content": [{"type": "input_text"}]})])
+    assert caught.value.param == "input[0].content[0].text"
+
+
 @pytest.mark.parametrize(("items", "code", "param"), BAD_ITEMS)
 def test_malformed_items_are_refused(items: list[Any], code: str, param: str) -> None:
     with pytest.raises(ProtocolError) as caught:
