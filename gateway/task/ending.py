@@ -21,7 +21,7 @@ from gateway.metrics.labels import Outcome as OutcomeLabel
 from gateway.run.dispatch import RunOutcome
 from gateway.task.stages import FinishedResponse
 from gateway.wire.errors import ProtocolError
-from gateway.wire.response import Ending
+from gateway.wire.response import Ending, ResponseStream
 from gateway.wire.response_json import ResponseError
 from gateway.wire.stored_response import MAX_ANCESTORS, Lineage, StoredResponse
 from router.classify.durations import LEAST_WAIT_US, in_words
@@ -39,6 +39,11 @@ _DRAINED = ResponseError(
     "The gateway was stopped before the response ended. Connect again and repeat it.",
 )
 
+_AMID_CALL = (
+    "The answer broke off before its tool call was complete ({}). Do not run that call, and send "
+    "the request again."
+)
+
 
 def ending_of(outcome: RunOutcome, job: Job, usage: Usage) -> Ending:
     """Makes the response's ending from its generation's outcome."""
@@ -51,15 +56,19 @@ def ending_of(outcome: RunOutcome, job: Job, usage: Usage) -> Ending:
             return Ending(status="cancelled", usage=usage)
         return Ending(status="incomplete", reason=job.stopped, usage=usage)
     if finish.error is not None:
-        return _failed(finish.error, usage)
+        writer = job.writer
+        is_amid_call = writer.calls if isinstance(writer, ResponseStream) else writer.words()[1]
+        return _failed(finish.error, usage, is_amid_call=is_amid_call)
     reason = _CUT_SHORT.get(finish.reason)
     status = "incomplete" if reason else "completed"
     return Ending(status=status, reason=reason, usage=usage, stop_sequence=finish.stop_sequence)
 
 
-def _failed(fault: BackendError, usage: Usage) -> Ending:
+def _failed(fault: BackendError, usage: Usage, *, is_amid_call: bool) -> Ending:
     """Makes a failed ending; a rate limit's message has the wait, which clients parse."""
     message, retry_after_us = fault.message, fault.retry_after_us
+    if is_amid_call and fault.code == "server_error":
+        message = _AMID_CALL.format(message.rstrip("."))
     if fault.code == "rate_limit_exceeded":
         retry_after_us = retry_after_us or LEAST_WAIT_US
         if "try again in" not in fault.message.lower():

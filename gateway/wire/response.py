@@ -283,8 +283,14 @@ class ResponseStream(ResponseWriter):
         self._event("response.in_progress", b'"response":' + self.body)
 
     def close_items(self, ending: Ending) -> None:
-        """Ends the open item; a steered one is `completed`."""
-        if self._item is not None:
+        """Ends the open item; a steered one is `completed`.
+
+        A call of a failed response is dropped instead: clients run a call once its item is done,
+        whatever its status, and would run it again when they repeat the request.
+        """
+        if self.calls and ending.status == "failed":
+            self._item = None
+        elif self._item is not None:
             cut = ending.status != "completed" and ending.reason != "steered"
             self._close_item("incomplete" if cut else "completed")
 

@@ -236,6 +236,18 @@ async def test_ends(
     assert stored.can_continue == (status != "failed")
 
 
+async def test_a_break_within_a_call_says_so() -> None:
+    world = World([call('{"cmd": "rm -rf build"}'), failure()])
+    await world.run(tools=[{"type": "function", "name": "look", "parameters": {}}])
+    check_response(world.heard.events)
+    assert world.terminal["output"] == []
+    assert world.terminal["error"] == {
+        "code": "server_error",
+        "message": "The answer broke off before its tool call was complete (it broke). Do not run "
+        "that call, and send the request again.",
+    }
+
+
 NO_FAST: dict[BackendGroup, GroupLimits] = {
     "fast": GroupLimits(requests_per_min=0, tokens_per_min=0, max_concurrent=0),
     "deep": TENANT.limits["deep"],
