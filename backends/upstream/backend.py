@@ -271,6 +271,8 @@ class UpstreamGeneration:
                 failure = await self._attempt()
                 if failure is None or self._usage is not None:
                     return
+                if failure.blame == "request" and not self.has_tokens and self._drops_prediction():
+                    continue
                 self._backend.failed(failure)
                 pause_s = self._attempts.pause_s(
                     failure,
@@ -288,6 +290,13 @@ class UpstreamGeneration:
         except Exception as error:  # ours, not the upstream's
             self._report(error)
             self._fail(broken(self._backend.name, "the gateway failed"))
+
+    def _drops_prediction(self) -> bool:
+        """Drops a prediction, which only makes answers come sooner; returns if one was sent."""
+        self._request = msgspec.structs.replace(self._request, prediction=None)
+        sent, self._turn = self._turn.whole(), Turn(self._request, self._backend.options)
+        self._reader = self._backend.make_reader(self._request, self._turn)
+        return self._turn.whole() != sent
 
     async def _attempt(self) -> Failure | None:
         """Makes one attempt; None if it finished, or if it was ended from outside."""

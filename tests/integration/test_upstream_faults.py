@@ -3,12 +3,14 @@
 import asyncio
 import random
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
 from backends.contract import (
     BackendError,
     FinishReason,
+    FunctionTool,
     GenerateRequest,
     Message,
     TextFormat,
@@ -30,7 +32,7 @@ async def server() -> AsyncIterator[FaultServer]:
         yield server
 
 
-def make_request(text: str = "Count to three.") -> GenerateRequest:
+def make_request(text: str = "Count to three.", **fields: Any) -> GenerateRequest:
     items = (measure(Message("user", (TextPart(text),))),)
     num_tokens, prefix = prompt_size(None, (), TextFormat(), items)
     return GenerateRequest(
@@ -40,13 +42,14 @@ def make_request(text: str = "Count to three.") -> GenerateRequest:
         num_prompt_tokens=num_tokens,
         prefix=prefix,
         max_output_tokens=100,
+        **fields,
     )
 
 
-async def generate(backend: UpstreamBackend) -> RecordingSink:
+async def generate(backend: UpstreamBackend, **fields: Any) -> RecordingSink:
     """Run one generation to its end, and a few turns of the loop beyond."""
     sink = RecordingSink()
-    backend.start(make_request(), sink)
+    backend.start(make_request(**fields), sink)
     await asyncio.wait_for(sink.ended.wait(), WAIT_S)
     while backend._pumps:
         await asyncio.wait(set(backend._pumps))
@@ -144,6 +147,32 @@ async def test_a_fault_before_the_first_token_is_retried(
     assert sink.finishes[0].reason is FinishReason.STOP
     assert sink.text == "".join(TEXT)
     assert server.num_requests == 3
+
+
+@pytest.mark.parametrize("way", ["field", "prompt"])
+async def test_a_prediction_that_is_refused_is_left_out(server: FaultServer, way: str) -> None:
+    server.plan = ["status 400", "answer"]
+    options = {"prediction": way, "max_retries": 0}
+    async with upstream(server.base_url("chat"), "chat", **options) as backend:
+        sink = await generate(backend, prediction="One, two, three.")
+    assert sink.finishes[0].reason is FinishReason.STOP
+    assert sink.text == "".join(TEXT)
+    assert ["One, two" in str(body) for body in server.bodies] == [True, False]
+
+
+async def test_what_is_refused_for_another_reason_is_not_asked_again(server: FaultServer) -> None:
+    server.plan = ["status 400"]
+    tools = (FunctionTool("look"),)
+    async with upstream(server.base_url("chat"), "chat", prediction="field") as backend:
+        for fields in ({}, {"prediction": "One, two.", "tools": tools}):  # beside tools: not sent
+            before = server.num_requests
+            sink = await generate(backend, **fields)
+            assert sink.finishes[0].error is not None
+            assert server.num_requests == before + 1
+        before = server.num_requests
+        sink = await generate(backend, prediction="One, two, three.")
+        assert sink.finishes[0].error is not None
+        assert server.num_requests == before + 2, "once more, and then it fails"
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
