@@ -1,12 +1,19 @@
 """Recognises a user's complaint about the last answer, in several languages.
 
 Only the beginning of a message is looked at: who complains does so at once. Some words complain
-anywhere; others are as common in new asks ("the login does not work offline") and count only where
-they are nearly all that is said.
+anywhere; some only where a message begins with them or nearly so, since further on they are quoted
+or told of others ("a customer says that this isn't what I asked for"). Others are as common in new
+asks ("the login does not work offline") and count only where they are nearly all that is said, or
+all of it: "Nope." A plain no is a complaint only if it answers no question.
 """
 
+import re
+
 MAX_CHARS = 240  # of a message's beginning
+EARLY_CHARS = 32  # within which a complaint begins that may be told of others further on
 SHORT_CHARS = 80  # a message in which the weaker words count, too
+BARE_CHARS = 40  # a message that may be nothing but a no
+ASKING_CHARS = 240  # of an answer's end, which may ask or offer something
 
 _ANYWHERE = (
     # English
@@ -21,8 +28,8 @@ _ANYWHERE = (
     *("immer noch kaputt", "immer noch falsch", "immer noch fehl", "das ist falsch"),
     *("derselbe fehler", "gleiche fehler", "gleicher fehler", "geht noch immer nicht"),
     # French
-    *("toujours pas", "n'a pas marché", "n'a pas fonctionné", "n’a pas marché", "même erreur"),
-    *("n’a pas fonctionné", "même problème", "c'est faux", "c’est faux", "toujours cassé"),
+    *("toujours pas", "n'a pas marché", "n'a pas fonctionné", "même erreur"),
+    *("même problème", "c'est faux", "toujours cassé"),
     # Spanish
     *("sigue sin funcionar", "no funcionó", "no ha funcionado", "sigue fallando", "mismo error"),
     *("sigue roto", "eso está mal", "mismo problema", "todavía no funciona", "aún no funciona"),
@@ -81,6 +88,78 @@ _ANYWHERE = (
     # Korean
     *("여전히 안", "여전히 실패", "같은 오류", "같은 에러", "아직도 안"),
 )
+_EARLY = (
+    # English
+    *(f"{no} what i {verb}" for no in ("n't", "not") for verb in ("asked", "wanted", "meant")),
+    *("i told you not", "i told you to", "i said not to", "i said don't", "i never asked for"),
+    *("i never asked you", "i didn't ask for", "i didn't ask you", "i did not ask for"),
+    *(f"why did you {verb} my" for verb in ("delete", "remove", "change", "break", "overwrite")),
+    *("why did you ignore my", "what have you done to", "you deleted my", "you removed my"),
+    *("you overwrote my", "you ignored my", "you misunderstood"),
+    # German
+    *("das wollte ich nicht", "nicht das, was ich", "nicht was ich wollte"),
+    *("danach habe ich nicht", "ich habe doch gesagt", "warum hast du meine"),
+    # French
+    *("ce n'est pas ce que j", "c'est pas ce que j", "je t'avais dit"),
+    *("pourquoi as-tu supprimé", "pourquoi tu as supprimé", "tu as supprimé m"),
+    # Spanish and Portuguese
+    *("no es lo que ped", "no es lo que quer", "te dije que no", "por qué borraste"),
+    *("não foi isso que", "não é o que ped", "não é isso que", "eu disse para não"),
+    *("por que você apagou",),
+    # Italian and Russian
+    *("non è quello che ho chiesto", "non è quello che volevo", "ti avevo detto"),
+    *("это не то, что", "я же сказал", "я же просил", "зачем ты удалил"),
+    # Chinese, Japanese and Korean
+    *(
+        "这不是我要的",
+        "這不是我要的",
+        "不是我想要的",
+        "我说过不要",
+        "我說過不要",
+        "为什么删",
+        "為什麼刪",
+    ),
+    *("頼んだものと違", "頼んだのと違", "言ったのに", "なぜ消し", "なんで消し"),
+    *("제가 요청한 게 아", "원한 게 아니", "왜 지웠", "왜 삭제했"),
+)
+# All that is said: that it is wrong, or to be done once more.
+_AGAIN = frozenset(
+    {
+        *(
+            "try again",
+            "please try again",
+            "try again please",
+            "try that again",
+            "try it again",
+            "do it again",
+            "wrong",
+        ),
+        *("redo it", "not good", "no good", "that's not it", "not it", "that's not right"),
+        *("falsch", "versuch es nochmal", "stimmt nicht"),
+        *("réessaie", "réessayez", "essaie encore", "faux", "c'est pas ça"),
+        *("inténtalo de nuevo", "prueba otra vez", "así no", "tente de novo"),
+        *("tenta de novo", "errado", "riprova", "sbagliato", "попробуй ещё раз"),
+        *("попробуй еще раз", "неверно", "再试一次", "再試一次", "重来", "重來", "不是"),
+        *("もう一度", "もう一回", "やり直して", "違う", "ちがう", "다시 해봐", "다시 해줘"),
+    }
+)
+_NO = frozenset(
+    {
+        *("no", "nope", "nah", "no no", "nein", "nö", "non", "não", "нет", "不", "不是这样"),
+        *("いいえ", "いや", "아니", "아니요"),
+    }
+)
+_OFFERS = (
+    "?",
+    "？",
+    "let me know",
+    "if you",
+    "would you like",
+    "sag bescheid",
+    "wenn du",
+    "falls du",
+)
+_STOPS = re.compile(r"[\s.,!…;。、，！]*[.,!…;。、，！\n][\s.,!…;。、，！]*")
 _IF_SHORT = (
     *("doesn't work", "does not work", "not working", "not right", "incorrect", "is wrong"),
     *("funktioniert nicht", "geht nicht", "klappt nicht", "stimmt nicht"),
@@ -91,9 +170,28 @@ _IF_SHORT = (
 )
 
 
-def complains(text: str) -> bool:
-    """Returns whether a message complains about what came before it."""
-    start = text[:MAX_CHARS].lower()
+def complains(text: str, *, is_asked: bool = False) -> bool:
+    """Returns whether a message complains about what came before it.
+
+    `is_asked`: that ended with a question or an offer, to which a no is a reply.
+    """
+    start = text[:MAX_CHARS].lower().replace("’", "'")
     if any(words in start for words in _ANYWHERE):
         return True
-    return len(text) <= SHORT_CHARS and any(words in start for words in _IF_SHORT)
+    early = start.lstrip()
+    if any(0 <= early.find(words) <= EARLY_CHARS for words in _EARLY):
+        return True
+    if len(text) <= SHORT_CHARS and any(words in start for words in _IF_SHORT):
+        return True
+    if len(text) > BARE_CHARS:
+        return False
+    said = {part for part in _STOPS.split(f"{start.strip()}.") if part}
+    if not said <= _AGAIN | _NO:
+        return False
+    return bool(said & _AGAIN) or (bool(said) and not is_asked)
+
+
+def asks_back(text: str) -> bool:
+    """Returns whether an answer ends with a question or an offer."""
+    end = text[-ASKING_CHARS:].lower()
+    return any(words in end for words in _OFFERS)

@@ -25,7 +25,7 @@ from backends.contract import (
     Part,
     TextPart,
 )
-from router.agent_runs.complaints import complains
+from router.agent_runs.complaints import asks_back, complains
 from router.agent_runs.tool_calls import Call, call_of
 from router.agent_runs.tool_results import MAX_CHARS, Result, result_of
 
@@ -73,6 +73,7 @@ class RunState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     # What is remembered for the items to come.
     was_answered: bool = False  # something followed the last ask
+    is_asked: bool = False  # the newest answer ends with a question or an offer
     asks: tuple[str, ...] = ()  # their beginnings, of the whole conversation
     calls: tuple[Call, ...] = ()  # since the last edit that landed, that edit included
     failures: tuple[int, ...] = ()  # errors, by `Result.failure`
@@ -95,7 +96,8 @@ def read(run: RunState, items: Iterable[ContextItem]) -> RunState:
             if item.role == "user":
                 run = _asked(run, _text(item.content), entry.num_tokens)
             elif item.role == "assistant":
-                run = _grown(run, entry.num_tokens)
+                is_asked = asks_back(_text(item.content))
+                run = _grown(run, entry.num_tokens, is_asked=is_asked)
         elif isinstance(item, FunctionCall | CustomToolCall):
             calls = (*run.calls, call_of(item))[-MAX_CALLS:]
             run = msgspec.structs.replace(_grown(run, entry.num_tokens), calls=calls)
@@ -107,10 +109,13 @@ def read(run: RunState, items: Iterable[ContextItem]) -> RunState:
     return run
 
 
-def _grown(run: RunState, num_tokens: int, *, is_output: bool = False) -> RunState:
+def _grown(
+    run: RunState, num_tokens: int, *, is_output: bool = False, is_asked: bool = False
+) -> RunState:
     return msgspec.structs.replace(
         run,
         was_answered=True,
+        is_asked=is_asked,
         answers_tools=is_output,
         num_tokens=run.num_tokens + num_tokens,
     )
@@ -123,7 +128,7 @@ def _asked(run: RunState, ask: str, num_tokens: int) -> RunState:
     if not run.was_answered:  # an ask in several messages, or after the client's own words
         return msgspec.structs.replace(run, asks=asks, num_tokens=run.num_tokens + num_tokens)
     repeats = any(_same(start, earlier) for earlier in run.asks)
-    complaint = complains(ask)
+    complaint = complains(ask, is_asked=run.is_asked)
     goes_on = not _is_long(start)
     if goes_on and not complaint:
         return msgspec.structs.replace(

@@ -2,13 +2,69 @@
 
 import pytest
 
-from router.agent_runs.complaints import MAX_CHARS, complains
+from router.agent_runs.complaints import MAX_CHARS, asks_back, complains
 from tests.unit.router.agent_runs.planted_runs import COMPLAINTS, GOING_ON
 
+TOLD = [
+    "This isn't what I asked for",
+    "That’s not what I wanted.",
+    "Hm, sorry, that is not what I meant.",
+    "why did you delete my function?? I told you not to",
+    "Why did you change my config?",
+    "I told you to keep the tests.",
+    "I didn't ask for a rewrite.",
+    "You ignored my second point.",
+    "Das ist nicht das, was ich wollte.",
+    "Das wollte ich nicht.",
+    "Ce n’est pas ce que j’ai demandé.",
+    "No es lo que pedí.",
+    "Não foi isso que eu pedi.",
+    "Non è quello che ho chiesto.",
+    "Это не то, что я просил.",
+    "这不是我要的",
+    "頼んだものと違います",
+    "제가 요청한 게 아니에요",
+]
+BARE = [
+    "Try again",
+    "Nope, try again!",
+    "Wrong.",
+    "Not good",
+    "try again please",
+    "Falsch.",
+    "違う",
+]
+NOES = ["Nope", "nope.", "No", "No, no.", "Nein!", "Non", "不", "いいえ。"]
 
-@pytest.mark.parametrize("text", COMPLAINTS)
+
+@pytest.mark.parametrize("text", [*COMPLAINTS, *TOLD, *BARE, *NOES])
 def test_complaints(text: str) -> None:
     assert complains(text)
+
+
+@pytest.mark.parametrize("text", NOES)
+def test_a_no_may_be_a_reply(text: str) -> None:
+    assert not complains(text, is_asked=True)
+
+
+@pytest.mark.parametrize("text", [*TOLD, *BARE])
+def test_other_complaints_are_no_reply(text: str) -> None:
+    assert complains(text, is_asked=True)
+
+
+@pytest.mark.parametrize(
+    ("answer", "is_question"),
+    [
+        ("Shall I update the tests, too?", True),
+        ("Done. Let me know if the other file needs it.", True),
+        ("要不要也更新测试？", True),
+        ("I renamed tmp to total in utils.py.", False),
+        ("", False),
+        (f"Why? Because of the lock. {'It waits for itself. ' * 20}", False),
+    ],
+)
+def test_answers_that_ask_back(answer: str, is_question: bool) -> None:
+    assert asks_back(answer) is is_question
 
 
 @pytest.mark.parametrize(
@@ -19,6 +75,23 @@ def test_complaints(text: str) -> None:
         "Write a test for a cache that is not working as a cache: it should hold no entry.",
         "Wenn das Netz weg ist, geht die Anmeldung nicht; zeige dort stattdessen eine Meldung an.",
         "What does 'exit code 1' mean?",
+        "Write a polite reply to a customer who says that this isn't what I asked for.",
+        "Add a button that says 'Try again' to the error page.",
+        "Try again with a larger batch and tell me how long it takes.",
+        "No tests for this one, please.",
+        "No, use tabs in this file.",
+        "No problem, thanks!",
+        "Nope.avi is the file to convert",
+        "Why did you choose a lock here?",
+        "Why did you delete the old branch first?",
+        "What have you done so far?",
+        "I told Anna that we ship on Friday; write the mail.",
+        "I didn't ask yet: which Python version is this?",
+        "Explain why you ignored the error in line 3",
+        "Du hast meine Erlaubnis, die Datei zu löschen.",
+        "Was ich wollte, war ein Beispiel mit zwei Spalten; schreib es dazu.",
+        "Again the same for the other file, please.",
+        "不用改其他文件",
         "",
         f"{MAX_CHARS * 'a '} it still fails",
     ],

@@ -167,3 +167,19 @@ def test_everything_is_bounded() -> None:
     assert len(run.signs) <= MAX_SIGNS
     assert run.strain == MAX_STRAIN
     assert STUCK <= MAX_STRAIN
+
+
+@pytest.mark.parametrize(
+    ("answer", "is_complaint"),
+    [("I renamed it in utils.py.", True), ("Shall I rename it in the tests, too?", False)],
+)
+def test_a_no_complains_where_nothing_was_asked(answer: str, is_complaint: bool) -> None:
+    asked = [*says("user", ASK), *says("assistant", answer)]
+    run = read(NEW_RUN, [*asked, *says("user", "Nope.")])
+    assert (run.dissatisfied, run.stuck, run.goes_on) == (
+        is_complaint,
+        is_complaint,
+        not is_complaint,
+    )
+    worked = [*asked, *call(PASS), *says("user", "Nope.")]
+    assert read(NEW_RUN, worked).dissatisfied, "the question is behind it"
