@@ -8,24 +8,18 @@ sentences are dropped whose log-odds add up to most, so that a doubtful one betw
 goes with them. `router.training.handovers` fits the weights.
 """
 
-import io
 import math
 import re
-import zipfile
 from collections.abc import Mapping, Sequence
 from functools import cache
+from importlib import import_module
 from itertools import pairwise, repeat
 from operator import itemgetter
-from pathlib import Path
-from typing import NamedTuple
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, NamedTuple
 
 from router.classify.signals import STRONG_SECURITY_TERMS
 from router.classify.words import all_words_of
 
-WEIGHTS_PATH = Path(__file__).parent / "weights" / "framing.npz"
 BEFORE, BEHIND = 0, 1  # the task
 MAX_SENTENCE_CHARS = 240  # a longer one is no framing
 MAX_SENTENCES = 24  # looked at, at each end
@@ -73,9 +67,9 @@ _STRONG_WORDS = frozenset(term.encode() for term in STRONG_SECURITY_TERMS if " "
 # Words that no task ends with, and a capital letter behind which begins a name.
 _GOES_ON = frozenset(
     b"a an the of for with to in on at by from as is are be was were and or not no nor but if "
-    b"which its our your my his her their into about via using per than then already when used between "
-    b"like how why what where who whether because while does do did has have can should will would "
-    b"may every each any some only also we i they show make let get set".split()
+    b"which its our your my his her their into about via using per than then already when used "
+    b"between like how why what where who whether because while does do did has have can should "
+    b"will would may every each any some only also we i they show make let get set".split()
 )
 # Where a goodbye may begin that follows a task without a full stop.
 _GLUED = re.compile(
@@ -102,12 +96,11 @@ _CLASS_OF_LENGTH = tuple(
 )
 _ROOTS = tuple(math.sqrt(n) for n in range(MAX_SENTENCE_CHARS + 1))
 
-Singles = NDArray[np.float32]
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
-
-class FramingError(ValueError):
-    """Says why a file holds no weights that this version can use."""
-
+    Singles = NDArray[np.float32]
 
 _Part = tuple[int, int, float]  # where it starts and ends, and its log-odds less the least
 _LOG_ODDS = itemgetter(2)
@@ -135,7 +128,7 @@ class FramingModel:
     """
 
     def __init__(
-        self, words: Sequence[bytes], word_weights: Singles, shape_weights: Singles
+        self, words: Sequence[bytes], word_weights: "Singles", shape_weights: "Singles"
     ) -> None:
         self.words, self.word_weights, self.shape_weights = (
             tuple(words),
@@ -357,36 +350,8 @@ def sentences(text: str) -> list[str]:
     return [text[start:end] for start, end in zip([0, *ends], ends, strict=False) if start < end]
 
 
-def pack(model: FramingModel) -> bytes:
-    """Packs a model as an .npz file."""
-    file = io.BytesIO()
-    np.savez(
-        file,
-        allow_pickle=False,
-        words=np.frombuffer(b"\n".join(model.words), np.uint8),
-        shapes=np.frombuffer("\n".join(SHAPES).encode(), np.uint8),
-        word_weights=model.word_weights.astype(np.float16),
-        shape_weights=model.shape_weights.astype(np.float32),
-    )
-    return file.getvalue()
-
-
-def unpack(content: bytes) -> FramingModel:
-    """Reads a model from an .npz file's bytes; `FramingError` if it is none of this version."""
-    try:
-        with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
-            if arrays["shapes"].tobytes().decode().split("\n") != list(SHAPES):
-                raise FramingError("they are for other shapes; train anew with `make train`")
-            return FramingModel(
-                arrays["words"].tobytes().split(b"\n"),
-                arrays["word_weights"].astype(np.float32),
-                arrays["shape_weights"].astype(np.float32),
-            )
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
-        raise FramingError(f"no framing weights: {error}") from error
-
-
 @cache
 def served_framing() -> FramingModel:
-    """Returns the model of this release; loaded when first asked for."""
-    return unpack(WEIGHTS_PATH.read_bytes())
+    """Returns the model of this release; loaded when first asked for, as numpy is with it."""
+    model: FramingModel = import_module("router.classify.framing_file").load_framing()
+    return model

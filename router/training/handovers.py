@@ -18,6 +18,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
+from router.classify.framing_file import WEIGHTS_PATH, pack
 from router.classify.framing_model import (
     BEFORE,
     BEHIND,
@@ -25,9 +26,7 @@ from router.classify.framing_model import (
     MAX_SENTENCE_CHARS,
     SHAPES,
     UNKNOWN,
-    WEIGHTS_PATH,
     FramingModel,
-    pack,
     sentences,
     shapes_of,
 )

@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 
+from router.classify.framing_file import FramingError, pack, unpack
 from router.classify.framing_model import (
     BEFORE,
     BEHIND,
@@ -12,13 +13,10 @@ from router.classify.framing_model import (
     MIN_LOG_ODDS,
     SHAPES,
     UNKNOWN,
-    FramingError,
     FramingModel,
-    pack,
     sentences,
     served_framing,
     shapes_of,
-    unpack,
 )
 from router.classify.words import all_words_of
 

@@ -5,7 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from router.classify.framing_model import BEFORE, BEHIND, MIN_LOG_ODDS, unpack
+from router.classify.framing_file import unpack
+from router.classify.framing_model import BEFORE, BEHIND, MIN_LOG_ODDS
 
 ROOT = Path(__file__).parents[4]
 
