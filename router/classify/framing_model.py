@@ -6,6 +6,9 @@ sentence at both ends of a text has log-odds of being framing: of its words, the
 one, how many there are, the mark it ends with, and whether it stands apart. From either end those
 sentences are dropped whose log-odds add up to most, so that a doubtful one between two certain ones
 goes with them. `router.training.handovers` fits the weights.
+
+It imports their file by name: that needs numpy, and a command that only reads a configuration, which
+knows the classifier's texts, does not.
 """
 
 import math
@@ -15,7 +18,7 @@ from functools import cache
 from importlib import import_module
 from itertools import pairwise, repeat
 from operator import itemgetter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from router.classify.signals import STRONG_SECURITY_TERMS
 from router.classify.words import all_words_of
@@ -96,11 +99,8 @@ _CLASS_OF_LENGTH = tuple(
 )
 _ROOTS = tuple(math.sqrt(n) for n in range(MAX_SENTENCE_CHARS + 1))
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
+Singles: TypeAlias = Any  # an array of float32
 
-    Singles = NDArray[np.float32]
 
 _Part = tuple[int, int, float]  # where it starts and ends, and its log-odds less the least
 _LOG_ODDS = itemgetter(2)
@@ -128,7 +128,7 @@ class FramingModel:
     """
 
     def __init__(
-        self, words: Sequence[bytes], word_weights: "Singles", shape_weights: "Singles"
+        self, words: Sequence[bytes], word_weights: Singles, shape_weights: Singles
     ) -> None:
         self.words, self.word_weights, self.shape_weights = (
             tuple(words),
