@@ -7,8 +7,8 @@ one, how many there are, the mark it ends with, and whether it stands apart. Fro
 sentences are dropped whose log-odds add up to most, so that a doubtful one between two certain ones
 goes with them. `router.training.handovers` fits the weights.
 
-It imports their file by name: that needs numpy, and a command that only reads a configuration, which
-knows the classifier's texts, does not.
+It imports by name the file that has them: reading it needs numpy, and a command that only reads a
+configuration, which knows this module, does not.
 """
 
 import math
