@@ -17,6 +17,7 @@ from tests.e2e.gateway_process import GatewayProcess, redis_server, wait_until_a
 from tests.e2e.lying_tasks import KEY, PROTOCOLS, client_of, lied_to
 from tests.e2e.socket_client import SocketClient
 
+NUM_LOOKS, LOOK_S = 200, 0.05
 NUM_TOKENS = 37  # of each answer, input and output
 PRICES = {"": 1.0, "priority": 2.0, "flex": 0.5}  # dollars for a million tokens
 WINDOW_PRICE = 0.6
@@ -153,7 +154,12 @@ async def test_the_served_tier_is_told_and_billed(
         with out.open() as file:
             rows = [row for row in csv.DictReader(file) if row["tenant_id"] == "told"]
         assert sum(int(row["cost_nusd"]) for row in rows) == round(dollars * 1_000)
-        tasks = [json.loads(line) for line in gateway.log.splitlines() if '"event":"task"' in line]
+        for _ in range(NUM_LOOKS):  # the log is written a little later
+            told = [line for line in gateway.log.splitlines() if '"event":"task"' in line]
+            if sum('"tenant":"told"' in line for line in told) == len(rows):
+                break
+            await asyncio.sleep(LOOK_S)
+        tasks = [json.loads(line) for line in told]
         assert sum(task["cost_usd"] for task in tasks) == pytest.approx(dollars / 1e6)
         assert sum(task.get("service_tier") == "flex" for task in tasks) * NUM_TOKENS == due["flex"]
 

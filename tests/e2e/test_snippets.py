@@ -41,6 +41,7 @@ SHOWN = {
     ("README.md", "make run "): "it makes what this test runs in, and serves until it is stopped",
     ("README.md", "LANEWISE_API_KEY="): "a dialogue; test_codex.py runs Codex with these settings",
     ("README.md", "ANTHROPIC_BASE_URL="): "a dialogue; tests/clients runs Claude Code",
+    ("README.md", "printf '[recording]"): "a log of the reader's own; test_backtest.py has one",
     ("docs/messages.md", "ANTHROPIC_BASE_URL="): "the same",
     ("docs/decision-log.md", "import pandas"): "pandas is not among the tests' packages",
     ("docs/deployment.md", "kubectl create namespace"): "it needs a cluster; test_deployment.py",
