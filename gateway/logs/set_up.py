@@ -54,7 +54,7 @@ class _StandardError(logging.Handler):
         self._writer = LogWriter(sys.stderr.fileno(), self._told)
 
     def take(self, line: TaskLine) -> None:
-        self._writer.write(partial(self._of_task, line))
+        self._writer.write(partial(self._of_task, line), at_once=False)
 
     def emit(self, record: logging.LogRecord) -> None:
         try:

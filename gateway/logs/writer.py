@@ -24,9 +24,9 @@ class LogWriter:
         self._num_dropped = 0
         self._thread = BatchThread("log", self._take, MAX_QUEUED)
 
-    def write(self, line: Line) -> None:
-        """Takes a line without waiting."""
-        if not self._thread.put(line):
+    def write(self, line: Line, *, at_once: bool = True) -> None:
+        """Takes a line without waiting; one that is not wanted at once waits for others."""
+        if not self._thread.put(line, at_once=at_once):
             self._num_dropped += 1
 
     def close(self) -> None:

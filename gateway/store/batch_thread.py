@@ -27,14 +27,20 @@ class BatchThread(Generic[T]):
         self._is_idle = False  # the thread waits for `_wake`
         self._wake = threading.Event()
         self._closing = threading.Event()
+        self._hurried = threading.Event()  # an item is not to wait for others
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
-    def put(self, item: T) -> bool:
-        """Takes an item without waiting; returns False where the queue is full or closed."""
+    def put(self, item: T, *, at_once: bool = False) -> bool:
+        """Takes an item without waiting; returns False where the queue is full or closed.
+
+        With `at_once` it is handled as soon as the thread can, and all before it.
+        """
         if len(self._queue) >= self._max_queued or self._closing.is_set():
             return False
         self._queue.append(item)
+        if at_once:
+            self._hurried.set()
         if self._is_idle:
             self._is_idle = False
             self._wake.set()
@@ -43,6 +49,7 @@ class BatchThread(Generic[T]):
     def close(self, timeout_s: float) -> bool:
         """Handles what is queued, and stops; returns False where that takes longer."""
         self._closing.set()
+        self._hurried.set()
         self._wake.set()
         self._thread.join(timeout_s)
         return not self._thread.is_alive()
@@ -51,7 +58,8 @@ class BatchThread(Generic[T]):
         while self._queue or not self._closing.is_set():
             if not self._queue:
                 self._wait()
-            self._closing.wait(GATHER_S)
+            self._hurried.wait(GATHER_S)
+            self._hurried.clear()
             while size := min(len(self._queue), MAX_BATCH):
                 self._handle([self._queue.popleft() for _ in range(size)])
 

@@ -23,6 +23,17 @@ def test_lines_come_in_order() -> None:
         assert file.read().splitlines() == [b"line %d" % number for number in range(100)]
 
 
+def test_what_may_wait_goes_with_what_may_not() -> None:
+    reader, writer = os.pipe()
+    log = LogWriter(writer, told)
+    log.write(lambda: b"a task", at_once=False)
+    log.write(lambda: b"a warning")
+    assert os.read(reader, 64).startswith(b"a task")
+    log.close()
+    os.close(writer)
+    os.close(reader)
+
+
 def test_a_blocked_pipe_blocks_no_one() -> None:
     reader, writer = os.pipe()
     log = LogWriter(writer, told)
