@@ -23,6 +23,9 @@ _RULE = re.compile(
     r"|\brefuse\W*$|\bonly\W*$|\bbe careful\b|\bbest practices?\b|\bsandbox(?!.{0,40}escap)"
     r"|sandbox_|approval_|\bapproved by\b|\bescalated privileges\b|permissions instructions"
     r"|\b(?:requir|request|need|without|ask|seek|explicit|prior)\w*(?: \w+){0,2} approval\b"
+    r"|\bassist\w* with authori[sz]ed\b"
+    r"|\brequires? (?:clear|explicit|prior|written) authori[sz]ation\b"
+    r"|^[-*] /?[a-z0-9]+(?:-[a-z0-9]+)+: "  # one of the skills that it lists, such as "code-review"
     r"|\b(?:erlaubt|gestattet|verboten|autorisé|interdit|permitid[oa]|prohibid[oa]|proibid[oa])\b"
     r"|しない|禁止|不要|绝不|絕不|切勿|避免|不得",
     re.IGNORECASE,
