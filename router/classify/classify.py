@@ -8,9 +8,7 @@ public data does not have. Every signal that counted is reported in words with i
 """
 
 import math
-from collections.abc import Set
 from functools import cache
-from itertools import pairwise
 
 import msgspec
 
@@ -30,13 +28,10 @@ NOTICED_LOG_ODDS = -3.0  # of security, below any threshold that a policy may we
 # Ours: what words say at least where a text is about security. Of 366 development records that are
 # flagged none says less than 5.6, and of those that are about security none less than 7.9.
 LEAST_IN_WORDS = 4.0
-_STRONG_TERMS = [tuple(term.encode().split()) for term in signals.STRONG_SECURITY_TERMS]
-_STRONG_WORDS = frozenset(term[0] for term in _STRONG_TERMS if len(term) == 1)
-_STRONG_PAIRS = sorted(term for term in _STRONG_TERMS if len(term) == 2)
 _BRIEF = frozenset(word.encode() for word in signals.BRIEF_WORDS)
 TELLING = 4.0  # log-odds for security of a word that alone makes a text worth scoring early
 TELLING_CHARS = 512  # of a text's beginning, and as many of its end, that are looked at
-_WATCHED_WORDS = frozenset(term[0] for term in _STRONG_TERMS) | _BRIEF
+_WATCHED_WORDS = signals.STRONG_FIRST_WORDS | _BRIEF
 MAX_DEFINITION_WORDS = 8
 _OF_SPELLING = frozenset((b"spelling", b"spelled", b"misspelled", b"typo", b"typos"))
 _DEFINING = frozenset((b"what", b"whats", b"explain", b"define"))
@@ -135,7 +130,8 @@ def form_opinion(
     distinct = features.reading.distinct.keys()
     if not distinct.isdisjoint(_WATCHED_WORDS):
         watched = distinct & _WATCHED_WORDS
-        strong = _strong_terms(features.reading.words, distinct, watched)
+        found = signals.strong_terms(features.reading.words, distinct)
+        strong = [f'"{term.decode()}"' for term in found[:3]]  # quoted for the explanation
         is_brief = not watched.isdisjoint(_BRIEF)
     if strong and not _is_about_a_word(features.reading.words):
         p_security = max(p_security, signals.STRONG_SECURITY)
@@ -189,7 +185,7 @@ def _telling_words() -> frozenset[bytes]:
     weights = model.table[: len(model.vocabulary), SECURITY].tolist()
     scored = zip(model.vocabulary, weights, strict=True)
     telling = {term for term, weight in scored if isinstance(term, bytes) and weight >= TELLING}
-    return _STRONG_WORDS.union(telling, [first for first, _ in _STRONG_PAIRS])
+    return signals.STRONG_FIRST_WORDS | telling
 
 
 def _is_telling(text: str) -> bool:
@@ -227,16 +223,6 @@ def _in_words(scores: Scores, shifts: list[tuple[float, str]]) -> list[str]:
         everything += sum([abs(size) for size, _ in shifts])
     percent = 100 / everything if everything else 0.0
     return [f"{name} {size:+.1f} ({abs(size) * percent:.0f} %)" for size, name in found if size]
-
-
-def _strong_terms(words: list[bytes], distinct: Set[bytes], watched: Set[bytes]) -> list[str]:
-    """Finds the strong security terms among a prompt's words, quoted for the explanation."""
-    found = sorted(watched & _STRONG_WORDS)
-    pairs = [pair for pair in _STRONG_PAIRS if pair[0] in watched and pair[1] in distinct]
-    if pairs:
-        neighbours = {*pairwise(words)}
-        found += [b" ".join(pair) for pair in pairs if pair in neighbours]
-    return [f'"{term.decode()}"' for term in found][:3]
 
 
 def _is_about_a_word(words: list[bytes]) -> bool:

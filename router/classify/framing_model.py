@@ -16,11 +16,11 @@ import re
 from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import import_module
-from itertools import pairwise, repeat
+from itertools import repeat
 from operator import itemgetter
 from typing import Any, NamedTuple, TypeAlias
 
-from router.classify.signals import STRONG_SECURITY_TERMS
+from router.classify.signals import STRONG_FIRST_WORDS, strong_terms
 from router.classify.words import all_words_of
 
 BEFORE, BEHIND = 0, 1  # the task
@@ -65,8 +65,6 @@ _OTHER_WORDS = frozenset(
 )
 _CODE_BYTES = b"`_(){}=/\\<>$"
 NO_FRAMING = -20.0  # log-odds
-_STRONG = frozenset(term.split()[0].encode() for term in STRONG_SECURITY_TERMS)
-_STRONG_WORDS = frozenset(term.encode() for term in STRONG_SECURITY_TERMS if " " not in term)
 # Words that no task ends with, and a capital letter behind which begins a name.
 _GOES_ON = frozenset(
     b"a an the of for with to in on at by from as is are be was were and or not no nor but if "
@@ -174,7 +172,9 @@ class FramingModel:
             found += shape.code
         if _is_other_language(encoded, words, beside):
             found += shape.other_language
-        return found if _STRONG.isdisjoint(words) or not _names_security(words) else NO_FRAMING
+        if not STRONG_FIRST_WORDS.isdisjoint(words) and strong_terms(words, set(words)):
+            return NO_FRAMING
+        return found
 
     def task_in(self, text: str, *, before: bool, behind: bool) -> tuple[int, int]:
         """Returns where the task in a text begins and ends; never nothing of it."""
@@ -285,13 +285,6 @@ class FramingModel:
         opener = all_words_of(word)[:1]
         found = sum(self._anywhere.get(each, 0.0) + self._first.get(each, 0.0) for each in opener)
         return found >= MIN_OPENER_LOG_ODDS
-
-
-def _names_security(words: list[bytes]) -> bool:
-    """Returns whether a sentence has a term that makes a task security-sensitive by itself."""
-    if not _STRONG_WORDS.isdisjoint(words):
-        return True
-    return any(f"{a.decode()} {b.decode()}" in STRONG_SECURITY_TERMS for a, b in pairwise(words))
 
 
 def _is_name(text: str, begin: int) -> bool:

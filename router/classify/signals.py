@@ -2,6 +2,9 @@
 which there is no public training data. Positive log-odds move towards the deep engine.
 """
 
+from collections.abc import Set
+from itertools import pairwise
+
 # Each alone makes a task security-sensitive: of 23,000 public texts that are not about security
 # 0.2 % have one, of 1,800 that are, 73 %. One word, or two in a row, in lower case.
 STRONG_SECURITY_TERMS = frozenset(
@@ -26,6 +29,10 @@ STRONG_SECURITY_TERMS = frozenset(
         *("vulns", "xss", "xxe", "zero day"),
     }
 )
+_TERMS = [tuple(term.encode().split()) for term in STRONG_SECURITY_TERMS]
+STRONG_FIRST_WORDS = frozenset(term[0] for term in _TERMS)
+_WORDS = frozenset(term[0] for term in _TERMS if len(term) == 1)
+_PAIRS = sorted(term for term in _TERMS if len(term) == 2)
 STRONG_SECURITY = 0.9  # `p_security` is at least this with such a term
 
 LONG_CONTEXT_TOKENS = 16_384
@@ -52,3 +59,13 @@ BRIEF_WORDS = frozenset(
     {"brief", "briefly", "liner", "short", "sentence", "summarise", "summarize"}
 )
 REASONING_OUTPUT: dict[str, float] = {"none": 0.7, "minimal": 0.7, "high": 1.5, "xhigh": 2.0}
+
+
+def strong_terms(words: list[bytes], distinct: Set[bytes]) -> list[bytes]:
+    """Finds the strong security terms among words, of which `distinct` are the different ones."""
+    found = sorted(distinct & _WORDS)
+    pairs = [pair for pair in _PAIRS if pair[0] in distinct and pair[1] in distinct]
+    if pairs:
+        neighbours = {*pairwise(words)}
+        found += [b" ".join(pair) for pair in pairs if pair in neighbours]
+    return found
