@@ -141,10 +141,7 @@ class Engine:
     @property
     def num_waiting(self) -> int:
         """Returns how many sequences are not yet admitted, without warm-ups."""
-        num_waiting = len(self._scheduler.waiting)
-        if self._arriving:
-            num_waiting += sum(not sequence.is_warm_up for _, sequence in self._arriving)
-        return num_waiting
+        return self.load()[1]
 
     def load(self) -> tuple[int, int, int, int]:
         """Returns what the first four of `stats` are: few things, for whoever asks often."""
