@@ -8,6 +8,7 @@ import pytest
 
 from backends.contract import BackendGroup, Message
 from backends.prompt import parts_text
+from gateway.core.job import Job
 from gateway.run import stall_watch
 from gateway.task.pipeline import handle_task
 from router.classify.task import Tenant
@@ -236,10 +237,8 @@ async def test_a_stall_that_nobody_goes_on_with_ends_in_time(
         assert TEXT in [text for text, _ in said(response)], "another answer, and whole"
 
 
-async def test_a_stall_that_may_be_a_calls_arguments_is_waited_for() -> None:
-    site = Site(backend("fast", 5, fault="stalls"), backend("deep", prefills=False))
-    tools = [{"type": "function", "name": "look", "parameters": {"type": "object"}}]
-    job = site.world.job(metadata={"route": "fast"}, tools=tools)
+async def check_is_waited_for(site: Site, job: Job) -> None:
+    """Runs a task whose fast engine stalls, and checks that it is left to it however long."""
     task = asyncio.create_task(handle_task(site.world.gw, job))
     await until(lambda: site.fast.num_stalled > 0)
     for _ in range(100):
@@ -249,6 +248,12 @@ async def test_a_stall_that_may_be_a_calls_arguments_is_waited_for() -> None:
     job.stop("cancelled")
     await task
     await site.world.check()
+
+
+async def test_a_stall_that_may_be_a_calls_arguments_is_waited_for() -> None:
+    site = Site(backend("fast", 5, fault="stalls"), backend("deep", prefills=False))
+    tools = [{"type": "function", "name": "look", "parameters": {"type": "object"}}]
+    await check_is_waited_for(site, site.world.job(metadata={"route": "fast"}, tools=tools))
 
 
 async def test_it_goes_on_twice_and_no_more() -> None:
@@ -280,16 +285,7 @@ async def test_an_engine_that_is_silent_as_it_goes_on_is_passed_over() -> None:
 
 async def test_it_is_waited_for_where_nobody_else_can_go_on() -> None:
     site = Site(backend("deep", 10, prefills=False), backend("fast", 0, fault="stalls"))
-    job = site.world.job(metadata={"route": "deep"})
-    task = asyncio.create_task(handle_task(site.world.gw, job))
-    await until(lambda: site.fast.num_stalled > 0)
-    for _ in range(100):
-        site.now_us += FULL_US
-        await asyncio.sleep(0)
-    assert not task.done(), "its backend's own time limit decides"
-    job.stop("cancelled")
-    await task
-    await site.world.check()
+    await check_is_waited_for(site, site.world.job(metadata={"route": "deep"}))
 
 
 async def test_nobody_is_told_that_its_request_is_invalid_where_an_engine_refuses_ours() -> None:
