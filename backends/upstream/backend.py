@@ -84,7 +84,8 @@ class UpstreamBackend:
         self._warming: set[UpstreamGeneration] = set()
         self._num_speaking = 0  # of the generations, those with tokens
         self._pumps: set[asyncio.Task[None]] = set()
-        self._is_open, self._warned_of_tier = True, False
+        self._is_open = True
+        self._warned_of_tier = False
         self._total = Usage()
         self._num_bounded = 0  # as `BackendStats` has them
         self.num_overruns = 0
@@ -100,7 +101,9 @@ class UpstreamBackend:
         if is_full:
             message = "is not available now" if room == 0 else f"has {room} generations already"
             raise BackendError(
-                *(self.name, "server_is_overloaded", f"the upstream {message}"),
+                self.name,
+                "server_is_overloaded",
+                f"the upstream {message}",
                 retryable=True,
                 retry_after_us=self.health.out_us(now_us) or None,
             )

@@ -249,10 +249,8 @@ class Delegate(ToolRounds):
 
     def _closing_over(self, branch: int, finish: Finish) -> list[Action]:
         unheard = self._items.speaker != branch
-        is_lost = finish.reason in (
-            FinishReason.ERROR,
-            FinishReason.STOP,
-        )  # it only called the tool
+        # Unheard, one that stopped has only called the tool.
+        is_lost = finish.reason in (FinishReason.ERROR, FinishReason.STOP)
         if is_lost and unheard and not self._deep_closes:
             return self._round_failed(branch)
         return self._end(finish, replaceable=False)
