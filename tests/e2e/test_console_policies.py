@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Locator, Page, expect
+from playwright.sync_api import Browser, Locator, Page, Route, expect
 
 from tests.e2e.admin_api import ask, run_task
 from tests.e2e.browser import Tab, Theme, chromium, needs_chromium, opened
@@ -59,8 +59,10 @@ def back_test(tab: Tab) -> None:
     """Back-tests the draft, and compares what the page shows with what the gateway answered."""
     page, panel = tab.page, tab.page.get_by_role("tabpanel")
     page.get_by_role("tab", name="Back-test").click()
+    asking = page.get_by_role("button", name="Run the back-test")
+    expect(asking).to_be_enabled()  # the draft is checked first
     with page.expect_response("**/admin/backtest") as answered:
-        page.get_by_role("button", name="Run the back-test").press("Enter")
+        asking.press("Enter")
     report = answered.value.json()
     (tested,) = report["policies"]
     assert tested["num_moved"] > 0
@@ -133,6 +135,26 @@ def test_errors_stand_at_their_line(own: GatewayProcess, browser: Browser) -> No
         expect(page.get_by_text("Line 4, column 9:")).to_be_visible()
         expect(page.get_by_role("button", name="Store and activate")).to_be_disabled()
         expect(page.locator(".cm-lint-marker-error")).to_have_count(1)
+
+
+def test_only_a_checked_draft_is_tried(own: GatewayProcess, browser: Browser) -> None:
+    held: list[Route] = []
+    with opened(browser, f"{own.url}/console/#policies") as tab:
+        page = tab.page
+        expect(page.get_by_text("valid", exact=True)).to_be_visible()
+        page.get_by_role("tab", name="Back-test").click()
+        asking = page.get_by_role("button", name="Run the back-test")
+        expect(asking).to_be_enabled()
+        page.route("**/admin/policies/check", lambda route: held.append(route))
+        with page.expect_request("**/admin/policies/check"):
+            write(page, POLICY)
+        expect(page.get_by_text("checking", exact=True)).to_be_visible()
+        expect(asking).to_be_disabled()
+        expect(page.get_by_role("button", name="Store", exact=True)).to_be_disabled()
+        for route in held:
+            route.continue_()
+        page.unroute("**/admin/policies/check")
+        expect(asking).to_be_enabled()
 
 
 def test_two_editors_cannot_undo_each_other(own: GatewayProcess, browser: Browser) -> None:

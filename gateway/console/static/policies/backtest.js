@@ -3,7 +3,7 @@ import { html, useSignal } from "../vendor/preact.js";
 import { useAction } from "../shared/action.js";
 import { admin } from "../shared/api.js";
 import { count, duration, money } from "../shared/format.js";
-import { draft, validDraft } from "./store.js";
+import { draft, isValid } from "./store.js";
 
 const TIMEOUT_MS = 70_000; // a back-test is given up by the gateway after a minute
 const LAST = [["15 minutes", 900], ["hour", 3_600], ["day", 86_400]];
@@ -24,7 +24,7 @@ export function Backtest() {
   const found = useSignal(null);
   const { run, isBusy, told } = useAction();
   const ask = async () => {
-    const document = validDraft.value;
+    const document = draft.value;
     const question = { last_s: lastS.value, policies: { draft: document } };
     found.value = { document, report: await admin("POST", "backtest", question, TIMEOUT_MS) };
   };
@@ -40,7 +40,7 @@ export function Backtest() {
           ${LAST.map(([title, seconds]) => html`<option value=${seconds}>${title}</option>`)}
         </select>
       </label>
-      <button disabled=${isBusy || validDraft.value === null} onClick=${() => run(ask)}>${isBusy ? "Running …" : "Run the back-test"}</button>
+      <button disabled=${isBusy || !isValid.value} onClick=${() => run(ask)}>${isBusy ? "Running …" : "Run the back-test"}</button>
     </div>
     ${told} ${found.value && html`<${Report} ...${found.value} />`}
   `;

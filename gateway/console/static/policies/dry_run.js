@@ -3,7 +3,7 @@ import { html, useSignal } from "../vendor/preact.js";
 import { useAction } from "../shared/action.js";
 import { admin } from "../shared/api.js";
 import { clock } from "../shared/format.js";
-import { validDraft } from "./store.js";
+import { draft, isValid } from "./store.js";
 
 const MAX_RECORDS = 100;
 const AT_ONCE = 4;
@@ -16,7 +16,7 @@ export function DryRun() {
       Asks of the latest recorded tasks where the draft would send them now. Only prompts that a policy records
       (<code>record_text = true</code>) can be asked again; a shadow policy compares all tasks instead.
     </p>
-    <button disabled=${isBusy || validDraft.value === null} onClick=${() => run(async () => (found.value = await decideAgain(validDraft.value)))}>
+    <button disabled=${isBusy || !isValid.value} onClick=${() => run(async () => (found.value = await decideAgain(draft.value)))}>
       ${isBusy ? "Running …" : "Run it"}
     </button>
     ${told} ${found.value && html`<${Found} found=${found.value} />`}

@@ -1,5 +1,5 @@
 // The policies of the gateway and the draft in the editor, as signals.
-import { batch, signal } from "../vendor/preact.js";
+import { batch, computed, signal } from "../vendor/preact.js";
 import { admin } from "../shared/api.js";
 import { address, showOptions } from "../shared/address.js";
 
@@ -17,7 +17,10 @@ fallback = ["deep"]
 export const versions = signal(null); // GET /admin/policies; null before it came
 export const error = signal(null);
 export const draft = signal("");
-export const validDraft = signal(null); // the last draft that the gateway found valid
+export const checked = signal(null); // { text, valid, problems, warnings }: what the gateway last said of a draft
+export const isChecked = computed(() => checked.value?.text === draft.value); // not while it is being checked anew
+export const isValid = computed(() => isChecked.value && checked.value.valid); // as it stands
+export const validDraft = signal(null); // the last draft that was valid
 export const base = signal(null); // { version, document }: what the draft is compared with
 export const audit = signal([]);
 

@@ -1,23 +1,23 @@
 // The editor with the faults at their lines, and what may be done with the draft.
-import { html, useSignal } from "../vendor/preact.js";
+import { batch, html, useSignal } from "../vendor/preact.js";
 import { useAction } from "../shared/action.js";
 import { admin } from "../shared/api.js";
 import { Editor } from "./code.js";
-import { activate, draft, load, storeDraft, validDraft } from "./store.js";
+import { activate, checked, draft, isChecked, isValid, load, storeDraft, validDraft } from "./store.js";
 
 export function Writing({ canWrite }) {
-  const verdict = useSignal(null);
   const comment = useSignal("");
   const { run, isBusy, told } = useAction();
 
   const check = async (text) => {
-    try {
-      verdict.value = await admin("POST", "policies/check", { document: text, name: "console" });
-    } catch (error) {
-      verdict.value = { valid: false, problems: [{ message: error.message }], warnings: [] };
-    }
-    const { valid, problems, warnings } = verdict.value;
-    if (valid) validDraft.value = text;
+    const asked = admin("POST", "policies/check", { document: text, name: "console" });
+    const verdict = await asked.catch((error) => ({ valid: false, problems: [{ message: error.message }], warnings: [] }));
+    if (text !== draft.value) return []; // it was typed on meanwhile, and is checked again
+    const { valid, problems, warnings } = verdict;
+    batch(() => {
+      checked.value = { text, ...verdict };
+      if (valid) validDraft.value = text;
+    });
     return [
       ...problems.map((each) => ({ ...each, severity: "error" })),
       ...warnings.map((each) => ({ ...each, severity: "warning" })),
@@ -31,15 +31,15 @@ export function Writing({ canWrite }) {
 
   return html`
     <section class="card" aria-labelledby="draft">
-      <header class="row"><h2 id="draft">Draft</h2><span class="grow"></span><${Verdict} verdict=${verdict.value} /></header>
+      <header class="row"><h2 id="draft">Draft</h2><span class="grow"></span><${Verdict} /></header>
       <${Editor} label="Policy document" text=${draft} isReadOnly=${!canWrite} check=${check} />
-      ${verdict.value && html`<${Faults} verdict=${verdict.value} />`}
+      ${checked.value && html`<${Faults} verdict=${checked.value} />`}
       ${canWrite &&
       html`
         <div class="row wrap actions">
           <input aria-label="Comment" placeholder="Why (for the audit)" value=${comment.value} onInput=${(event) => (comment.value = event.target.value)} maxlength="500" />
-          <button disabled=${isBusy || !verdict.value?.valid} onClick=${() => run(() => store(false), "Stored; nothing has changed yet.")}>Store</button>
-          <button class="primary" disabled=${isBusy || !verdict.value?.valid} onClick=${() => run(() => store(true), "In force.")}>Store and activate</button>
+          <button disabled=${isBusy || !isValid.value} onClick=${() => run(() => store(false), "Stored; nothing has changed yet.")}>Store</button>
+          <button class="primary" disabled=${isBusy || !isValid.value} onClick=${() => run(() => store(true), "In force.")}>Store and activate</button>
         </div>
       `}
       ${told}
@@ -47,9 +47,9 @@ export function Writing({ canWrite }) {
   `;
 }
 
-function Verdict({ verdict }) {
-  if (!verdict) return html`<span class="tag">checking</span>`;
-  if (!verdict.valid) return html`<span class="tag bad">${verdict.problems.length} wrong</span>`;
+function Verdict() {
+  if (!isChecked.value) return html`<span class="tag">checking</span>`;
+  if (!isValid.value) return html`<span class="tag bad">${checked.value.problems.length} wrong</span>`;
   return html`<span class="tag good">valid</span>`;
 }
 
