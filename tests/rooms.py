@@ -39,6 +39,7 @@ ROOMS = (
     _room("backends.script.formats"),
     _room("backends.script"),
     _room("backends.simulated"),
+    _room("backends.upstream.answer"),
     _room("backends.upstream", "websockets"),
     _room("backends.relay"),
     _room("backends.link", "websockets"),

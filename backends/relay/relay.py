@@ -9,7 +9,7 @@ import asyncio
 from backends.net.http_client import OK, BrokenError, Take
 from backends.net.server_keys import ServerKeys
 from backends.relay.options import RelayOptions
-from backends.upstream.errors import broken, http_failure, overloaded, too_much
+from backends.upstream.answer.errors import broken, http_failure, overloaded, too_much
 from backends.upstream.http_exchange import http_client
 
 

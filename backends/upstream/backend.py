@@ -30,15 +30,15 @@ from backends.net.read_pause import ReadPause
 from backends.net.server_keys import ServerKeys, read_keys
 from backends.service_tiers import TierRead, as_served, passed_on
 from backends.upstream.addresses import check_addresses
+from backends.upstream.answer.chat_reader import ChatReader
+from backends.upstream.answer.errors import Failure, broken
+from backends.upstream.answer.reader import Bounds, Reader
+from backends.upstream.answer.responses_reader import ResponsesReader
 from backends.upstream.chain import Turn
-from backends.upstream.chat_reader import ChatReader
-from backends.upstream.errors import Failure, broken
 from backends.upstream.health import Health
 from backends.upstream.http_exchange import HttpTransport, Probe
 from backends.upstream.options import UpstreamOptions, check_options
-from backends.upstream.reader import Bounds, Reader
 from backends.upstream.request_body import DRAFTED_TOKENS, wrapped_tools
-from backends.upstream.responses_reader import ResponsesReader
 from backends.upstream.retry import Attempts
 from backends.upstream.socket_exchange import SocketTransport
 

@@ -15,9 +15,9 @@ from backends.bounds import max_answer_bytes
 from backends.contract import Delta, Finish, FinishReason, FunctionTool, GenerateRequest
 from backends.net.sse import MAX_EVENT_BYTES
 from backends.prompt import digest_of, said_item
+from backends.upstream.answer.reader import Reader
+from backends.upstream.answer.reported_usage import max_input_tokens
 from backends.upstream.options import UpstreamOptions
-from backends.upstream.reader import Reader
-from backends.upstream.reported_usage import max_input_tokens
 from backends.upstream.request_body import request_body
 
 FIRST_EVENT_BYTES = 256 << 10  # of an event that repeats nothing

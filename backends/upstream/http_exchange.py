@@ -14,12 +14,12 @@ from backends.net.http_client import OK, BrokenError, HttpClient
 from backends.net.read_pause import ReadPause
 from backends.net.server_keys import REFUSED, ServerKeys
 from backends.net.sse import EventParser, EventTooLongError
+from backends.upstream.answer.chat_reader import decode_chunk
+from backends.upstream.answer.errors import Failure, broken, http_failure, too_much
+from backends.upstream.answer.reader import NO_EVENT, decoded
+from backends.upstream.answer.responses_reader import decode_sse_event
 from backends.upstream.chain import PARENT_LOST, StoredChains, Turn
-from backends.upstream.chat_reader import decode_chunk
-from backends.upstream.errors import Failure, broken, http_failure, too_much
 from backends.upstream.options import UpstreamOptions, http_url
-from backends.upstream.reader import NO_EVENT, decoded
-from backends.upstream.responses_reader import decode_sse_event
 
 # Receives events that came together, as the protocol has them; True once the last has come.
 Receive = Callable[[list[Any]], bool]

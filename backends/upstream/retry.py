@@ -6,7 +6,7 @@ obeyed; if it is too long, there is no retry, and another backend gets the task.
 nobody's fault: another one is tried at once, but only once.
 """
 
-from backends.upstream.errors import Failure
+from backends.upstream.answer.errors import Failure
 from backends.upstream.options import UpstreamOptions
 
 MAX_PAUSE_S = 10.0

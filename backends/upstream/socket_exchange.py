@@ -21,14 +21,7 @@ from backends.drive.driver import monotonic_us
 from backends.net.quick_connection import QuickConnection
 from backends.net.read_pause import ReadPause
 from backends.net.server_keys import ServerKeys
-from backends.upstream.chain import (
-    FIRST_EVENT_BYTES,
-    PARENT_LOST,
-    SOCKET_TRACEPARENT,
-    Chain,
-    Turn,
-)
-from backends.upstream.errors import (
+from backends.upstream.answer.errors import (
     SOCKET_AGED,
     Failure,
     broken,
@@ -36,11 +29,18 @@ from backends.upstream.errors import (
     overloaded,
     too_much,
 )
+from backends.upstream.answer.reader import NO_EVENT, decoded
+from backends.upstream.answer.responses_reader import TERMINALS, Event, decode_event
+from backends.upstream.chain import (
+    FIRST_EVENT_BYTES,
+    PARENT_LOST,
+    SOCKET_TRACEPARENT,
+    Chain,
+    Turn,
+)
 from backends.upstream.free_streams import FreeStreams
 from backends.upstream.http_exchange import Receive
 from backends.upstream.options import UpstreamOptions, socket_url
-from backends.upstream.reader import NO_EVENT, decoded
-from backends.upstream.responses_reader import TERMINALS, Event, decode_event
 
 CANCEL_TIMEOUT_S = 5.0  # for a cancelled response to end; after that its socket is closed
 CLOSE_TIMEOUT_S = 1.0  # for a closing handshake

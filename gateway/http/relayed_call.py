@@ -11,8 +11,8 @@ import msgspec
 from backends.contract import BackendError, Usage
 from backends.net.sse import EventParser, EventTooLongError
 from backends.relay.relay import Relay
-from backends.upstream.errors import Failure
-from backends.upstream.reported_usage import SPARE_INPUT_TOKENS, Reported
+from backends.upstream.answer.errors import Failure
+from backends.upstream.answer.reported_usage import SPARE_INPUT_TOKENS, Reported
 from gateway.core.budget_answers import budget_headers
 from gateway.core.gateway import Gateway
 from gateway.core.job import Ended

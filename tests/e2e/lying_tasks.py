@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import httpx
 
 from backends.bounds import MARKER_TOKENS
-from backends.upstream.reported_usage import SPARE_INPUT_TOKENS
+from backends.upstream.answer.reported_usage import SPARE_INPUT_TOKENS
 from tests.e2e.gateway_process import GatewayProcess
 from tests.e2e.lying_upstream import LIES, LyingUpstream
 

@@ -1,10 +1,10 @@
 """The most that an upstream can count for a prompt: by the bytes that it was sent."""
 
 from backends.contract import FilePart, ImagePart, Message, TextPart
+from backends.upstream.answer.reader import Bounds
+from backends.upstream.answer.reported_usage import SPARE_INPUT_TOKENS, max_input_tokens
+from backends.upstream.answer.responses_reader import ResponsesReader, decode_event
 from backends.upstream.chain import Turn
-from backends.upstream.reader import Bounds
-from backends.upstream.reported_usage import SPARE_INPUT_TOKENS, max_input_tokens
-from backends.upstream.responses_reader import ResponsesReader, decode_event
 from tests.unit.backends.upstream.upstream_requests import make_options, make_request
 
 QUESTION = Message("user", (TextPart("Count to three."),))

@@ -7,7 +7,7 @@ import pytest
 
 from backends.net.sse import MAX_EVENT_BYTES, EventParser, EventTooLongError
 from backends.stop_sequences import StopFinder
-from backends.upstream.errors import WireError, event_failure, http_failure
+from backends.upstream.answer.errors import WireError, event_failure, http_failure
 from backends.upstream.health import Health
 from backends.upstream.options import check_options, http_url, socket_url
 from tests.unit.backends.upstream.upstream_requests import make_options

@@ -15,10 +15,14 @@ from backends.contract import (
     Usage,
 )
 from backends.sealed_reasoning import unwrap
-from backends.upstream.chat_reader import ChatReader, decode_chunk
-from backends.upstream.errors import Failure
-from backends.upstream.reader import decoded
-from backends.upstream.responses_reader import ResponsesReader, decode_event, decode_sse_event
+from backends.upstream.answer.chat_reader import ChatReader, decode_chunk
+from backends.upstream.answer.errors import Failure
+from backends.upstream.answer.reader import decoded
+from backends.upstream.answer.responses_reader import (
+    ResponsesReader,
+    decode_event,
+    decode_sse_event,
+)
 from tests.unit.backends.upstream.upstream_requests import make_request
 
 K = DeltaKind

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from backends.contract import BackendError
-from backends.upstream.errors import Failure, broken
+from backends.upstream.answer.errors import Failure, broken
 from backends.upstream.retry import MAX_PAUSE_S, Attempts
 from tests.unit.backends.upstream.upstream_requests import make_options
 

@@ -9,9 +9,9 @@ import pytest
 
 from backends.contract import Message, TextPart
 from backends.net.read_pause import ReadPause
+from backends.upstream.answer.errors import Failure
+from backends.upstream.answer.responses_reader import decode_event
 from backends.upstream.chain import Turn
-from backends.upstream.errors import Failure
-from backends.upstream.responses_reader import decode_event
 from backends.upstream.socket_exchange import _Stream
 from tests.unit.backends.upstream.upstream_requests import make_options, make_request
 

@@ -14,8 +14,8 @@ from websockets.frames import Frame, Opcode
 from backends.contract import Delta, GenerateRequest
 from backends.net.socket_messages import MessageCutter
 from backends.net.sse import EventParser
-from backends.upstream.chat_reader import ChatReader, decode_chunk
-from backends.upstream.responses_reader import ResponsesReader, decode_event
+from backends.upstream.answer.chat_reader import ChatReader, decode_chunk
+from backends.upstream.answer.responses_reader import ResponsesReader, decode_event
 
 REQUEST = GenerateRequest(
     id="r", model="m", items=(), num_prompt_tokens=3, prefix=(), max_output_tokens=100_000

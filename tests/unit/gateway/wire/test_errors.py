@@ -6,7 +6,7 @@ from typing import Literal
 import msgspec
 import pytest
 
-from backends.upstream.errors import CLIENT_CODES
+from backends.upstream.answer.errors import CLIENT_CODES
 from gateway.wire.errors import ERRORS, ProtocolError, from_validation
 from tests.e2e.events import check_event
 

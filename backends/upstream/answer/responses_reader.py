@@ -9,10 +9,10 @@ from backends.contract import DeltaKind, Finish, FinishReason, GenerateRequest
 from backends.sealed_reasoning import wrap
 from backends.service_tiers import TierRead
 from backends.stop_sequences import StopFinder
-from backends.upstream.errors import Failure, WireError, broken, event_failure
-from backends.upstream.item_order import MAX_ITEMS
-from backends.upstream.reader import NO_BOUNDS, Bounds, Reader
-from backends.upstream.reported_usage import Figures, Reported
+from backends.upstream.answer.errors import Failure, WireError, broken, event_failure
+from backends.upstream.answer.item_order import MAX_ITEMS
+from backends.upstream.answer.reader import NO_BOUNDS, Bounds, Reader
+from backends.upstream.answer.reported_usage import Figures, Reported
 
 TERMINALS = ("response.completed", "response.incomplete", "response.failed")
 

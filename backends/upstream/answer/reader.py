@@ -12,9 +12,9 @@ from backends.bounds import OutputMeter, bounded_usage
 from backends.contract import Delta, Finish, FinishReason, GenerateRequest, Usage
 from backends.service_tiers import TierRead
 from backends.tokenizer import count
-from backends.upstream.errors import Failure, broken
-from backends.upstream.item_order import ItemOrder, TooMuchError
-from backends.upstream.reported_usage import Figures
+from backends.upstream.answer.errors import Failure, broken
+from backends.upstream.answer.item_order import ItemOrder, TooMuchError
+from backends.upstream.answer.reported_usage import Figures
 
 # Of an answer, without any of its text: some servers send one or two for each token.
 SPARE_EVENTS, EVENTS_PER_TOKEN = 4_000, 4

@@ -7,9 +7,9 @@ import msgspec
 
 from backends.contract import DeltaKind, FinishReason, GenerateRequest
 from backends.service_tiers import TierRead
-from backends.upstream.errors import WireError, broken, event_failure
-from backends.upstream.reader import NO_BOUNDS, Bounds, Reader
-from backends.upstream.reported_usage import Figures, Reported
+from backends.upstream.answer.errors import WireError, broken, event_failure
+from backends.upstream.answer.reader import NO_BOUNDS, Bounds, Reader
+from backends.upstream.answer.reported_usage import Figures, Reported
 
 
 class _Function(msgspec.Struct, frozen=True):
