@@ -156,6 +156,8 @@ async def test_a_killed_worker_takes_only_its_own_with_it(
             except websockets.ConnectionClosed:
                 lost.append(client)
         assert 0 < len(lost) < NUM_SOCKETS
+        # Its listening socket may close after its clients' ones.
+        await asyncio.to_thread(until, lambda: not is_there(victim))
         for _ in lost:  # they come back, and are served
             client = await stack.enter_async_context(SocketClient.open(fleet))
             assert (await client.turn("Hi.", max_output_tokens=16))["output"]
