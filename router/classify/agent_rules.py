@@ -20,8 +20,9 @@ _SENTENCE = re.compile(
 _RULE = re.compile(
     r"\b(?:is|are) (?:not )?(?:allowed|permitted)\b"
     r"|^(?:\W*\w+:)?\W*(?:allow|treat|warn|refuse|decline)\b"
-    r"|\brefuse\W*$|\bonly\W*$|\bbe careful\b|\bbest practices?\b|\bsandbox(?!.{0,40}escap)"
-    r"|sandbox_|approval_|\bapproved by\b|\bescalated privileges\b|permissions instructions"
+    r"|\brefuse\W*$|\bonly\W*$|\bbe careful\b|\bbest (?:\w+ )?practices?\b"
+    r"|\bsandbox(?!.{0,40}escap)|sandbox_|approval_|\bapproved by\b"
+    r"|\bescalated privileges\b|permissions instructions"
     r"|\b(?:requir|request|need|without|ask|seek|explicit|prior)\w*(?: \w+){0,2} approval\b"
     r"|\bassist\w* with authori[sz]ed\b"
     r"|\brequires? (?:clear|explicit|prior|written) authori[sz]ation\b"

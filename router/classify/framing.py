@@ -11,7 +11,7 @@ import msgspec
 
 from router.classify.courtesies import without_please, without_thanks
 from router.classify.framing_model import served_framing
-from router.classify.words import OPENERS, all_words_of
+from router.classify.words import asks
 
 MAX_SPACED_CHARS = 1_024  # of a text whose double spaces are removed; in longer ones few count
 MAX_ROUNDS = 3  # what was within framing may be framed, too
@@ -49,7 +49,6 @@ _SPEAKERS = re.compile(
 )
 # What somebody said, with who said it before, and little behind.
 _SPEECH = re.compile(r'([^"]{0,120}[:,]? ?)"([^"]{24,})"([^"]{0,80})$')
-_ASKS = OPENERS - frozenset(b"what how why which where who when whose is are do".split())
 _QUOTED = re.compile(r"^ ?> ?", re.MULTILINE)
 _CDATA = "<![CDATA["
 _FENCES = re.compile(r"\A\s*(?:```\w*|\"\"\"|~~~)\n|\n(?:```|\"\"\"|~~~)\s*\Z")
@@ -110,13 +109,9 @@ def _without_markup(text: str, before: bool, behind: bool) -> str:
 def _as_said(text: str) -> str:
     """Returns what is quoted, if the words around it ask for nothing."""
     said = _SPEECH.match(text)
-    if said is None or _asks(said[1]) or _asks(said[3]):
+    if said is None or asks(said[1]) or asks(said[3]):
         return text
     return said[2].strip()
-
-
-def _asks(sentence: str) -> bool:
-    return not _ASKS.isdisjoint(all_words_of(sentence.encode("utf-8", "replace")))
 
 
 def _unwrapped(text: str) -> str:

@@ -3,9 +3,9 @@
 Greetings, headers of tickets, templates of agents and goodbyes say nothing of the work, and have
 words of their own in any language, words that tasks do not have, or no word that is known. So each
 sentence at both ends of a text has log-odds of being framing: of its words, the first and the last
-one, how many there are, the mark it ends with, and whether it stands apart. From either end those
-sentences are dropped whose log-odds add up to most, so that a doubtful one between two certain ones
-goes with them. `router.training.handovers` fits the weights.
+one, how many there are, the mark it ends with, and whether it has a line of its own. From either
+end those sentences are dropped whose log-odds add up to most, so that a doubtful one between two
+certain ones goes with them. `router.training.handovers` fits the weights.
 
 It imports by name the file that has them: reading it needs numpy, and a command that only reads a
 configuration, which knows this module, does not.
@@ -21,10 +21,10 @@ from operator import itemgetter
 from typing import Any, NamedTuple, TypeAlias
 
 from router.classify.signals import STRONG_FIRST_WORDS, strong_terms
-from router.classify.words import all_words_of
+from router.classify.words import all_words_of, asks
 
 BEFORE, BEHIND = 0, 1  # the task
-MAX_SENTENCE_CHARS = 240  # a longer one is no framing
+MAX_SENTENCE_CHARS = 400  # a longer one is no framing
 MAX_SENTENCES = 24  # looked at, at each end
 MAX_CLOSING_CHARS = 900  # of a text's end that is looked through
 UNKNOWN = b"?"  # stands for any word that is not known
@@ -32,6 +32,8 @@ UNKNOWN = b"?"  # stands for any word that is not known
 # lane more rarely than one of framing that stays.
 MIN_LOG_ODDS = -0.75
 MAX_LOSS = 1.5  # of the log-odds' sum, by doubtful sentences; behind more nothing is framing
+MAX_ASKING_WEIGHT = -0.3  # of a first word; a lower one begins tasks
+MAX_QUIET_LOSS = 4.0  # by sentences that ask for nothing
 MAX_GLUED_CHARS = 70  # of a goodbye that follows a task without a full stop
 MIN_GLUED_LOG_ODDS = 1.0
 MIN_OPENER_LOG_ODDS = 0.4  # of its first word, as names have none
@@ -42,7 +44,7 @@ MARGIN = " \n\t\r\"'*_`#=>{-"
 # Runs of characters that end nothing are matched at once: so it is several times as quick. A line
 # as of a ticket, "Reporter: Ann Lee", is one sentence.
 _SENTENCE = re.compile(
-    r"(?:\A|(?<=\n))[*#>-]*+ ?[^\W\d_]++(?:[ _-]\w++)?\**:\**(?: [^\s]{1,40}+(?<!:)){1,3}+"
+    r"(?:\A|(?<=\n))[*#>-]*+ ?[^\W\d_]++(?:[ _-]\w++){0,3}+\**:\**(?: [^\s]{1,40}+(?<!:)){1,3}+"
     r"(?:\n|$)[\s\"'*_`#=>{-]*"
     r"|[^\n.!?:;。！？：]*+"
     r"(?:(?:[.!?:;](?![\s\"'])|(?<=\b[A-Z])\.|(?<=\n\d)\.|(?<=\n\d\d)\.)[^\n.!?:;。！？：]*+)*+"
@@ -51,6 +53,7 @@ _SENTENCE = re.compile(
 _NAME = re.compile(r"(?:[A-Z][a-z]*\.? ){0,2}[A-Z][a-z]*\.?\s*$")
 MAX_NAME_CHARS = 32
 BESIDE_CHARS = 24
+GAP_CHARS = 6  # before a sentence, in which line breaks count
 # Words without which sentences of some length hardly are English, and such of other languages.
 _ENGLISH_WORDS = frozenset(
     b"the of and for with when is to by from that this it not into if its should are be".split()
@@ -64,6 +67,7 @@ _OTHER_WORDS = frozenset(
     b"het een van dit niet voor ik we il che di sono non per grazie ciao".split()
 )
 _CODE_BYTES = b"`_(){}=/\\<>$"
+_DIGITS = b"0123456789"
 NO_FRAMING = -20.0  # log-odds
 # Words that no task ends with, and a capital letter behind which begins a name.
 _GOES_ON = frozenset(
@@ -82,10 +86,13 @@ MARKS = ":?!.,;：？！。，"  # that a sentence may end with
 LENGTHS = (0, 1, 2, 3, 4, 5, 6, 10, 16)  # the least number of words of each class of lengths
 SHAPES = (
     "bias",
+    "line",  # of its own
     "apart",  # by an empty line
     "capitals",
     "capital first",
     "code",
+    "digits",
+    "field",  # as of a ticket, "Reporter: Ann Lee"
     "other language",  # than what is beside it, which is English
     *(f"ends with {mark}" for mark in MARKS),
     *(f"from {length} words" for length in LENGTHS),
@@ -107,10 +114,12 @@ _LOG_ODDS = itemgetter(2)
 class _Side(NamedTuple):
     """The weights of a sentence's shape before or behind the task."""
 
-    apart: float
+    by_gap: Sequence[float]  # by the line breaks to what is beside it, at most two
     capitals: float
     capital_first: float
     code: float
+    digits: float
+    field: float
     other_language: float
     by_mark: Mapping[str, float]
     by_length: Sequence[float]  # with the bias, by the number of words
@@ -146,16 +155,17 @@ class FramingModel:
         self._unknown, self._unknown_first, self._unknown_last = anywhere[0], first[0], last[0]
         self._sides = tuple(map(_side, shape_weights.tolist()))
 
-    def log_odds(self, sentence: str, side: int, beside: str = "", *, apart: bool) -> float:
+    def log_odds(self, sentence: str, side: int, beside: str = "", *, gap: int) -> float:
         """Returns the log-odds that a sentence of up to `MAX_SENTENCE_CHARS` is framing.
 
-        `beside` are the `BESIDE_CHARS` next to it, on the task's side.
+        `beside` are the `BESIDE_CHARS` next to it, on the task's side, `gap` line breaks away, of
+        which two count.
         """
         shape = self._sides[side]
         encoded = sentence.encode("utf-8", "replace")
         words = all_words_of(encoded)
         num_words = len(words)
-        found = shape.by_length[num_words]
+        found = shape.by_length[num_words] + shape.by_gap[gap]
         if num_words:
             summed: float = sum(map(self._anywhere.get, words, repeat(self._unknown)))
             found += summed / _ROOTS[num_words]
@@ -164,8 +174,10 @@ class FramingModel:
             found += self._last.get(last, 0.0 if last in known else self._unknown_last)
         bare = sentence.strip(MARGIN)
         found += shape.by_mark.get(bare[-1:], 0.0)
-        if apart:
-            found += shape.apart
+        if ": " in bare:
+            found += shape.field
+        if len(encoded.translate(None, _DIGITS)) < len(encoded):
+            found += shape.digits
         if bare[:1].isupper():
             found += shape.capital_first + (shape.capitals if bare.isupper() else 0.0)
         if len(encoded.translate(None, _CODE_BYTES)) < len(encoded) or "." in bare[:-1]:
@@ -196,7 +208,7 @@ class FramingModel:
             end = self._glued(text, last[0][0] if last else start)
         if start and not last and size - start <= MAX_SENTENCE_CHARS:
             # One sentence is left, which may be framing, too.
-            found = self.log_odds(text[start:], BEHIND, apart=False) - MIN_LOG_ODDS
+            found = self.log_odds(text[start:], BEHIND, gap=0) - MIN_LOG_ODDS
             if found > 0:
                 last.append((start, size, found))
                 start = end
@@ -210,19 +222,21 @@ class FramingModel:
         at, start, size = 0, 0, len(text)
         total = best = 0.0
         parts: list[_Part] = []
-        while len(parts) < MAX_SENTENCES and total >= best - MAX_LOSS:
+        while len(parts) < MAX_SENTENCES and total >= best - MAX_QUIET_LOSS:
             match = _SENTENCE.match(text, at, at + MAX_SENTENCE_CHARS + 1)
             end = match.end() if match is not None else size
             if end >= size or end - at > MAX_SENTENCE_CHARS:
                 break
             sentence = text[at:end]
             beside = text[end : end + BESIDE_CHARS]
-            found = self.log_odds(sentence, BEFORE, beside, apart="\n\n" in sentence) - MIN_LOG_ODDS
+            found = self.log_odds(sentence, BEFORE, beside, gap=gap_in(sentence)) - MIN_LOG_ODDS
             parts.append((at, end, found))
             at = end
             total += found
             if total > best:
                 best, start = total, end
+            elif total < best - MAX_LOSS and self._asks(sentence):
+                break
         return start, parts
 
     def _closings(self, text: str, start: int) -> tuple[int, list[_Part]]:
@@ -243,9 +257,9 @@ class FramingModel:
                 begin = begins.pop()
                 if end - begin > MAX_SENTENCE_CHARS:
                     return cut, parts
-                apart = "\n\n" in text[max(0, begin - 6) : begin]
+                gap = gap_in(text[max(0, begin - GAP_CHARS) : begin])
                 beside = text[max(start, begin - BESIDE_CHARS) : begin]
-                found = self.log_odds(text[begin:end], BEHIND, beside, apart=apart) - MIN_LOG_ODDS
+                found = self.log_odds(text[begin:end], BEHIND, beside, gap=gap) - MIN_LOG_ODDS
                 if not parts and found < 0 and _is_name(text, begin):
                     found = 0.0  # what is before it decides
                 parts.append((begin, end, found))
@@ -253,11 +267,18 @@ class FramingModel:
                 total += found
                 if total > best:
                     best, cut = total, begin
-                elif total < best - MAX_LOSS:
+                elif total < best - MAX_LOSS and (
+                    total < best - MAX_QUIET_LOSS or self._asks(text[begin:end])
+                ):
                     return cut, parts
             if first == start:
                 break
         return cut, parts
+
+    def _asks(self, sentence: str) -> bool:
+        """Returns whether a sentence asks for work, by any word or, in any language, its first."""
+        first = all_words_of(sentence.encode("utf-8", "replace"))[:1]
+        return asks(sentence) or any(self._first.get(w, 0.0) < MAX_ASKING_WEIGHT for w in first)
 
     def _glued(self, text: str, begin: int) -> int:
         """Returns where a goodbye begins that follows a task without a full stop."""
@@ -271,7 +292,7 @@ class FramingModel:
             if text[at + 1].isupper() and not self._begins_anew(text, begin, at):
                 continue
             beside = text[max(begin, at - BESIDE_CHARS) : at]
-            found = self.log_odds(text[at + 1 : end], BEHIND, beside, apart=False) - MIN_LOG_ODDS
+            found = self.log_odds(text[at + 1 : end], BEHIND, beside, gap=0) - MIN_LOG_ODDS
             if found > best:
                 best, cut = found, at + 1
         return cut
@@ -296,10 +317,12 @@ def _is_name(text: str, begin: int) -> bool:
 def _side(weights: Sequence[float]) -> _Side:
     by_class = weights[_LENGTHS_AT:]
     return _Side(
-        apart=weights[SHAPES.index("apart")],
+        by_gap=(0.0, weights[SHAPES.index("line")], weights[SHAPES.index("apart")]),
         capitals=weights[SHAPES.index("capitals")],
         capital_first=weights[SHAPES.index("capital first")],
         code=weights[SHAPES.index("code")],
+        digits=weights[SHAPES.index("digits")],
+        field=weights[SHAPES.index("field")],
         other_language=weights[SHAPES.index("other language")],
         by_mark=dict(zip(MARKS, weights[_MARKS_AT:_LENGTHS_AT], strict=True)),
         by_length=[weights[0] + by_class[at] for at in _CLASS_OF_LENGTH],
@@ -316,13 +339,15 @@ def _is_other_language(encoded: bytes, words: list[bytes], beside: str) -> bool:
     return bool(others) and _OTHER_WORDS.isdisjoint(others)
 
 
-def shapes_of(sentence: str, words: list[bytes], beside: str = "", *, apart: bool) -> list[int]:
+def shapes_of(sentence: str, words: list[bytes], beside: str = "", *, gap: int) -> list[int]:
     """Lists which of `SHAPES` a sentence has, as `log_odds` sees them."""
     num_words = len(words)
     bare = sentence.strip(MARGIN)
     found = [0, _LENGTHS_AT + _CLASS_OF_LENGTH[min(num_words, MAX_SENTENCE_CHARS)]]
-    if apart:
-        found.append(SHAPES.index("apart"))
+    if gap:
+        found.append(SHAPES.index(("line", "apart")[gap - 1]))
+    if ": " in bare:
+        found.append(SHAPES.index("field"))
     if bare[:1].isupper():
         found.append(SHAPES.index("capital first"))
         if bare.isupper():
@@ -330,11 +355,18 @@ def shapes_of(sentence: str, words: list[bytes], beside: str = "", *, apart: boo
     encoded = sentence.encode("utf-8", "replace")
     if len(encoded.translate(None, _CODE_BYTES)) < len(encoded) or "." in bare[:-1]:
         found.append(SHAPES.index("code"))
+    if len(encoded.translate(None, _DIGITS)) < len(encoded):
+        found.append(SHAPES.index("digits"))
     if _is_other_language(encoded, words, beside):
         found.append(SHAPES.index("other language"))
     if bare and bare[-1] in MARKS:
         found.append(_MARKS_AT + MARKS.index(bare[-1]))
     return found
+
+
+def gap_in(text: str) -> int:
+    """Counts the line breaks in a few characters, of which two count."""
+    return ("\n" in text) + ("\n\n" in text)
 
 
 def sentences(text: str) -> list[str]:

@@ -23,6 +23,7 @@ OPENERS = frozenset(
     b"test tighten track translate turn undo unify update upgrade use validate verify wait was "
     b"we what when where which who why work wrap write".split()
 )
+ASKING_WORDS = OPENERS - frozenset(b"what how why which where who when whose is are do".split())
 
 # Byte -> itself in lower case if it belongs to a word, else a space. Multi-byte characters belong
 # to words, so any script has words, if unknown ones.
@@ -54,6 +55,11 @@ def without_courtesies(words: list[bytes]) -> list[bytes]:
     if b"advance" in words and words[words.index(b"advance") - 1] == b"in":
         del words[words.index(b"advance") - 1]
     return [word for word in words if word not in COURTESIES]
+
+
+def asks(text: str) -> bool:
+    """Returns whether a text has a word that asks for work, wherever it stands."""
+    return not ASKING_WORDS.isdisjoint(all_words_of(text.encode("utf-8", "replace")))
 
 
 def all_words_of(text: bytes) -> list[bytes]:

@@ -107,7 +107,7 @@ OPTIONS: dict[str, HeadOptions] = {
     "output": HeadOptions(target=output_target, logistic=False, term_penalty=4.0),
 }
 MAX_PAIRS = 8_000  # kept after fitting: more cost lookups and change nothing measurable
-WRITTEN_WEIGHT = 2.0  # of the prompts written for training, which are realistic
+WRITTEN_WEIGHT = 3.0  # of the prompts written for training, which are realistic
 BIAS_PENALTY = 1e-3
 _REST = 1 - REQUEST_SHARE
 

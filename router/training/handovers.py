@@ -23,10 +23,12 @@ from router.classify.framing_model import (
     BEFORE,
     BEHIND,
     BESIDE_CHARS,
+    GAP_CHARS,
     MAX_SENTENCE_CHARS,
     SHAPES,
     UNKNOWN,
     FramingModel,
+    gap_in,
     sentences,
     shapes_of,
 )
@@ -40,14 +42,15 @@ HANDOVERS_PATH = Path(__file__).with_name("handovers.toml")
 FRAMINGS_PATH = Path(__file__).with_name("framings.toml")
 WRAPPINGS_PATH = Path(__file__).with_name("wrappings.toml")
 PER_TEMPLATE = 12  # lines
+GAPS = (" ", "\n", "\n\n")  # between framing and task
 ASKS_WEIGHT = 3.0
 ASKS = "asks"  # the source of short sentences that ask for work
 WORDS_PER_PIECE = 4  # of the lists of plain words of framings
-NUM_SENTENCES = 2  # of each end of a record
+NUM_SENTENCES = 4  # of each end of a record
 MAX_END_CHARS = 1_200  # of a record, in which they are
 MIN_SENTENCES, MIN_LINES = 3, 2  # of tasks, or of framing, that a known word must be in
 SOURCE_POWER = 0.3  # a source of n records counts n ** (1 - SOURCE_POWER)
-FRAMING_SHARE = 0.25  # that all framing counts, as against all that is none
+FRAMING_SHARE = 0.5  # that all framing counts, as against all that is none
 WORD_PENALTY, SHAPE_PENALTY = 1.0, 0.1
 
 
@@ -92,33 +95,36 @@ def fit_framing(records: Sequence[Record], seed: int) -> FramingModel:
 
 
 def _sentence(
-    text: str, side: int, beside: str, line: int = -1, weight: float = 1.0, *, apart: bool
+    text: str, side: int, beside: str, line: int = -1, weight: float = 1.0, *, gap: int
 ) -> Sentence:
     words = all_words_of(text.encode("utf-8", "replace"))
-    return Sentence(words, shapes_of(text, words, beside, apart=apart), side, line, weight)
+    return Sentence(words, shapes_of(text, words, beside, gap=gap), side, line, weight)
 
 
 def _framing(plain: Sequence[Record], rng: np.random.Generator) -> Iterator[Sentence]:
-    """Yields the sentences of each line, as they are in a paragraph of its own, and as not.
+    """Yields the sentences of each line, as they are in a paragraph, in a line, and in none.
 
     Beside them is a sentence of any record.
     """
     for line, (text, side) in enumerate(_lines(rng)):
-        for apart in (True, False):
-            if side == BEFORE:
-                # The last one reaches to the task.
-                parts = sentences(text.rstrip() + ("\n\n" if apart else " "))
-            else:
-                parts = sentences(text)
+        for gap, between in enumerate(GAPS):
+            # The last one before a task reaches to it.
+            parts = sentences(text.rstrip() + between if side == BEFORE else text)
             for at, part in enumerate(parts):
                 if part.strip():
-                    stands_apart = "\n\n" in part if side == BEFORE else apart and not at
                     beside = plain[int(rng.integers(len(plain)))].text[:BESIDE_CHARS]
                     if side == BEFORE and at + 1 < len(parts):
                         beside = parts[at + 1][:BESIDE_CHARS]
                     elif side == BEHIND and at:
                         beside = parts[at - 1][-BESIDE_CHARS:]
-                    yield _sentence(part, side, beside, line, apart=stands_apart)
+                    stands = (
+                        gap_in(part)
+                        if side == BEFORE
+                        else gap_in(parts[at - 1][-GAP_CHARS:])
+                        if at
+                        else gap
+                    )
+                    yield _sentence(part, side, beside, line, gap=stands)
 
 
 def _lines(rng: np.random.Generator) -> Iterator[tuple[str, int]]:
@@ -173,20 +179,20 @@ def _of_tasks(records: Sequence[Record], rng: np.random.Generator) -> Iterator[S
         head, tail = sentences(text[:MAX_END_CHARS]), sentences(text[-MAX_END_CHARS:])
         found = [
             *(
-                (part, BEFORE, later[:BESIDE_CHARS], "\n\n" in part)
+                (part, BEFORE, later[:BESIDE_CHARS], gap_in(part))
                 for part, later in zip(head[:NUM_SENTENCES], [*head[1:], ""], strict=False)
             ),
             *(
-                (part, BEHIND, earlier[-BESIDE_CHARS:], "\n\n" in earlier)
+                (part, BEHIND, earlier[-BESIDE_CHARS:], gap_in(earlier[-GAP_CHARS:]))
                 for part, earlier in zip(tail[:0:-1][:NUM_SENTENCES], tail[-2::-1], strict=False)
             ),
         ]
         if len(head) == 1:  # may stand behind or before framing
-            apart = float(rng.random()) < 0.5
-            found = [(head[0], side, "", apart) for side in (BEFORE, BEHIND)]
-        for part, side, beside, stands_apart in found:
+            gap = int(rng.integers(len(GAPS)))
+            found = [(head[0], side, "", gap) for side in (BEFORE, BEHIND)]
+        for part, side, beside, gap in found:
             if len(part) <= MAX_SENTENCE_CHARS:
-                yield _sentence(part, side, beside, weight=weight, apart=stands_apart)
+                yield _sentence(part, side, beside, weight=weight, gap=gap)
 
 
 def _known(found: Sequence[Sentence]) -> list[bytes]:

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from router.classify.framing import without_framing
+from router.classify.framing import MAX_ROUNDS, without_framing
 from router.classify.framing_model import MAX_SENTENCES
 
 TASKS = (
@@ -158,7 +158,7 @@ def test_odd_texts_end(text: str) -> None:
 
 
 def test_it_looks_at_a_bounded_number_of_sentences() -> None:
-    many = "Hello there. " * (MAX_SENTENCES + 1)
+    many = "Hello there. " * (MAX_ROUNDS * MAX_SENTENCES + 1)
     assert without_framing(f"{many}Rename the variable") != "Rename the variable"
 
 

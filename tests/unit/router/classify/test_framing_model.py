@@ -41,23 +41,23 @@ def task_in(text: str) -> str:
 
 def test_log_odds_are_those_of_words_and_shape() -> None:
     found = model(bias=-1, apart=0.5, capital_first=0.125, code=8).log_odds
-    assert found("Hi all", BEFORE, apart=True) == pytest.approx(
+    assert found("Hi all", BEFORE, gap=2) == pytest.approx(
         6 / math.sqrt(2) + 0.5 + 0.25 - 1 + 0.5 + 0.125, abs=1e-6
     )
-    assert found("hi(all)", BEHIND, apart=False) == pytest.approx(
+    assert found("hi(all)", BEHIND, gap=0) == pytest.approx(
         6 / math.sqrt(2) + 0.75 - 1 + 8, abs=1e-6
     )
-    assert found("?!", BEHIND, apart=False) == -1
+    assert found("?!", BEHIND, gap=0) == -1
 
 
 @pytest.mark.parametrize("sentence", ["Hi all,", "HI!", "a.b(c)", "", "fix it " * 20, "嗨。"])
-@pytest.mark.parametrize("apart", [True, False])
-def test_training_sees_the_shapes_that_serving_sees(sentence: str, apart: bool) -> None:
+@pytest.mark.parametrize("gap", [0, 1, 2])
+def test_training_sees_the_shapes_that_serving_sees(sentence: str, gap: int) -> None:
     rng = np.random.default_rng(3)
     of_shape = rng.normal(size=(2, len(SHAPES))).astype(np.float32)
     words = np.zeros((len(WORDS), 3), np.float32)
-    found = FramingModel(WORDS, words, of_shape).log_odds(sentence, BEHIND, apart=apart)
-    seen = shapes_of(sentence, all_words_of(sentence.encode()), apart=apart)
+    found = FramingModel(WORDS, words, of_shape).log_odds(sentence, BEHIND, gap=gap)
+    seen = shapes_of(sentence, all_words_of(sentence.encode()), gap=gap)
     assert found == pytest.approx(float(of_shape[BEHIND][seen].sum()), abs=1e-5)
 
 
@@ -95,10 +95,10 @@ def test_a_sentence_in_another_language_than_what_is_beside_it_is_told() -> None
     log_odds = model(other_language=1).log_odds
     english = "the build of the release is slow"
     for sentence in ("peux-tu regarder la page", "今天看一下", "könnt ihr kurz schauen"):
-        assert log_odds(sentence, BEFORE, english, apart=False) == 1
-        assert log_odds(sentence, BEFORE, "la page ne marche pas", apart=False) == 0
-    assert log_odds("the café in the app", BEFORE, english, apart=False) == 0
-    assert log_odds("rename tmp", BEFORE, english, apart=False) == 0
+        assert log_odds(sentence, BEFORE, english, gap=0) == 1
+        assert log_odds(sentence, BEFORE, "la page ne marche pas", gap=0) == 0
+    assert log_odds("the café in the app", BEFORE, english, gap=0) == 0
+    assert log_odds("rename tmp", BEFORE, english, gap=0) == 0
 
 
 def test_sentences_are_all_of_a_text() -> None:
@@ -122,6 +122,6 @@ def test_a_file_holds_a_model_of_this_version() -> None:
 def test_the_weights_of_this_release_know_framing_that_they_were_not_shown() -> None:
     log_odds = served_framing().log_odds
     for sentence in ("Our supplier rang this morning.", "Kind greetings from the whole office!"):
-        assert log_odds(sentence, BEHIND, apart=True) > MIN_LOG_ODDS, sentence
+        assert log_odds(sentence, BEHIND, gap=2) > MIN_LOG_ODDS, sentence
     for sentence in ("Rename the retry helper.", "The cache returns stale rows."):
-        assert log_odds(sentence, BEFORE, apart=False) < MIN_LOG_ODDS, sentence
+        assert log_odds(sentence, BEFORE, gap=0) < MIN_LOG_ODDS, sentence

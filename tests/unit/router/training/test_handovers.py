@@ -26,8 +26,8 @@ def test_training_is_reproduced_bit_for_bit(tmp_path: Path) -> None:
         files.append(out.read_bytes())
     assert files[0] == files[1]
     log_odds = unpack(files[0]).log_odds
-    assert log_odds("Migrate module 3.", BEFORE, apart=False) < MIN_LOG_ODDS
-    assert log_odds("Thanks a lot, and see you tomorrow!", BEHIND, apart=True) > MIN_LOG_ODDS
+    assert log_odds("Migrate module 3.", BEFORE, gap=0) < MIN_LOG_ODDS
+    assert log_odds("Thanks a lot, and see you tomorrow!", BEHIND, gap=2) > MIN_LOG_ODDS
 
 
 def test_records_that_cannot_be_read_are_told(tmp_path: Path) -> None:
