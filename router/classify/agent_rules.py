@@ -25,6 +25,7 @@ _RULE = re.compile(
     r"|\bescalated privileges\b|permissions instructions"
     r"|\b(?:requir|request|need|without|ask|seek|explicit|prior)\w*(?: \w+){0,2} approval\b"
     r"|\bassist\w* with authori[sz]ed\b"
+    r"|\buntrusted (?:data|values?|content|input)\b|\bdoes not (?:itself )?authori[sz]e\b"
     r"|\brequires? (?:clear|explicit|prior|written) authori[sz]ation\b"
     r"|^[-*] /?[a-z0-9]+(?:-[a-z0-9]+)+: "  # one of the skills that it lists, such as "code-review"
     r"|\b(?:erlaubt|gestattet|verboten|autorisé|interdit|permitid[oa]|prohibid[oa]|proibid[oa])\b"

@@ -29,6 +29,7 @@ NOTICED_LOG_ODDS = -3.0  # of security, below any threshold that a policy may we
 # would be flagged without it, one that is about security says less (6.7), the others 9.2 or more.
 LEAST_IN_WORDS = 7.5
 _BRIEF = frozenset(word.encode() for word in signals.BRIEF_WORDS)
+MAX_PURPOSE_CHARS = 2_048  # of instructions that are judged by all of their words
 TELLING = 4.0  # log-odds for security of a word that alone makes a text worth scoring early
 TELLING_CHARS = 512  # of a text's beginning, and as many of its end, that are looked at
 _WATCHED_WORDS = signals.STRONG_FIRST_WORDS | _BRIEF
@@ -174,9 +175,18 @@ def _p_security_of_answer(text: str) -> float:
 
 
 def _p_security_of_instructions(text: str) -> float:
-    """Leaves out general rules; where nothing would count with them, they are not looked for."""
+    """Leaves out general rules; where nothing would count with them, they are not looked for.
+
+    What an agent is for is said in plain terms; kilobytes of prose have any other word somewhere.
+    """
     p_security = _p_security(text)
-    return _p_security(without_rules(text)) if p_security >= HOLDS_FROM else p_security
+    if p_security < HOLDS_FROM:
+        return p_security
+    text = without_rules(text)
+    words = all_words_of(text.encode("utf-8", "replace"))
+    if len(text) > MAX_PURPOSE_CHARS and not signals.strong_terms(words, set(words)):
+        return 0.0
+    return _p_security(text)
 
 
 @cache

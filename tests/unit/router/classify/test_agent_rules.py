@@ -5,7 +5,7 @@ import pytest
 from backends.contract import Message, TextPart
 from backends.prompt import measure
 from router.classify.agent_rules import MAX_HEAD_CHARS, MAX_TAIL_CHARS, without_rules
-from router.classify.classify import classify, features
+from router.classify.classify import MAX_PURPOSE_CHARS, classify, features
 from tests.unit.router.tasks import task
 
 TERMINAL_AGENT = """You are a coding agent in a terminal. Be precise, safe and helpful.
@@ -125,3 +125,20 @@ def test_of_long_instructions_head_and_tail_are_looked_at() -> None:
     assert len(told) == MAX_HEAD_CHARS + MAX_TAIL_CHARS + 1
     assert told.startswith("First.")
     assert told.endswith("Last.")
+
+
+WHERE_IT_RUNS = (
+    "Archives that others upload hold scripts. A shell that reads them runs any of them from the "
+    "folder before the user sees it. Anyone on the host reads the tokens of the server from the "
+    "shared folder, and any other account edits them. Unpack each archive into its own folder, and "
+    "keep the scripts that you write elsewhere. "
+)
+HOW_IT_ANSWERS = "Answer in the language that you are spoken to, with the unit behind each number. "
+
+
+def test_long_instructions_count_by_plain_terms_only() -> None:
+    handbook = f"{WHERE_IT_RUNS}{HOW_IT_ANSWERS * 30}"
+    assert len(handbook) > MAX_PURPOSE_CHARS
+    assert classify(features(task(handbook))).security_sensitive, "as an ask it is"
+    assert not is_sensitive("system", handbook)
+    assert is_sensitive("system", f"{handbook}You look for SQL injection in our services.")
