@@ -11,7 +11,7 @@ import msgspec
 
 from router.classify.courtesies import without_please, without_thanks
 from router.classify.framing_model import served_framing
-from router.classify.words import asks
+from router.classify.words import all_words_of, asks
 
 MAX_SPACED_CHARS = 1_024  # of a text whose double spaces are removed; in longer ones few count
 MAX_ROUNDS = 3  # what was within framing may be framed, too
@@ -109,7 +109,7 @@ def _without_markup(text: str, before: bool, behind: bool) -> str:
 def _as_said(text: str) -> str:
     """Returns what is quoted, if the words around it ask for nothing."""
     said = _SPEECH.match(text)
-    if said is None or asks(said[1]) or asks(said[3]):
+    if said is None or asks(all_words_of(f"{said[1]} {said[3]}".encode("utf-8", "replace"))):
         return text
     return said[2].strip()
 

@@ -277,8 +277,9 @@ class FramingModel:
 
     def _asks(self, sentence: str) -> bool:
         """Returns whether a sentence asks for work, by any word or, in any language, its first."""
-        first = all_words_of(sentence.encode("utf-8", "replace"))[:1]
-        return asks(sentence) or any(self._first.get(w, 0.0) < MAX_ASKING_WEIGHT for w in first)
+        words = all_words_of(sentence.encode("utf-8", "replace"))
+        first = self._first.get(words[0], 0.0) if words else 0.0
+        return first < MAX_ASKING_WEIGHT or asks(words)
 
     def _glued(self, text: str, begin: int) -> int:
         """Returns where a goodbye begins that follows a task without a full stop."""

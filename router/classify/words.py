@@ -57,9 +57,9 @@ def without_courtesies(words: list[bytes]) -> list[bytes]:
     return [word for word in words if word not in COURTESIES]
 
 
-def asks(text: str) -> bool:
-    """Returns whether a text has a word that asks for work, wherever it stands."""
-    return not ASKING_WORDS.isdisjoint(all_words_of(text.encode("utf-8", "replace")))
+def asks(words: list[bytes]) -> bool:
+    """Returns whether one of the words asks for work, wherever it stands."""
+    return not ASKING_WORDS.isdisjoint(words)
 
 
 def all_words_of(text: bytes) -> list[bytes]:

@@ -113,17 +113,12 @@ def _framing(plain: Sequence[Record], rng: np.random.Generator) -> Iterator[Sent
             for at, part in enumerate(parts):
                 if part.strip():
                     beside = plain[int(rng.integers(len(plain)))].text[:BESIDE_CHARS]
+                    stands = gap_in(part) if side == BEFORE else gap
                     if side == BEFORE and at + 1 < len(parts):
                         beside = parts[at + 1][:BESIDE_CHARS]
                     elif side == BEHIND and at:
                         beside = parts[at - 1][-BESIDE_CHARS:]
-                    stands = (
-                        gap_in(part)
-                        if side == BEFORE
-                        else gap_in(parts[at - 1][-GAP_CHARS:])
-                        if at
-                        else gap
-                    )
+                        stands = gap_in(beside[-GAP_CHARS:])
                     yield _sentence(part, side, beside, line, gap=stands)
 
 
