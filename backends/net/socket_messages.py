@@ -7,10 +7,14 @@ between pings, needs none of that (RFC 6455 5.2). The plain twin is that library
 `tests/unit/backends/net/test_socket_messages.py` compares the two.
 """
 
+import struct
+
 _PLAIN = frozenset({0x81, 0x82})  # FIN with text or binary
 _KNOWN = _PLAIN | {0x88, 0x89, 0x8A}  # close, ping, pong
 _MEDIUM = (b"\x81\x7e", b"\x82\x7e")  # a plain frame of 126 bytes to 64 KiB
+_MEDIUM_HEADS = frozenset({0x817E, 0x827E})  # the same as numbers
 _WIDTHS = {126: 2, 127: 8}  # length marker -> bytes of the extended length
+_head_and_size = struct.Struct(">HH").unpack_from  # of a medium frame
 
 
 class MessageCutter:
@@ -49,6 +53,13 @@ class MessageCutter:
         messages: list[bytes] = []
         others = b""
         at, size, num_needed = 0, len(arrived), 2
+        while size - at >= 4:  # as long as plain messages of that size follow, as most do
+            head, num_bytes = _head_and_size(arrived, at)
+            end = at + 4 + num_bytes
+            if head not in _MEDIUM_HEADS or end > size or num_bytes > self.max_bytes:
+                break
+            messages.append(arrived[at + 4 : end])
+            at = end
         while size - at >= 2:
             first, num_bytes, start = arrived[at], arrived[at + 1], at + 2
             if num_bytes >= 126:

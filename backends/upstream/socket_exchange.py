@@ -10,6 +10,7 @@ This is an edge.
 """
 
 import asyncio
+from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -47,6 +48,7 @@ CLOSE_TIMEOUT_S = 1.0  # for a closing handshake
 STALE_AFTER_S = 1.0  # a socket idle for longer may have been closed without our noticing
 
 _LAST = frozenset({*TERMINALS, "error"})
+_type_of = attrgetter("type")
 _PARENT = "previous_response_id"  # the field that names the response to continue
 
 
@@ -315,18 +317,16 @@ class _Socket:
             if is_within and turn.go_on(events):
                 turn.num_bytes_left -= num_bytes
                 return
-        is_last = False
-        for event in events:
-            if event.type in _LAST:
-                is_last = True
-                if event.error is not None and event.error.code == SOCKET_AGED:
-                    self._retire()
+        types = set(map(_type_of, events))
+        is_last = not _LAST.isdisjoint(types)
+        if "error" in types and any(map(_is_aged, events)):
+            self._retire()
         if only is None:
             sizes = dict(zip(map(id, events), map(len, messages), strict=False))
             for name, together in self._by_stream(events).items():
                 if name in self._streams:
                     num_bytes = sum(sizes[id(event)] for event in together)
-                    is_last = any(event.type in _LAST for event in together)
+                    is_last = not _LAST.isdisjoint(map(_type_of, together))
                     self._streams[name].take_in(together, num_bytes, is_last=is_last)
         elif events:
             only.take_in(events, num_bytes, is_last=is_last)
@@ -445,6 +445,10 @@ class _Stream:
         if self._receive is not None and not self._done.done():
             self._receive = None
             self._done.set_exception(failure)
+
+
+def _is_aged(event: Event) -> bool:
+    return event.error is not None and event.error.code == SOCKET_AGED
 
 
 def _is_parent_lost(event: Event) -> bool:

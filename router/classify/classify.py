@@ -8,7 +8,7 @@ public data does not have. Every signal that counted is reported in words with i
 """
 
 import math
-from functools import cache
+from functools import cache, lru_cache
 
 import msgspec
 
@@ -18,7 +18,7 @@ from router.classify.framing_model import served_framing
 from router.classify.linear_model import SECURITY, LinearModel, Scores
 from router.classify.sensitivity import HOLDS_FROM, Judges, Sensitivity
 from router.classify.task import Features, Label, Task, TaskClass
-from router.classify.text_features import read
+from router.classify.text_features import MAX_KEPT, read
 from router.classify.weights_file import load_model
 from router.classify.words import all_words_of
 
@@ -111,7 +111,17 @@ class Opinion(msgspec.Struct, frozen=True):
 def classify(
     features: Features, band: Band = DEFAULT_BAND, model: LinearModel | None = None
 ) -> TaskClass:
-    """Classifies a task with reasons; the policy chooses the band."""
+    """Classifies a task with reasons; the policy chooses the band.
+
+    What was classified before, as the same ask in each turn of an agent's loop, is remembered.
+    """
+    if 0 < features.num_context_tokens <= signals.LONG_CONTEXT_TOKENS:  # then it counts nothing
+        features = msgspec.structs.replace(features, num_context_tokens=0)
+    return _classified(features, band, model)
+
+
+@lru_cache(MAX_KEPT)
+def _classified(features: Features, band: Band, model: LinearModel | None) -> TaskClass:
     opinion = form_opinion(features, band, model)
     return msgspec.structs.replace(opinion.task_class, signals=opinion.signals())
 

@@ -185,7 +185,7 @@ def record_of(
     """
     hints, request, run = task.hints, task.request, task.run
     reading = task.reading
-    record = DecisionRecord(
+    return DecisionRecord(
         id=task.id,
         at=round(task.arrived_unix_s, 6),
         tenant=task.tenant.id,
@@ -236,8 +236,8 @@ def record_of(
         else (),
         text=task.last_user_message[:MAX_TEXT_CHARS] if with_text else None,
         **_end_of(ended, backends),
+        **({} if decision is None else _decided(decision)),
     )
-    return record if decision is None else _decided(record, decision)
 
 
 def _end_of(ended: TaskOutcome, backends: Mapping[str, BackendInfo]) -> dict[str, Any]:
@@ -261,37 +261,41 @@ def _end_of(ended: TaskOutcome, backends: Mapping[str, BackendInfo]) -> dict[str
     }
 
 
-def _decided(record: DecisionRecord, decision: RouteDecision) -> DecisionRecord:
+def _decided(decision: RouteDecision) -> dict[str, Any]:
+    """Returns the fields of the classifier's opinion and of the decision."""
     task_class, chosen, shadow = decision.task_class, decision.chosen, decision.shadow
     first = chosen or (decision.ranked[0] if decision.ranked else None)
-    return msgspec.structs.replace(
-        record,
-        policy=decision.policy_version,
-        policy_number=policy_number(decision.policy_version),
-        limited_by=None
-        if decision.refusal is None or decision.refusal.limited_by is None
-        else " ".join(decision.refusal.limited_by),
-        label=task_class.label,
-        p_deep=task_class.p_deep,
-        p_gain=task_class.p_gain,
-        p_security=task_class.p_security,
-        security_sensitive=task_class.security_sensitive,
-        expected_output_tokens=task_class.expected_output_tokens,
-        ranked=tuple(
+    fields: dict[str, Any] = {
+        "policy": decision.policy_version,
+        "policy_number": policy_number(decision.policy_version),
+        "label": task_class.label,
+        "p_deep": task_class.p_deep,
+        "p_gain": task_class.p_gain,
+        "p_security": task_class.p_security,
+        "security_sensitive": task_class.security_sensitive,
+        "expected_output_tokens": task_class.expected_output_tokens,
+        "ranked": tuple(
             [
                 RankedRecord(each.route, each.strategy, each.backends, each.reason)
                 for each in decision.ranked
             ]
         ),
-        route=chosen.route if chosen else None,
-        strategy=chosen.strategy if chosen else None,
-        backends=chosen.backends if chosen else (),
-        reason=first.reason if first else None,
-        rule=first.rule if first else None,
-        canary=first.canary if first else False,
-        shadow=shadow
-        and ShadowRecord(shadow.policy_version, shadow.route.value, shadow.strategy, shadow.rule),
-    )
+    }
+    if chosen is not None:
+        fields |= {
+            "route": chosen.route,
+            "strategy": chosen.strategy,
+            "backends": chosen.backends,
+        }
+    if first is not None:
+        fields |= {"reason": first.reason, "rule": first.rule, "canary": first.canary}
+    if decision.refusal is not None and decision.refusal.limited_by is not None:
+        fields["limited_by"] = " ".join(decision.refusal.limited_by)
+    if shadow is not None:
+        fields["shadow"] = ShadowRecord(
+            shadow.policy_version, shadow.route.value, shadow.strategy, shadow.rule
+        )
+    return fields
 
 
 def policy_number(version: str) -> int:

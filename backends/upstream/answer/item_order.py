@@ -5,7 +5,7 @@ at once (parallel calls). The first open item's pieces are passed on as they com
 items are buffered until every item before them is closed.
 """
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -97,6 +97,18 @@ class ItemOrder:
             self._num_waiting_chars += len(text)
             if self._num_waiting_chars > self._max_waiting_chars:
                 self._cut(item)
+
+    def add_all(self, key: Hashable, texts: Sequence[str]) -> None:
+        """Appends texts that came together, as `add` does one by one."""
+        num_chars = sum(map(len, texts))
+        if self._num_waiting_chars + num_chars > self._max_waiting_chars:
+            for text in texts:
+                self.add(key, text)
+            return
+        item = self.known[key]
+        if not item.closed:
+            item.pending += filter(None, texts)
+            self._num_waiting_chars += num_chars
 
     def goes_on(self, key: Hashable) -> bool:
         """Says whether it is the item's turn and nothing waits, so that its text may pass.

@@ -159,15 +159,21 @@ class ResponsesReader(Reader):
 
     def _take_in(self, events: Sequence[Event]) -> bool:
         reason: FinishReason | None = None
+        latest_type, latest_id = self._latest_type, self._latest_id
+        pieces: list[str] = []  # of the latest text, not yet added
         for event in events:
-            if event.type == self._latest_type and event.item_id == self._latest_id:
-                self._items.add(event.item_id, event.delta or "")
+            if event.type == latest_type and event.item_id == latest_id:
+                pieces.append(event.delta or "")
                 continue
+            if pieces:
+                self._items.add_all(latest_id, pieces)
+                pieces = []
             self._latest_type = None
             self._num_events += 1
             text_type = _TEXT_TYPES.get(event.type)
             if text_type is not None:
                 self._take_text(event, *text_type)
+                latest_id = self._latest_id
             else:
                 reason = self._take_event(event)
             if self._stops:
@@ -181,6 +187,9 @@ class ResponsesReader(Reader):
                 self._items.close_all()
                 self._reason = reason
                 return True
+            latest_type = self._latest_type
+        if pieces:
+            self._items.add_all(latest_id, pieces)
         return False
 
     def _take_event(self, event: Event) -> FinishReason | None:
