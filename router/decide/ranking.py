@@ -161,7 +161,7 @@ def _wish(
     if choice.route is Route.PARALLEL and stays:
         # A second engine's commentary on every step of a tool loop would only be noise.
         group = next((s.info.group for s in stats if s.info.name == task.last_backend), "deep")
-        choice = Choice(route=_ALONE[group], fallback=choice.fallback, backends=choice.backends)
+        choice = Choice(route=Route(group), fallback=choice.fallback, backends=choice.backends)
         reason, cause = Reason.STICKY, "In the middle of its tool calls a task stays where it is"
     return _Wish(
         route=choice.route,
