@@ -10,6 +10,8 @@ nanoseconds (schedstat), between the first task's sending and the last one's end
 
 That load and upstream are not the limit shows in the rows without a gateway ("straight"): with as
 many at once they do several times as many tasks a second, and the load's own CPU is beside each.
+How fast the machine is at the moment shows in the rows of HAProxy, which only relays and is each
+row's baseline, where it can be had (`rivals/haproxy.py`).
 
 Rows with `engine` run on the simulated wafer inside the gateway's process instead: its CPU counts.
 """
@@ -26,11 +28,15 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from tests.bench import rows as shape  # noqa: E402
+from tests.bench.rivals import haproxy  # noqa: E402
+from tests.bench.rivals.rival import CannotInstallError, Upstream  # noqa: E402
+from tests.bench.rivals.running import Running, running  # noqa: E402
 from tests.bench.rows import Row  # noqa: E402
 from tests.e2e.gateway_process import (  # noqa: E402
     CONFIG,
@@ -41,9 +47,18 @@ from tests.e2e.gateway_process import (  # noqa: E402
 )
 
 HERE = Path(__file__).resolve().parent
-GOAL_CPU_US = 300  # on the socket
-GOAL_ADDED_P50_MS = 1.0  # on the socket
 ENGINE = "lanewise-fast"
+RELAY = "HAProxy"
+RELAY_FOLDER = ROOT / "build" / "rivals" / "haproxy"
+# CPU-us of a task, by what is asked over and how many at once; then what is aimed at.
+GOALS_CPU_US = {
+    ("responses-ws", 1): (750, 450),
+    ("responses-ws", 50): (400, 250),
+    ("responses-sse", 1): (900, None),
+    ("chat-sse", 1): (800, None),
+    ("chat-json", 50): (400, None),
+}
+GOAL_ADDED_P50_MS, AIM_ADDED_P50_MS = 1.0, 0.6  # on the socket, one at once
 
 BACKENDS = """
 [[backends]]
@@ -72,22 +87,29 @@ class Kind(NamedTuple):
     model: str
     concurrency: int
     more: tuple[str, ...] = ()  # options of task_load.py
-    straight: bool = False  # to the upstream, without a gateway
+    via: str = "gateway"  # or "straight", to the upstream without one; or a relay
+
+    @property
+    def goal(self) -> tuple[int, int | None]:
+        """The CPU-us that a task may take, and what is aimed at; 0 where there is no goal."""
+        is_plain = self.via == "gateway" and self.model != ENGINE and not self.more
+        return GOALS_CPU_US.get((self.mode, self.concurrency), (0, None)) if is_plain else (0, None)
 
 
 KINDS = (
     *(
-        Kind(f"{name}, {concurrency} at once{note}", mode, model, concurrency, more, straight)
+        Kind(f"{name}, {concurrency} at once{note}", mode, model, concurrency, via=via)
         for concurrency in (1, 50)
-        for name, mode, model, more, note, straight in (
-            ("socket", "responses-ws", "fake", (), ", straight", True),
-            ("socket", "responses-ws", "by-socket", (), "", False),
-            ("SSE", "responses-sse", "fake", (), ", straight", True),
-            ("SSE", "responses-sse", "by-sse", (), "", False),
-            ("chat SSE", "chat-sse", "fake", (), ", straight", True),
-            ("chat SSE", "chat-sse", "by-chat", (), "", False),
-            ("chat JSON", "chat-json", "fake", (), ", straight", True),
-            ("chat JSON", "chat-json", "by-chat", (), "", False),
+        for name, mode, by in (
+            ("socket", "responses-ws", "by-socket"),
+            ("SSE", "responses-sse", "by-sse"),
+            ("chat SSE", "chat-sse", "by-chat"),
+            ("chat JSON", "chat-json", "by-chat"),
+        )
+        for model, note, via in (
+            ("fake", ", straight", "straight"),
+            ("fake", f", {RELAY}", RELAY),
+            (by, "", "gateway"),
         )
     ),
     Kind("socket, 50 at once, stored", "responses-ws", "by-socket", 50, ("--store",)),
@@ -183,6 +205,21 @@ def gateway(
         yield process
 
 
+@contextlib.contextmanager
+def relay_before(folder: Path, upstream_url: str) -> Iterator[Running | None]:
+    """HAProxy before the upstream; None where it cannot be had."""
+    port = urlsplit(upstream_url).port
+    assert port is not None
+    try:
+        haproxy.install(RELAY_FOLDER)
+    except (CannotInstallError, OSError) as error:
+        print(f"no {RELAY} to compare with: {error}", file=sys.stderr)
+        yield None
+        return
+    with running(haproxy.RIVAL, RELAY_FOLDER, folder, Upstream(port, 0, folder)) as relay:
+        yield relay
+
+
 def median(results: list[dict[str, Any]], *path: str) -> float:
     """Of one figure over all rounds."""
 
@@ -202,17 +239,18 @@ def table(rows: list[Kind], results: Results) -> str:
     head = f"{'':36}{'CPU us/task':>16}{'Redis':>7}{'load':>6}{'p50 ms':>9}{'p99 ms':>9}"
     lines = [f"{head}{'added p50':>16}{'added p99':>11}{'tasks/s':>9}"]
     for row in rows:
-        straight = straight_of(row)
+        straight = beside(row, "straight")
         for code, found in results[row.name].items():
             cpu = added = added_p99 = ""
             p50, p99 = (median(found, "total_ms", share) for share in ("p50", "p99"))
-            if not row.straight:
+            if row.via != "straight":
                 cpu = f"{median(found, 'gateway_cpu_us'):,.0f}"
-                cpu += f" ({GOAL_CPU_US})" if row.mode == "responses-ws" else ""
-            if not row.straight and row.model != ENGINE and straight.name in results:
+                cpu += f" ({row.goal[0]})" if row.goal[0] else ""
+            if row.via != "straight" and row.model != ENGINE and straight.name in results:
                 base = results[straight.name][""]
                 added = f"{p50 - median(base, 'total_ms', 'p50'):.2f}"
-                added += f" ({GOAL_ADDED_P50_MS:g})" if row.mode == "responses-ws" else ""
+                is_bound = row.via == "gateway" and row.mode == "responses-ws"
+                added += f" ({GOAL_ADDED_P50_MS:g})" if is_bound and row.concurrency == 1 else ""
                 added_p99 = f"{p99 - median(base, 'total_ms', 'p99'):.2f}"
             lines.append(
                 f"{row.name + code:36}{cpu:>16}{median(found, 'redis_cpu_us'):>7.0f}"
@@ -228,12 +266,12 @@ def table(rows: list[Kind], results: Results) -> str:
     return "\n".join(lines)
 
 
-def straight_of(kind: Kind) -> Kind:
-    """The same load without a gateway."""
+def beside(kind: Kind, via: str) -> Kind:
+    """The same load on something else."""
     return next(
         each
         for each in KINDS
-        if each.straight and (each.mode, each.concurrency) == (kind.mode, kind.concurrency)
+        if each.via == via and (each.mode, each.concurrency) == (kind.mode, kind.concurrency)
     )
 
 
@@ -241,7 +279,7 @@ def published(kinds: list[Kind], results: Results) -> list[Row]:
     """For the table of all measurements: CPU of each kind, and added latency on the socket."""
     made: list[Row] = []
     for kind in kinds:
-        if kind.straight:
+        if kind.via != "gateway":
             continue
         found = results[kind.name][""]
         is_socket = kind.mode == "responses-ws"
@@ -249,7 +287,8 @@ def published(kinds: list[Kind], results: Results) -> list[Row]:
         cpu = [each["gateway_cpu_us"] for each in found]
         busy = max(each["load_cpu_us_per_task"] * each["tasks_per_s"] / 1e6 for each in found)
         load = f"{kind.name}: the load at most {busy:.0%} of a core"
-        straight = results.get(straight_of(kind).name, {}).get("")
+        straight = results.get(beside(kind, "straight").name, {}).get("")
+        relayed = results.get(beside(kind, RELAY).name, {}).get("", [])
         if straight is not None and kind.model != ENGINE:
             rate = median(straight, "tasks_per_s") / median(found, "tasks_per_s")
             load += f"; without the gateway {rate:.1f} times as many tasks a second"
@@ -258,7 +297,11 @@ def published(kinds: list[Kind], results: Results) -> list[Row]:
                 name=f"a short task, {kind.name}",
                 unit="CPU-us/task",
                 values=cpu,
-                goal=shape.at_most(GOAL_CPU_US, "CPU-us") if is_socket else None,
+                baseline=f"{RELAY}, which only relays" if relayed else "",
+                baseline_values=[each["gateway_cpu_us"] for each in relayed],
+                goal=shape.at_most(kind.goal[0], "CPU-us", aim=kind.goal[1])
+                if kind.goal[0]
+                else None,
                 per="task",
                 cpu_us=cpu,
                 wall_us=wall_us,
@@ -267,18 +310,20 @@ def published(kinds: list[Kind], results: Results) -> list[Row]:
         )
         if straight is None or kind.model == ENGINE or kind.more:
             continue
-        for share, goal in (("p50", GOAL_ADDED_P50_MS), ("p99", None)):
+        for share in ("p50", "p99"):
             added = [
                 ours["total_ms"][share] - base["total_ms"][share]
                 for ours, base in zip(found, straight, strict=True)
             ]
-            has_goal = is_socket and goal is not None and kind.concurrency == 1
+            has_goal = is_socket and share == "p50" and kind.concurrency == 1
             made.append(
                 Row(
                     name=f"latency added, {kind.name}, {share}",
                     unit="ms",
                     values=added,
-                    goal=shape.at_most(goal, "ms") if has_goal and goal else None,
+                    goal=shape.at_most(GOAL_ADDED_P50_MS, "ms", aim=AIM_ADDED_P50_MS)
+                    if has_goal
+                    else None,
                     per="task",
                 )
             )
@@ -300,13 +345,18 @@ def run(arguments: argparse.Namespace, rows: list[Kind]) -> Results:
             name: stack.enter_context(gateway(folder, upstream_url, redis_url, code))
             for name, code in codes.items()
         }
+        relay = stack.enter_context(relay_before(folder, upstream_url))
+        rows = [row for row in rows if row.via != RELAY or relay is not None]
         for _ in range(arguments.rounds):
             for row in rows:
                 for name, process in gateways.items():
-                    if row.straight and name:
+                    if row.via != "gateway" and name:
                         continue
-                    url = upstream_url if row.straight else process.base_url
-                    watched = pids | ({} if row.straight else {"gateway": process.process.pid})
+                    url, watched = process.base_url, pids | {"gateway": process.process.pid}
+                    if row.via == "straight":
+                        url, watched = upstream_url, pids
+                    elif row.via == RELAY and relay is not None:
+                        url, watched = relay.url, pids | {"gateway": relay.pid}
                     num_tasks = max(100, arguments.tasks // (3 if row.concurrency == 1 else 1))
                     found = measure(url, DEVELOPMENT_KEY, row, num_tasks, watched)
                     results.setdefault(row.name, {}).setdefault(name, []).append(found)
