@@ -200,7 +200,7 @@ class ItemOrder:
         item.pending = []
         self._num_waiting_chars -= len(text)
         if self.num_tokens + num_tokens > self.max_unmeasured_tokens:
-            text, num_tokens = self._measured(text, len(pending))
+            text, num_tokens = self._measured(text, num_tokens, len(pending))
         else:
             self.unmeasured += pending
         self.num_tokens += num_tokens
@@ -218,12 +218,14 @@ class ItemOrder:
             item.phase,
         )
 
-    def _measured(self, text: str, num_pieces: int) -> tuple[str, int]:
+    def _measured(self, text: str, num_tokens: int, num_pieces: int) -> tuple[str, int]:
         """Returns what of a text the meter lets through, and its tokens within the limit."""
         self.measure()
-        text = self._meter.take(text)
+        passed = self._meter.take(text)
+        if passed != text:
+            text, num_tokens = passed, max(count(passed), num_pieces)
         num_tokens_left = self._meter.max_tokens - self.num_tokens
-        num_tokens = min(max(count(text), num_pieces), num_tokens_left)
+        num_tokens = min(num_tokens, num_tokens_left)
         if num_tokens < num_tokens_left:
             self._refresh(num_tokens)
         return text, num_tokens
