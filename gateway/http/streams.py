@@ -242,6 +242,8 @@ class EventStream(HttpAnswer):
         self._pump = pump
         self._on_leave = on_leave
         self._has_left = False
+        self._sending: asyncio.Task[Any] | None = None  # while it sends
+        self._is_stopped = False
         self._write_now: WriteNow | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -267,26 +269,38 @@ class EventStream(HttpAnswer):
             body = b"".join(events)
             await send({"type": "http.response.body", "body": body, "more_body": True})
 
-        self._pump.add_done_callback(lambda _: self._outbox.close())
-        leaving = asyncio.ensure_future(_gone(receive))
-
         def cut() -> None:  # a reader that stalls counts as gone
             self._gw.metrics.counts["lanewise_ws_send_stalls_total"][()].inc()
-            leaving.cancel()
+            self._stop()
 
-        writer = asyncio.ensure_future(self._outbox.run(write, self._write_now, cut))
+        self._pump.add_done_callback(lambda _: self._outbox.close())
+        self._sending = asyncio.current_task()
+        leaving = asyncio.ensure_future(_gone(receive))
+        leaving.add_done_callback(self._leave)
         self._gw.outboxes[self._outbox] = cut
         try:
-            await asyncio.wait((writer, leaving), return_when=asyncio.FIRST_COMPLETED)
+            await self._outbox.run(write, self._write_now, cut)
+        except asyncio.CancelledError:
+            if not self._is_stopped or self._sending is None:
+                raise
+            self._sending.uncancel()
         finally:
+            self._sending = None
             del self._gw.outboxes[self._outbox]
-            finished = writer.done()
-            self._has_left = leaving.done() and not leaving.cancelled() and not finished
             leaving.cancel()
-            writer.cancel()
-            await asyncio.gather(writer, leaving, return_exceptions=True)
-        if finished:
+        if not self._is_stopped:
             await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    def _leave(self, leaving: "asyncio.Future[None]") -> None:
+        if self._sending is not None and not leaving.cancelled():
+            self._has_left = True
+            self._stop()
+
+    def _stop(self) -> None:
+        """Ends the sending, wherever it waits."""
+        if self._sending is not None and not self._is_stopped:
+            self._is_stopped = True
+            self._sending.cancel()
 
 
 @lru_cache(64)
@@ -304,12 +318,14 @@ async def _gone(receive: Receive) -> None:
 async def attended(work: "asyncio.Task[Any]", receive: Receive) -> None:
     """Wait until work is done; a client that leaves first has it cancelled."""
     leaving = asyncio.ensure_future(_gone(receive))
+    leaving.add_done_callback(lambda _: work.cancel())  # nothing, once it is done
     try:
-        await asyncio.wait((work, leaving), return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait((work,))
     finally:
         leaving.cancel()
-        work.cancel()  # nothing, once it is done
-        await asyncio.gather(work, leaving, return_exceptions=True)
+        if not work.done():
+            work.cancel()
+            await asyncio.wait((work,))
 
 
 def sse_event(event_type: str, data: bytes) -> bytes:
