@@ -114,7 +114,7 @@ class Breadth(Machine):
 
     def _take_finish(self, branch: int, finish: Finish, now_us: int) -> list[Action]:
         if branch == self._judge:
-            unheard = self._items.speaker != branch
+            unheard = not self._items.has_words_of(branch)
             failed = finish.reason is FinishReason.ERROR
             stand_in = self._stand_in() if failed and unheard else []
             return [*stand_in, *self._end(finish, replaceable=unheard)]

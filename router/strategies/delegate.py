@@ -248,7 +248,7 @@ class Delegate(ToolRounds):
         return self._start_round(self._closing, part)
 
     def _closing_over(self, branch: int, finish: Finish) -> list[Action]:
-        unheard = self._items.speaker != branch
+        unheard = not self._items.has_words_of(branch)
         # Unheard, one that stopped has only called the tool.
         is_lost = finish.reason in (FinishReason.ERROR, FinishReason.STOP)
         if is_lost and unheard and not self._deep_closes:

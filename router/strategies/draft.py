@@ -94,7 +94,7 @@ class Drafting(Machine):
             if finish.reason is FinishReason.CONTENT_FILTER:
                 self._draft.clear()
             return self._begin()
-        if finish.reason is not FinishReason.ERROR or self._items.speaker is not None:
+        if finish.reason is not FinishReason.ERROR or self._items.has_words_of(branch):
             return self._end(finish, replaceable=False)
         if branch == STAND_IN:
             return self._end(self._finishes[DEEP], replaceable=False)

@@ -13,16 +13,16 @@ from router.strategies.actions import Forward, Phase
 class Items:
     """Numbers the response's items: each (branch, own index, phase) gets the next."""
 
-    __slots__ = ("_index", "_own")
+    __slots__ = ("_index", "_own", "_worded")
 
     def __init__(self) -> None:
         self._index = -1
         self._own: tuple[int, int, Phase | None] | None = None
+        self._worded: set[int] = set()  # branches that have an item with words, or a call
 
-    @property
-    def speaker(self) -> int | None:
-        """Returns the branch of the latest item, or None before the first."""
-        return None if self._own is None else self._own[0]
+    def has_words_of(self, branch: int) -> bool:
+        """Returns whether a branch has said more than what it reasons."""
+        return branch in self._worded
 
     def forward(self, branch: int, delta: Delta, phase: Phase | None) -> Forward:
         """Renumbers a delta for the response."""
@@ -30,6 +30,8 @@ class Items:
         if own != self._own:
             self._own = own
             self._index += 1
+            if delta.kind is not DeltaKind.REASONING:
+                self._worded.add(branch)
         if delta.index != self._index:
             rest = (delta.kind, delta.text, delta.num_tokens, delta.at_us, delta.call_id)
             delta = Delta(self._index, *rest, delta.name, delta.sealed, delta.phase)

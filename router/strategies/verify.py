@@ -231,8 +231,8 @@ class Verify(Machine):
 
     def _end_deep(self, finish: Finish) -> list[Action]:
         """Ends with the deep answer; if it has no word, with the best fast one."""
-        has_none = finish.reason is FinishReason.ERROR and self._items.speaker is None
-        if has_none and self._best != _NONE:
+        has_words = self._items.has_words_of(self._deep)
+        if finish.reason is FinishReason.ERROR and not has_words and self._best != _NONE:
             return self._accept()
         return self._end(finish, replaceable=False)
 

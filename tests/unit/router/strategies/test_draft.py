@@ -73,6 +73,11 @@ ROWS: list[Row] = [
         [BEGUN, ("begin", DEEP, Predicted("ab")), (0, "ab", A), (STOP, 3, 1)],
     ),
     (
+        "deep only reasons and fails: a whole draft stands",
+        [(FAST, delta("a")), (FAST, done(1)), (DEEP, delta("hm", 0, REASONING)), (DEEP, failed())],
+        [BEGUN, ("begin", DEEP, Predicted("a")), (0, "hm", A), (1, "a", A), (STOP, 2, 1)],
+    ),
+    (
         "deep fails unheard, and the draft was cut short: fast answers anew",
         [(FAST, delta("a")), WAKE, WAKE, (DEEP, failed()), (STAND_IN, delta("z")),
          (STAND_IN, done(2))],

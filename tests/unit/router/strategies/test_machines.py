@@ -245,6 +245,18 @@ BREADTH_ROWS: list[Row] = [
         [(0, "a", C), ("begin", JUDGE, Judge(("a",))), (1, "a", A), (STOP, 2, 1)],
     ),
     (
+        "the judge only reasons and fails: so it is, too",
+        [
+            (0, delta("a")),
+            (0, done(1)),
+            (1, done(0)),
+            (2, done(0)),
+            (JUDGE, delta("hm", 0, REASONING)),
+            (JUDGE, failed()),
+        ],
+        [(0, "a", C), ("begin", JUDGE, Judge(("a",))), (1, "hm", A), (2, "a", A), (STOP, 2, 1)],
+    ),
+    (
         "the judge breaks off",
         [
             (0, delta("a")),

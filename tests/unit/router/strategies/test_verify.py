@@ -13,6 +13,7 @@ from router.strategies.verify import RECORD, AskVerdict, OneOfMany, VerifyOption
 from tests.unit.router.strategies.plays import (
     CALL,
     LENGTH,
+    REASONING,
     REQUEST,
     STOP,
     WAKE,
@@ -182,6 +183,8 @@ def test_if_deep_has_no_word_the_best_fast_answer_stands() -> None:
     events = [*said(0, "4"), *said(1, "5"), *said(2, "5")]
     actions = played(weighed(0.6), events[:2], [(DEEP, failed())])
     assert actions[-2:] == [(0, "4", A), (STOP, 2, 1)]
+    reasoned = [(DEEP, delta("hm", 0, REASONING)), (DEEP, failed())]
+    assert played(weighed(0.6), events[:2], reasoned)[-2:] == [(1, "4", A), (STOP, 2, 1)]
     actions = played(weighed(0.6), events[:2], [(DEEP, delta("x")), (DEEP, failed())])
     assert actions[-1] == (FinishReason.ERROR, 2, 1), "what has begun is not passed off as an end"
 
