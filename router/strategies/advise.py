@@ -127,7 +127,7 @@ class Advise(ToolRounds):
             return self._advised(finish.reason is not FinishReason.ERROR)
         if self._deep:
             return self._end(finish, replaceable=False)
-        if finish.reason is FinishReason.ERROR and self._prelude.phase is None:
+        if finish.reason is FinishReason.ERROR and self._prelude.phase != "final_answer":
             return self._round_failed(branch)
         said = self._say(self._round, self._prelude.settle("final_answer"))
         if self._prelude.phase == "final_answer":

@@ -194,7 +194,7 @@ class Delegate(ToolRounds):
 
     def _opening_over(self, finish: Finish, now_us: int) -> list[Action]:
         if finish.reason is FinishReason.ERROR:
-            if self._prelude.phase is None:
+            if self._prelude.phase != "final_answer":
                 return self._round_failed(OPENING)
             running = (d.branch for d in self.delegations if d.state == "running")
             return [*map(self._cancel, running), *self._end(finish, replaceable=False)]
@@ -256,14 +256,22 @@ class Delegate(ToolRounds):
         return self._end(finish, replaceable=False)
 
     def _round_failed(self, branch: int) -> list[Action]:
-        """Ends with what the sub-tasks said as the answer, else has the deep engine give one."""
-        finished = [each for each in self.delegations if each.state == "finished"]
-        stand_in = [action for each in finished for action in self._show(each, "final_answer")]
-        if stand_in or self._prelude.phase == "final_answer":
-            return [*stand_in, *self._end(self._finishes[OPENING], replaceable=False)]
+        """Ends with what the sub-tasks said as the answer, else has the deep engine give one.
+
+        Where the opening fails, which may still have called for more, the deep engine does so.
+        """
+        actions: list[Action] = []
+        for each in self.delegations:
+            if branch == OPENING and each.state == "running":
+                each.state = "cancelled"
+                actions.append(self._cancel(each.branch))
+            elif branch != OPENING and each.state == "finished":
+                actions += self._show(each, "final_answer")
+        if branch != OPENING and (actions or self._prelude.phase == "final_answer"):
+            return [*actions, *self._end(self._finishes[OPENING], replaceable=False)]
         self._deep_closes = True
         self._closing = self._new_branch()
-        return [StartBranch(self._closing, DEEP, own_reservation=True)]
+        return [*actions, StartBranch(self._closing, DEEP, own_reservation=True)]
 
     def _show(self, delegation: Delegation, phase: Phase = "commentary") -> list[Action]:
         """Forwards a sub-task's deltas that were not shown yet in this phase."""

@@ -2,7 +2,7 @@
 
 The fast engine is offered the tool besides the client's own. Its calls are no items of the
 response: the gateway runs them, and the next round has their outputs. A round that says nothing at
-all is given up after a while, as a hung engine's.
+all, or stops within a call of the tool, is given up after a while, as a hung engine's.
 """
 
 from typing import Literal, TypeVar
@@ -27,6 +27,7 @@ from router.strategies.part_requests import TaskPart, behind
 from router.strategies.prelude import Prelude
 
 UNHEARD_US = 3_000_000  # ours: a fast engine's first token takes a tenth, with a long prompt
+CALLING_US = 10_000_000  # ours: many servers are silent while their engine writes a call
 TOOL_TOKENS = 160  # at most, of a tool of the gateway's
 Arguments = TypeVar("Arguments", bound=msgspec.Struct)
 
@@ -68,13 +69,22 @@ class ToolRounds(Machine):
         self._max_output_tokens = max_output_tokens
         self._num_branches = 0
         self._prelude = Prelude()
+        self._round_now: int | None = None  # the latest round of the fast engine
         self._unheard: int | None = None  # the round that has said nothing yet
         self._looked = False  # at that round
+        self._is_calling = False  # the round's latest word is of a call of the tool
 
     def on_delta(self, branch: int, delta: Delta) -> list[Action]:
         if branch == self._unheard:
             self._unheard = None
-        return super().on_delta(branch, delta)
+        actions = super().on_delta(branch, delta)
+        if branch == self._round_now:
+            was_calling, self._is_calling = self._is_calling, self._is_ours(delta)
+            if self._is_calling:
+                self._hear(delta.at_us)
+                if not was_calling and not self._is_over(branch):
+                    actions = [*actions, WakeAt(self._heard_us + CALLING_US)]
+        return actions
 
     def _new_branch(self) -> int:
         self._num_branches += 1
@@ -82,23 +92,25 @@ class ToolRounds(Machine):
 
     def _start_round(self, branch: int, part: TaskPart) -> list[Action]:
         """Starts a round of the fast engine, and looks at it at once, for the time it is."""
-        self._unheard, self._looked = branch, False
+        self._round_now = self._unheard = branch
+        self._looked = self._is_calling = False
         return [StartBranch(branch, FAST, part), WakeAt(self._heard_us)]
 
     def _look(self, now_us: int) -> list[Action] | None:
-        """Looks at a round that has said nothing: what to do about it; None if there is none."""
-        branch = self._unheard
+        """Looks at a round that may be hung: what to do about it; None if there is none."""
+        branch = self._round_now if self._is_calling else self._unheard
         if branch is None or self._is_over(branch):
             return None
         if not self._looked:
             self._looked = True
             self._hear(now_us)
-        if now_us < self._heard_us + UNHEARD_US:
-            return [WakeAt(self._heard_us + UNHEARD_US)]
+        due_us = self._heard_us + (CALLING_US if self._is_calling else UNHEARD_US)
+        if now_us < due_us:
+            return [WakeAt(due_us)]
         return [self._cancel(branch, is_silent=True), *self._round_failed(branch)]
 
     def _round_failed(self, branch: int) -> list[Action]:
-        """Answers without a round that has said nothing."""
+        """Answers without a round that has said nothing of the answer."""
         raise NotImplementedError
 
     def _is_ours(self, delta: Delta) -> bool:

@@ -99,6 +99,22 @@ ROWS: list[Row] = [
         [("begin", 1, WholeAnswer()), (0, "x", A), (STOP, 2, 1)],
     ),
     (
+        "and where it fails within or behind its call",
+        [
+            (0, delta("Hm.")),
+            (0, asking(1)),
+            (0, failed("fast")),
+            (1, delta("x")),
+            (1, done(1)),
+        ],
+        [(0, "Hm.", C), ("begin", 1, WholeAnswer()), (1, "x", A), (STOP, 2, 1)],
+    ),
+    (
+        "and where it falls silent there",
+        [(0, asking()), WAKE, WAKE, (1, delta("x")), (1, done(1))],
+        [("cancel", 0), ("begin", 1, WholeAnswer()), (0, "x", A), (STOP, 1, 0)],
+    ),
+    (
         "and so it does after advice",
         [(0, asking()), (0, done(1)), (1, done(0)), (2, failed("fast")), (3, failed())],
         [ASKED, next_round(2, told(NO_ADVICE)), ("begin", 3, WholeAnswer()), (ERROR, 3, 2)],

@@ -221,9 +221,24 @@ ROWS: list[Row] = [
         [("begin", 1, WholeAnswer()), (0, "x", A), (STOP, 2, 1)],
     ),
     (
-        "it fails in the middle: sub-tasks end with it",
-        [(0, delta("a")), (0, handing(T, 1)), (0, delta("b", 2)), (0, failed("fast"))],
-        [(0, "a", C), ("begin", 1, Subtask("t")), (1, "b", C), ("cancel", 1), (ERROR, 1, 1)],
+        "it fails behind its call: sub-tasks end with it, and deep answers",
+        [
+            (0, delta("a")),
+            (0, handing(T, 1)),
+            (0, delta("b", 2)),
+            (0, failed("fast")),
+            (2, delta("z")),
+            (2, done(1)),
+        ],
+        [
+            (0, "a", C),
+            ("begin", 1, Subtask("t")),
+            (1, "b", C),
+            ("cancel", 1),
+            ("begin", 2, WholeAnswer()),
+            (2, "z", A),
+            (STOP, 2, 1),
+        ],
     ),
     (
         "it fails unheard at the close: what came of the sub-task stands",
