@@ -15,6 +15,7 @@ FORGETTING = 1.003  # growth of the quickest known times per sample
 KEPT_WORDS, MIN_WORDS = 128, 20  # the latest times to first words, and how many count
 LATE = 0.95  # of them come sooner
 NOISE = 1.5  # smaller slowdowns come from prompts' lengths, not from load
+LEAST_GAP = 0.5  # ours, of deep's usual time: engines nearer than that are compared as if so far
 
 
 class BackendSpeed(msgspec.Struct):
@@ -131,9 +132,14 @@ class BackendSpeeds:
 
 
 def extra_wait(fast: Estimate, deep: Estimate) -> float:
-    """Returns the extra wait for deep over fast, as a multiple of the usual one, less noise."""
-    usual_us = max(1.0, deep.usual_us - fast.usual_us)
-    multiple = max(0.0, deep.now_us - fast.now_us) / usual_us
+    """Returns the extra wait for deep over fast, as a multiple of the usual one, less noise.
+
+    Engines that usually take about as long have no such wait: what is a little of it may be noise.
+    """
+    usual_us = deep.usual_us - fast.usual_us
+    lacking_us = max(0.0, LEAST_GAP * deep.usual_us - usual_us)
+    usual_us = max(1.0, usual_us + lacking_us)
+    multiple = max(0.0, deep.now_us - fast.now_us + lacking_us) / usual_us
     if multiple > NOISE:
         return multiple / NOISE
     return min(1.0, multiple * NOISE)

@@ -80,6 +80,23 @@ def test_extra_wait(fast_now_us: float, deep_now_us: float, expected: float) -> 
     assert extra_wait(fast, deep) == pytest.approx(expected)
 
 
+@pytest.mark.parametrize(
+    ("fast_now_us", "deep_now_us", "expected"),
+    [
+        (1.0e6, 1.0e6, 1.0),
+        (1.1e6, 1.0e6, 1.0),  # noise of engines that are equally quick
+        (1.0e6, 1.1e6, 1.0),
+        (1.0e6, 4.0e6, 3.5 / 0.5 / NOISE),  # a queue
+        (4.0e6, 1.0e6, 0.0),
+    ],
+)
+def test_engines_that_are_alike_are_compared_with_half_of_deeps_time(
+    fast_now_us: float, deep_now_us: float, expected: float
+) -> None:
+    fast, deep = Estimate(fast_now_us, 1e6), Estimate(deep_now_us, 1e6)
+    assert extra_wait(fast, deep) == pytest.approx(expected)
+
+
 def test_late_words_are_those_of_the_latest_answers() -> None:
     speeds = BackendSpeeds()
     for number in range(MIN_WORDS - 1):
