@@ -43,6 +43,7 @@ class TokenTimes(msgspec.Struct):
     last_at_us: int
     last: Delta  # but for text that only went on with it
     seen_us: int = 0  # by the gateway's clock
+    num_pieces: int = 0  # that came, of a token or more each
 
 
 @dataclass(slots=True, eq=False)
@@ -87,6 +88,7 @@ class Branch:
                 self.run.on_delta(self, delta)
             else:
                 times.last, times.last_at_us = delta, delta.at_us
+                times.num_pieces += 1
                 self.num_streamed_tokens += delta.num_tokens
                 self.write_more = self.write(delta, None)
         except Exception as error:  # must not reach the engine
@@ -99,6 +101,7 @@ class Branch:
             assert times is not None
             assert write_more is not None
             times.last_at_us = at_us
+            times.num_pieces += 1
             self.num_streamed_tokens += num_tokens
             write_more(text)
         except Exception as error:

@@ -190,6 +190,7 @@ class Run:
             branch.times = times = TokenTimes(delta.at_us, delta.at_us, delta)
             self._stalls.begin()
         times.last, times.last_at_us = delta, delta.at_us
+        times.num_pieces += 1
         branch.num_streamed_tokens += delta.num_tokens
         if self._machine.transparent:
             if self.shown.first_branch is None:

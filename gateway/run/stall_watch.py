@@ -69,8 +69,12 @@ class StallWatch:
             if heard_us is None:
                 continue
             times = branch.times
-            duration_us = 0 if times is None else times.last_at_us - times.first_at_us
-            due_us = heard_us + stall_us(branch.num_streamed_tokens, duration_us)
+            num_tokens = duration_us = 0
+            if times is not None:
+                # Our own count of a text's tokens may be twice its server's.
+                num_tokens = max(times.num_pieces, branch.num_streamed_tokens // 2)
+                duration_us = times.last_at_us - times.first_at_us
+            due_us = heard_us + stall_us(num_tokens, duration_us)
             if due_us <= now_us and self._on_stall is not None:
                 stays = not self._on_stall(branch, now_us - heard_us, now_us - due_us)
                 due_us = now_us + (AGAIN_US if stays else MIN_STALL_US)

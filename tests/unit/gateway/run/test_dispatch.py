@@ -180,7 +180,7 @@ async def test_one_backend_passes_through() -> None:
     assert stage.run.branches.usages() == [stop(3).usage]
     first = stage.run.shown.first_branch
     assert first is not None
-    assert (first.backend_index, first.times) == (0, TokenTimes(10, 30, text("b", at_us=30), 40))
+    assert (first.backend_index, first.times) == (0, TokenTimes(10, 30, text("b", at_us=30), 40, 2))
     assert stage.deep.generations == []
 
 
