@@ -33,7 +33,7 @@ from tests.bench import rows  # noqa: E402
 from tests.bench.firehose import MODEL  # noqa: E402
 from tests.bench.relay import cpu_us  # noqa: E402
 from tests.bench.rows import Row, at_most  # noqa: E402
-from tests.bench.streams import BACKEND  # noqa: E402
+from tests.bench.streams import BACKEND, CROWD  # noqa: E402
 from tests.bench.streams import waited_us as waited_so_far_us  # noqa: E402
 from tests.bench.token_clients import Socket, Stream  # noqa: E402
 from tests.e2e.gateway_process import (  # noqa: E402
@@ -283,7 +283,7 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
     """Start everything, measure, stop everything."""
     with tempfile.TemporaryDirectory(prefix="lw-sockets-") as name, redis_server(Path(name)) as url:
         folder, ports = Path(name), (free_port(), free_port())
-        text = CONFIG.replace("6000", "1000000").replace("20000000", "1000000000")
+        text = CROWD + CONFIG.replace("6000", "1000000").replace("20000000", "1000000000")
         text += BACKEND.format(port=ports[0], model=MODEL)
         text += BACKEND.format(port=ports[1], model=INSTANT).replace("firehose", INSTANT)
         trusting = None

@@ -48,6 +48,7 @@ from tests.e2e.gateway_process import (  # noqa: E402
     redis_server,
 )
 
+CROWD = "[connections]\nmax_per_address = 65536\nmax_per_key = 65536\n"  # all come from here
 BACKEND = """
 [[backends]]
 kind = "link"
@@ -319,7 +320,7 @@ def serving(
     config = folder / "lanewise.toml"
     limits = CONFIG.replace("6000", "1000000").replace("20000000", "1000000000000")
     limits = limits.replace("max_concurrent = 256", "max_concurrent = 100000")
-    config.write_text(limits + backend)
+    config.write_text(CROWD + limits + backend)
     paths = {"PYTHONPATH": str(tree)}
     gateway = GatewayProcess(folder, "--config", str(config), "--redis", redis_url, environ=paths)
     try:
