@@ -16,17 +16,20 @@ import re
 from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import import_module
-from itertools import repeat
+from itertools import filterfalse, repeat
 from operator import itemgetter
 from typing import Any, NamedTuple, TypeAlias
 
 from router.classify.signals import STRONG_FIRST_WORDS, strong_terms
+from router.classify.spelling import Spelling
 from router.classify.words import all_words_of, asks
 
 BEFORE, BEHIND = 0, 1  # the task
 MAX_SENTENCE_CHARS = 400  # a longer one is no framing
 MAX_SENTENCES = 24  # looked at, at each end
 MAX_CLOSING_CHARS = 900  # of a text's end that is looked through
+NUM_SPELLED = 4_000  # most frequent words of tasks, whose misspellings are recognised
+MAX_SPELLED_WORDS = 12  # of a sentence in which one slip counts
 UNKNOWN = b"?"  # stands for any word that is not known
 # A sentence counts as framing from here. A doubtful one goes: a sentence less of a task changes a
 # lane more rarely than one of framing that stays.
@@ -152,6 +155,7 @@ class FramingModel:
         self._anywhere = dict(zip(words, anywhere, strict=True))
         self._first = {word: weight for word, weight in zip(words, first, strict=True) if weight}
         self._last = {word: weight for word, weight in zip(words, last, strict=True) if weight}
+        self._spelling = Spelling(word for word in words[1:NUM_SPELLED] if word.isalpha())
         self._unknown, self._unknown_first, self._unknown_last = anywhere[0], first[0], last[0]
         self._sides = tuple(map(_side, shape_weights.tolist()))
 
@@ -165,6 +169,8 @@ class FramingModel:
         encoded = sentence.encode("utf-8", "replace")
         words = all_words_of(encoded)
         num_words = len(words)
+        if num_words <= MAX_SPELLED_WORDS and encoded.isascii():
+            words = self._spelled(words, encoded)
         found = shape.by_length[num_words] + shape.by_gap[gap]
         if num_words:
             summed: float = sum(map(self._anywhere.get, words, repeat(self._unknown)))
@@ -187,6 +193,17 @@ class FramingModel:
         if not STRONG_FIRST_WORDS.isdisjoint(words) and strong_terms(words, set(words)):
             return NO_FRAMING
         return found
+
+    def _spelled(self, words: list[bytes], encoded: bytes) -> list[bytes]:
+        """Corrects slips in a short sentence, where one makes a task of many words framing.
+
+        What has a capital within the sentence is a name.
+        """
+        unknown = [*filterfalse(self._anywhere.__contains__, words)]
+        if not unknown or not _OTHER_WORDS.isdisjoint(words):
+            return words
+        slips = self._spelling.slips([w for w in unknown if w in encoded or w == words[0]])
+        return [slips.get(word, word) for word in words] if slips else words
 
     def task_in(self, text: str, *, before: bool, behind: bool) -> tuple[int, int]:
         """Returns where the task in a text begins and ends; never nothing of it."""

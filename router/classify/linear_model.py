@@ -31,6 +31,7 @@ DEEP, SECURITY, GAIN, OUTPUT = range(4)
 REQUEST_SHARE = 0.8  # of the score of a long text that begins or ends with a request
 MAX_LOG2_OUTPUT_TOKENS = 15.0
 
+_WORD_LENGTH = DENSE_NAMES.index("length of the words")
 _ONES = np.ones(2 * WHOLE_CHARS, np.float32)
 
 Weights = NDArray[np.float64]
@@ -98,7 +99,9 @@ class LinearModel:
         if len(reading.windows) > 1:
             return self._score_long(reading)
         shape = dense(reading, reading.num_chars)
-        rows = self._terms.rows(reading)
+        rows, num_more = self._terms.rows(reading)
+        if num_more:
+            shape[_WORD_LENGTH] -= num_more / len(reading.words)
         share = term_share(num_terms(reading.words))
         of_shape = np.array([*shape, 1.0]) @ self.shape_table
         of_terms = _ONES[: len(rows)] @ self.table.take(rows, axis=0)
@@ -133,7 +136,7 @@ class LinearModel:
         shares = np.array(of_windows, np.float32)[owners]
         if request is None:
             return rows, owners, shares
-        asked = np.array(self._terms.rows(request), np.intp)
+        asked = np.array(self._terms.rows(request)[0], np.intp)
         share = REQUEST_SHARE * term_share(num_terms(request.words))
         return (
             np.concatenate([rows, asked]),

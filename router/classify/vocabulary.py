@@ -72,9 +72,13 @@ class Vocabulary:
         rows_of_pairs = np.array([*self._pair_row.values()], np.intp)
         self._pairs = _HashTable(_hashes_of_pairs(ids)[::2], rows_of_pairs, self._no_row)
 
-    def rows(self, view: View | Reading) -> list[int]:
-        """Finds the distinct rows of a short text's terms, misspelt ones too."""
+    def rows(self, view: View | Reading) -> tuple[list[int], int]:
+        """Finds the distinct rows of a short text's terms, misspelt ones too.
+
+        Returns them, and how many letters the text has more than without its slips.
+        """
         words, distinct = view.words, view.distinct
+        num_more = 0
         found: dict[Any, None] = dict.fromkeys(map(self._word_row.get, distinct))  # None: unknown
         if None in found:
             unknown = [*filterfalse(self._word_row.__contains__, distinct)]
@@ -82,11 +86,12 @@ class Vocabulary:
             if slips:
                 words = [*map(slips.get, words, words)]
                 found.update(dict.fromkeys(map(self._word_row.get, slips.values())))
+                num_more = len(b"".join(slips)) - len(b"".join(slips.values()))
             stems = [word[:STEM_BYTES] for word in unknown if word not in slips]
             found.update(dict.fromkeys(map(self._stem_row.get, stems)))
         found.update(dict.fromkeys(map(self._pair_row.get, pairwise(words))))
         found.pop(None, None)
-        return [*found]
+        return [*found], num_more
 
     def rows_by_window(
         self, windows: Sequence[list[bytes]], words: list[bytes]

@@ -205,3 +205,14 @@ def test_what_names_security_is_no_framing() -> None:
         "You are a security reviewer.\n\nLook at app.py",
     ):
         assert without_framing(text).startswith(text.partition(".")[0])
+
+
+@pytest.mark.parametrize("right", ["remove", "reduce", "default"])
+def test_a_slip_makes_no_framing_of_a_task(right: str) -> None:
+    slip = right[:2] + right[3:]
+    task = "chore: {} splitters in the gateway"
+    assert without_framing(task.format(slip)).endswith(f"{slip} splitters in the gateway")
+
+
+def test_a_name_is_no_slip() -> None:
+    assert without_framing("Hi Mave,\n\nThe login handler leaks memory") == TASKS[0]

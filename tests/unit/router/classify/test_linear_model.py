@@ -209,3 +209,12 @@ def test_scores_of_odd_texts_are_finite() -> None:
         scores = model.score(read(text))
         numbers = (scores.deep_log_odds, scores.security_log_odds, scores.gain_log_odds)
         assert all(map(math.isfinite, (*numbers, scores.output_tokens))), text[:9]
+
+
+def test_a_corrected_slip_leaves_the_mean_length_of_words() -> None:
+    model = load_model()
+    right, long, short = (
+        model.score(read(f"ci: pin {word} actions")).deep_log_odds
+        for word in ("github", "gitthub", "gthub")
+    )
+    assert max(abs(long - right), abs(short - right)) < 0.01
