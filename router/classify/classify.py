@@ -25,14 +25,14 @@ from router.classify.words import all_words_of
 _NUM_SIGNALS = 4
 MAX_LOG_ODDS = 30.0
 NOTICED_LOG_ODDS = -3.0  # of security, below any threshold that a policy may well set
-# Ours: what words say at least where a text is about security. Of 327 development records that
-# would be flagged without it, one that is about security says less (6.7), the others 9.2 or more.
-LEAST_IN_WORDS = 7.5
+# Ours: what words say at least where a text is about security. Of 269 development records that are
+# flagged and about it, one says 8.2, the others 9.8 or more.
+LEAST_IN_WORDS = 8.0
 _BRIEF = frozenset(word.encode() for word in signals.BRIEF_WORDS)
 MAX_PURPOSE_CHARS = 2_048  # of instructions that are judged by all of their words
 TELLING = 4.0  # log-odds for security of a word that alone makes a text worth scoring early
 TELLING_CHARS = 512  # of a text's beginning, and as many of its end, that are looked at
-_WATCHED_WORDS = signals.STRONG_FIRST_WORDS | _BRIEF
+_WATCHED_WORDS = signals.SECURITY_FIRST_WORDS | _BRIEF
 MAX_DEFINITION_WORDS = 8
 _OF_SPELLING = frozenset((b"spelling", b"spelled", b"misspelled", b"typo", b"typos"))
 _DEFINING = frozenset((b"what", b"whats", b"explain", b"define"))
@@ -141,7 +141,9 @@ def form_opinion(
     distinct = features.reading.distinct.keys()
     if not distinct.isdisjoint(_WATCHED_WORDS):
         watched = distinct & _WATCHED_WORDS
-        found = signals.strong_terms(features.reading.words, distinct)
+        found = signals.security_terms(features.reading.words, distinct)
+        if p_security < signals.DOUBTFUL_SECURITY:
+            found = [term for term in found if term not in signals.AMBIGUOUS_TERMS]
         strong = [f'"{term.decode()}"' for term in found[:3]]  # quoted for the explanation
         is_brief = not watched.isdisjoint(_BRIEF)
     if strong and not _is_about_a_word(features.reading.words):
@@ -194,7 +196,7 @@ def _p_security_of_instructions(text: str) -> float:
         return p_security
     text = without_rules(text)
     words = all_words_of(text.encode("utf-8", "replace"))
-    if len(text) > MAX_PURPOSE_CHARS and not signals.strong_terms(words, set(words)):
+    if len(text) > MAX_PURPOSE_CHARS and not signals.security_terms(words, set(words)):
         return 0.0
     return _p_security(text)
 
@@ -205,7 +207,7 @@ def _telling_words() -> frozenset[bytes]:
     weights = model.table[: len(model.vocabulary), SECURITY].tolist()
     scored = zip(model.vocabulary, weights, strict=True)
     telling = {term for term, weight in scored if isinstance(term, bytes) and weight >= TELLING}
-    return signals.STRONG_FIRST_WORDS | telling
+    return signals.SECURITY_FIRST_WORDS | telling
 
 
 def _is_telling(text: str) -> bool:

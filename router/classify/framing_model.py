@@ -20,7 +20,7 @@ from itertools import filterfalse, repeat
 from operator import itemgetter
 from typing import Any, NamedTuple, TypeAlias
 
-from router.classify.signals import STRONG_FIRST_WORDS, strong_terms
+from router.classify.signals import SECURITY_FIRST_WORDS, security_terms
 from router.classify.spelling import Spelling
 from router.classify.words import all_words_of, asks
 
@@ -190,7 +190,7 @@ class FramingModel:
             found += shape.code
         if _is_other_language(encoded, words, beside):
             found += shape.other_language
-        if not STRONG_FIRST_WORDS.isdisjoint(words) and strong_terms(words, set(words)):
+        if not SECURITY_FIRST_WORDS.isdisjoint(words) and security_terms(words, set(words)):
             return NO_FRAMING
         return found
 

@@ -5,34 +5,42 @@ which there is no public training data. Positive log-odds move towards the deep 
 from collections.abc import Set
 from itertools import pairwise
 
-# Each alone makes a task security-sensitive: of 23,000 public texts that are not about security
-# 0.2 % have one, of 1,800 that are, 73 %. One word, or two in a row, in lower case.
+# Each alone makes a task security-sensitive. One word, or two in a row, in lower case.
 STRONG_SECURITY_TERMS = frozenset(
     {
-        *("access control", "after free", "arbitrary code", "attacker", "attackers"),
-        *("auth bypass", "authentication bypass", "authorization bypass", "backdoor"),
-        *("botnet", "brute force", "buffer overflow", "code execution", "code injection"),
-        *("command injection", "csrf", "ctf", "cve", "cves", "ddos", "denial of", "double free"),
-        *("exfiltrate", "exfiltration", "exploitable", "exploited", "flash loan"),
-        *("hardcoded credentials", "idor", "jwt", "keylogger", "lateral movement"),
-        *("malware", "memory corruption", "mitre", "oauth", "oidc", "open redirect"),
-        *("path traversal", "pentest", "phishing", "picoctf", "private key", "private keys"),
-        *("privilege escalation", "ransomware", "rce", "reentrancy", "refresh tokens"),
-        *("remote code", "reverse shell", "rootkit", "saml", "sandbox escape", "security audit"),
-        *("security bug", "security bugs", "security flaw", "security flaws", "security hole"),
-        *("security holes", "security issue", "security issues", "security problem"),
-        *("security problems", "security review", "security reviewer", "shellcode"),
-        *("signature verification", "single sign", "spyware", "sqli", "sql injection", "ssrf"),
-        *("sudoers", "threat actor", "threat actors"),
-        *("threat intelligence", "threat model", "timing attack", "trojan"),
-        *("unsound", "vuln", "vulnerabilities", "vulnerability", "vulnerable"),
-        *("vulns", "xss", "xxe", "zero day"),
+        *("access control", "after free", "arbitrary code", "auth bypass"),
+        *("authentication bypass", "authorization bypass", "botnet", "buffer overflow"),
+        *("code injection", "command injection", "csrf", "cve", "ddos"),
+        *("double free", "exfiltrate", "exfiltration", "exploitable", "flash loan"),
+        *("hardcoded credentials", "idor", "jwt", "keylogger", "lateral movement", "malware"),
+        *("memory corruption", "oauth", "oidc", "open redirect", "path traversal", "pentest"),
+        *("picoctf", "private key", "private keys", "privilege escalation", "ransomware", "rce"),
+        *("reentrancy", "refresh tokens", "reverse shell", "rootkit", "saml", "sandbox escape"),
+        *("security audit", "security bug", "security bugs", "security flaw", "security flaws"),
+        *("security hole", "security holes", "security issue", "security issues"),
+        *("security problem", "security problems", "security review", "security reviewer"),
+        *("shellcode", "signature verification", "single sign", "spyware", "sql injection"),
+        *("sqli", "ssrf", "sudoers", "threat actor", "threat actors", "threat intelligence"),
+        *("threat model", "timing attack", "vuln", "vulnerabilities", "vulnerability", "vulns"),
+        *("xss", "xxe"),
+    }
+)
+# These have other meanings, too (in games, carpentry, jokes), or stand in texts that are no work on
+# security more often than in such: they count only where the other words do not say the contrary.
+# A sentence that has one is still never taken for one that only hands a task over.
+AMBIGUOUS_TERMS = frozenset(
+    {
+        *(b"attacker", b"attackers", b"backdoor", b"brute force", b"code execution", b"ctf"),
+        *(b"cves", b"denial of", b"exploited", b"mitre", b"phishing", b"remote code", b"trojan"),
+        *(b"unsound", b"vulnerable", b"zero day"),
     }
 )
 _TERMS = [tuple(term.encode().split()) for term in STRONG_SECURITY_TERMS]
-STRONG_FIRST_WORDS = frozenset(term[0] for term in _TERMS)
+_TERMS += [tuple(term.split()) for term in AMBIGUOUS_TERMS]
+SECURITY_FIRST_WORDS = frozenset(term[0] for term in _TERMS)
 _WORDS = frozenset(term[0] for term in _TERMS if len(term) == 1)
 _PAIRS = sorted(term for term in _TERMS if len(term) == 2)
+DOUBTFUL_SECURITY = 0.003  # by the other words, from which on an ambiguous term is a strong one
 STRONG_SECURITY = 0.9  # `p_security` is at least this with such a term
 
 LONG_CONTEXT_TOKENS = 16_384
@@ -61,8 +69,8 @@ BRIEF_WORDS = frozenset(
 REASONING_OUTPUT: dict[str, float] = {"none": 0.7, "minimal": 0.7, "high": 1.5, "xhigh": 2.0}
 
 
-def strong_terms(words: list[bytes], distinct: Set[bytes]) -> list[bytes]:
-    """Finds the strong security terms among words, of which `distinct` are the different ones."""
+def security_terms(words: list[bytes], distinct: Set[bytes]) -> list[bytes]:
+    """Finds the terms among words, of which `distinct` are the different ones."""
     found = sorted(distinct & _WORDS)
     pairs = [pair for pair in _PAIRS if pair[0] in distinct and pair[1] in distinct]
     if pairs:

@@ -8,6 +8,8 @@ These choices follow from the measurements in docs/classifier.md:
   large from small work inside a source. It is penalised, since sources with one kind of work alone
   teach something, too.
 - Commits of medium size have soft labels; large sources count less per record.
+- Written asks on security count less for lanes: they go deep by their `p_security`, and are told in
+  everyday words, which would count as deep elsewhere.
 - Some short prompts are repeated as people hand them over, and some with a long paste, deep ones
   as often as interactive ones.
 """
@@ -53,6 +55,7 @@ from router.record.labelled import (
 from router.training.prompts import (
     LANGUAGE_SOURCES,
     SOURCE,
+    security_prompts,
     with_pastes,
     with_wrappings,
     written_prompts,
@@ -63,6 +66,8 @@ MODEL_VERSION = "2026.1"
 MIN_RECORDS, MIN_SOURCES = 3, 2  # that a term must be in
 
 Target = Callable[[Record], tuple[float, float] | None]
+
+SECURITY_SHARE = 0.4  # that written asks on security count for lanes
 
 DEFAULT_SEED = 20_260_115
 
@@ -83,9 +88,17 @@ class HeadOptions(msgspec.Struct, frozen=True, kw_only=True):
     length_tilt: float = 0.0
 
 
+def _lane_target(record: Record) -> tuple[float, float] | None:
+    found = deep_target(record)
+    if found is None or not (record.source.startswith(SOURCE) and is_security(record)):
+        return found
+    probability, weight = found
+    return probability, weight * SECURITY_SHARE
+
+
 OPTIONS: dict[str, HeadOptions] = {
     "deep": HeadOptions(
-        target=deep_target,
+        target=_lane_target,
         logistic=True,
         term_penalty=0.2,
         shown_again=True,
@@ -140,7 +153,7 @@ def _example(record: Record) -> Example:
 
 def fit(records: Sequence[Record], calibration: Sequence[Record], seed: int) -> LinearModel:
     """Fits a model and calibrates it on other records; the same arguments give the same bits."""
-    plain = [*records, *written_prompts(seed)]
+    plain = [*records, *written_prompts(seed), *security_prompts(seed)]
     again = [*with_wrappings(plain, seed), *with_pastes(plain, seed)]
     examples = [_example(record) for record in (*plain, *again)]
     columns = _columns(examples[: len(plain)])

@@ -1,6 +1,7 @@
 """Generates training records: prompts with lanes from the templates in `prompts.toml` and, of a
-few words each, in `short_asks.toml`, the same in other languages, and short prompts with a long
-paste, since the lane is the prompt's and not the paste's.
+few words each, in `short_asks.toml`, the same in other languages, asks that are told apart by
+security alone (`security_asks.toml`), and short prompts with a long paste, since the lane is the
+prompt's and not the paste's.
 
 Other languages come from templates of their own (`languages.toml`), and from the English prompts
 word by word (`glossary.tsv`): no grammar, but every word in many contexts.
@@ -19,6 +20,7 @@ from router.record.labelled import Record
 
 TEMPLATES_PATH = Path(__file__).with_name("prompts.toml")
 SHORT_ASKS_PATH = Path(__file__).with_name("short_asks.toml")  # uses the slots of both files
+SECURITY_ASKS_PATH = Path(__file__).with_name("security_asks.toml")
 PER_TEMPLATE = 4  # prompts
 GLOSSARY_PATH = Path(__file__).with_name("glossary.tsv")
 LANGUAGES_PATH = Path(__file__).with_name("languages.toml")
@@ -42,6 +44,7 @@ _KINDS: tuple[tuple[str, dict[str, Any]], ...] = (  # section, labels
     ("security", {"lane": "deep", "security": 1}),
     ("decoy", {"lane": "interactive", "security": 0}),
     ("harmless", {"security": 0}),
+    ("sensitive", {"security": 1}),
 )
 _SLOT = re.compile(r"\{(\w+)\}")
 _WORD = re.compile(r"\w+|[^\w\s]+")
@@ -62,6 +65,18 @@ def written_prompts(seed: int) -> list[Record]:
     ]
     records = [*english]
     for language, sections in tomllib.loads(LANGUAGES_PATH.read_text("utf-8")).items():
+        records += _filled(sections, slots, f"{SOURCE}_{language}", rng)
+    return [*records, *_translated(english, rng)]
+
+
+def security_prompts(seed: int) -> list[Record]:
+    """Fills the templates of `security_asks.toml`, which say nothing of the lane."""
+    document = tomllib.loads(SECURITY_ASKS_PATH.read_text("utf-8"))
+    slots = {name: _lines(block) for name, block in document.pop("slots").items()}
+    rng = np.random.default_rng(seed)
+    english = _filled(document.pop("en"), slots, SOURCE, rng)
+    records = [*english]
+    for language, sections in document.items():
         records += _filled(sections, slots, f"{SOURCE}_{language}", rng)
     return [*records, *_translated(english, rng)]
 

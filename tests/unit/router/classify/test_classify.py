@@ -53,6 +53,11 @@ def test_label(prompt: str, label: str) -> None:
         ("Fix the spelling of 'vulnerable' in the docs", False),
         ("What is the vulnerability in our login?", True),
         ("Explain the XSS in this page", True),
+        ("Set the saw for a mitre joint", False),
+        ("Write a short poem about the Trojan horse", False),
+        ("How many syllables are in phishing?", False),
+        ("We got a phishing mail from our own domain, who else got it?", True),
+        ("An attacker can guess the reset token", True),
     ],
 )
 def test_security(prompt: str, sensitive: bool) -> None:

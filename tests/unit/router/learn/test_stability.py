@@ -59,10 +59,10 @@ def test_flips_are_counted() -> None:
 
 
 def test_hardly_any_decision_flips() -> None:
-    """The bound is loose: one in forty; `lanewise eval` measures it on real texts."""
+    """The bound is loose: one in fifty; `lanewise eval` measures it on real texts."""
     texts = [prompt.text for prompt in written_prompts(SEED)][::2]
     for change, num_flipped in flips(texts, lane).items():
-        assert num_flipped <= len(texts) / 40, (change, num_flipped, SEED)
+        assert num_flipped <= len(texts) / 50, (change, num_flipped, SEED)
 
 
 def test_a_paste_does_not_send_a_trivial_ask_deep() -> None:
