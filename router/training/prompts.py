@@ -63,10 +63,8 @@ def written_prompts(seed: int) -> list[Record]:
         *_filled(document, slots, SOURCE, rng),
         *(msgspec.structs.replace(r, labels={"lane": r.labels["lane"]}) for r in short),
     ]
-    records = [*english]
-    for language, sections in tomllib.loads(LANGUAGES_PATH.read_text("utf-8")).items():
-        records += _filled(sections, slots, f"{SOURCE}_{language}", rng)
-    return [*records, *_translated(english, rng)]
+    languages = tomllib.loads(LANGUAGES_PATH.read_text("utf-8"))
+    return _in_all_languages(english, languages, slots, rng)
 
 
 def security_prompts(seed: int) -> list[Record]:
@@ -75,8 +73,18 @@ def security_prompts(seed: int) -> list[Record]:
     slots = {name: _lines(block) for name, block in document.pop("slots").items()}
     rng = np.random.default_rng(seed)
     english = _filled(document.pop("en"), slots, SOURCE, rng)
+    return _in_all_languages(english, document, slots, rng)
+
+
+def _in_all_languages(
+    english: list[Record],
+    languages: Mapping[str, Mapping[str, str]],
+    slots: Mapping[str, Sequence[str]],
+    rng: np.random.Generator,
+) -> list[Record]:
+    """Adds the prompts of each language's own templates, and the English ones word by word."""
     records = [*english]
-    for language, sections in document.items():
+    for language, sections in languages.items():
         records += _filled(sections, slots, f"{SOURCE}_{language}", rng)
     return [*records, *_translated(english, rng)]
 
