@@ -260,18 +260,20 @@ class Delegate(ToolRounds):
 
         Where the opening fails, which may still have called for more, the deep engine does so.
         """
-        actions: list[Action] = []
-        for each in self.delegations:
-            if branch == OPENING and each.state == "running":
-                each.state = "cancelled"
-                actions.append(self._cancel(each.branch))
-            elif branch != OPENING and each.state == "finished":
-                actions += self._show(each, "final_answer")
-        if branch != OPENING and (actions or self._prelude.phase == "final_answer"):
-            return [*actions, *self._end(self._finishes[OPENING], replaceable=False)]
+        cancelled: list[Action] = []
+        if branch == OPENING:
+            for each in self.delegations:
+                if each.state == "running":
+                    each.state = "cancelled"
+                    cancelled.append(self._cancel(each.branch))
+        else:
+            finished = [each for each in self.delegations if each.state == "finished"]
+            stand_in = [action for each in finished for action in self._show(each, "final_answer")]
+            if stand_in or self._prelude.phase == "final_answer":
+                return [*stand_in, *self._end(self._finishes[OPENING], replaceable=False)]
         self._deep_closes = True
         self._closing = self._new_branch()
-        return [*actions, StartBranch(self._closing, DEEP, own_reservation=True)]
+        return [*cancelled, StartBranch(self._closing, DEEP, own_reservation=True)]
 
     def _show(self, delegation: Delegation, phase: Phase = "commentary") -> list[Action]:
         """Forwards a sub-task's deltas that were not shown yet in this phase."""
