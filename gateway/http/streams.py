@@ -274,16 +274,17 @@ class EventStream(HttpAnswer):
             self._stop()
 
         self._pump.add_done_callback(lambda _: self._outbox.close())
-        self._sending = asyncio.current_task()
+        sending = self._sending = asyncio.current_task()
+        assert sending is not None
         leaving = asyncio.ensure_future(_gone(receive))
         leaving.add_done_callback(self._leave)
         self._gw.outboxes[self._outbox] = cut
         try:
             await self._outbox.run(write, self._write_now, cut)
         except asyncio.CancelledError:
-            if not self._is_stopped or self._sending is None:
+            if not self._is_stopped:
                 raise
-            self._sending.uncancel()
+            sending.uncancel()
         finally:
             self._sending = None
             del self._gw.outboxes[self._outbox]
