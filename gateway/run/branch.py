@@ -179,16 +179,30 @@ class Branches(dict[int, Branch]):
         super().__init__()
         self.backends = list(backends)  # of the route, after failovers, and those that joined it
         self.past: list[Branch] = []  # that broke off, and that another goes on with
+        self._all: list[Branch] = []  # those first, and then the others
         self._used: Mapping[str, Usage] | None = None  # once it is final
 
-    def all(self) -> list[Branch]:
+    def add(self, branch: Branch) -> None:
+        """Takes a branch with a number of its own, before it starts."""
+        self[branch.number] = branch
+        self._all.append(branch)
+
+    def all(self) -> Sequence[Branch]:
         """Returns every generation, those that broke off included."""
-        return [*self.past, *self.values()]
+        return self._all
 
     def replace(self, branch: Branch, successor: Branch) -> None:
         """Puts a branch in the place of another, which is over."""
         self.past.append(branch)
         self[branch.number] = successor
+        self._all = [*self.past, *self.values()]
+
+    def release(self) -> None:
+        """Drops the branches, which refer to their run, and what their engines would write to."""
+        for branch in self._all:
+            branch.generation = branch.write = branch.write_more = None
+        self.clear()
+        self.past, self._all = [], []
 
     def index_of(self, backend: str) -> int:
         """Returns a backend's index, which is a new one if it joins."""
@@ -205,14 +219,14 @@ class Branches(dict[int, Branch]):
     def usages(self) -> list[Usage]:
         """Returns the usage by backend index; complete after `cancel`."""
         totals = [NO_USAGE] * len(self.backends)
-        for branch in self.all():
+        for branch in self._all:
             totals[branch.backend_index] += branch.usage or NO_USAGE
         return totals
 
     def own_usages(self) -> list[Usage]:
         """Returns the usage so far of the task's own reservation, by backend index."""
         totals = [NO_USAGE] * len(self.backends)
-        for branch in self.all():
+        for branch in self._all:
             if not branch.own_reservation:
                 totals[branch.backend_index] += branch.usage_so_far()
         return totals
@@ -221,21 +235,22 @@ class Branches(dict[int, Branch]):
         """Returns the usage so far of the task's own reservation, by the backends that served."""
         return [
             (branch.backend, branch.usage_so_far())
-            for branch in self.all()
+            for branch in self._all
             if not branch.own_reservation
         ]
 
     def used(self) -> list[tuple[str, Usage]]:
         """Returns each generation's usage with its backend; complete after `cancel`."""
-        return [(branch.backend, branch.usage or NO_USAGE) for branch in self.all()]
+        return [(branch.backend, branch.usage or NO_USAGE) for branch in self._all]
 
     def usage_by_backend(self) -> Mapping[str, Usage]:
         """Returns the usage by backend, those that failed over included."""
         if self._used is not None:
             return self._used
         used = dict.fromkeys(self.backends, NO_USAGE)
-        for branch in self.all():
-            used[branch.backend] = used.get(branch.backend, NO_USAGE) + (branch.usage or NO_USAGE)
+        for name, usage in self.used():
+            before = used.get(name, NO_USAGE)
+            used[name] = usage if before is NO_USAGE else before + usage
         return used
 
     def answer_usage(self, context_tokens: int) -> Usage:
@@ -247,7 +262,8 @@ class Branches(dict[int, Branch]):
         answering = self._answering()
         if not answering:  # nothing of the answer has come
             return Usage(num_input_tokens=context_tokens if self else 0)
-        usage = sum((branch.usage or NO_USAGE for branch in answering), NO_USAGE)
+        usages = [branch.usage or NO_USAGE for branch in answering]
+        usage = usages[0] if len(usages) == 1 else sum(usages, NO_USAGE)
         num_input_tokens = max([each.context_read_tokens(context_tokens) for each in answering])
         num_cached_tokens = min(usage.num_cached_tokens, num_input_tokens)
         return msgspec.structs.replace(
@@ -258,7 +274,7 @@ class Branches(dict[int, Branch]):
                 usage.num_cache_write_tokens, num_input_tokens - num_cached_tokens
             ),
             num_output_tokens=usage.num_output_tokens - usage.num_rejected_tokens,
-            service_tier=(answering[-1].usage or NO_USAGE).service_tier,
+            service_tier=usages[-1].service_tier,
         )
 
     def _answering(self) -> list[Branch]:
@@ -266,11 +282,13 @@ class Branches(dict[int, Branch]):
 
         What an engine only reasoned, and another answered, is none of them.
         """
-        running = self.values()
+        running = list(self.values())
         heard = [each for each in running if each.answers]
         heard = heard or [each for each in running if each.is_shown]
         if not heard and len(self) == 1:  # no word of it has come yet
             heard = [each for each in running if each.part.is_sent]
+        if not self.past:
+            return heard
         went_on = {each.number for each in heard if each.num_tokens_before}
         return [each for each in self.past if each.answers or each.number in went_on] + heard
 
@@ -294,7 +312,7 @@ class Branches(dict[int, Branch]):
                 usage.num_output_tokens,
                 usage.num_reasoning_tokens,
             )
-            for branch in self.all()
+            for branch in self._all
             for usage in [branch.usage or NO_USAGE]
         )
 

@@ -133,10 +133,7 @@ class Run:
         """
         self.on_failover = self.on_delegations = self.on_group_done = None
         self._writer.source = None
-        for branch in self.branches.all():
-            branch.generation = branch.write = branch.write_more = None
-        self.branches.clear()
-        self.branches.past.clear()
+        self.branches.release()
         self.shown.release()
 
     def pause(self) -> bool:
@@ -368,23 +365,23 @@ class Run:
                 self.on_group_done(index)
 
     def _do(self, action: Action) -> None:
-        if isinstance(action, Forward):
-            self.shown.forward(action)
-        elif isinstance(action, StartBranch):
-            number, index = action.branch, action.backend_index
-            name, now_us = self.branches.backends[index], self._clock_us()
-            branch = Branch(self, number, index, action.part, action.own_reservation, name, now_us)
-            self.branches[number] = branch
-            self._starter.start(branch)
-        elif isinstance(action, CancelBranch):
-            self._cancel(self.branches[action.branch], is_silent=action.is_silent)
-        elif isinstance(action, WakeAt):
-            if self._timer is not None:
-                self._timer.cancel()
-            delay_s = max(0, action.at_us - self._clock_us()) / 1e6
-            self._timer = self._loop.call_later(delay_s, self._on_time)
-        else:
-            self._end(action)
+        match action:
+            case Forward():
+                self.shown.forward(action)
+            case StartBranch(number, index, part, own_reservation):
+                name, now_us = self.branches.backends[index], self._clock_us()
+                branch = Branch(self, number, index, part, own_reservation, name, now_us)
+                self.branches.add(branch)
+                self._starter.start(branch)
+            case CancelBranch(number, is_silent):
+                self._cancel(self.branches[number], is_silent=is_silent)
+            case WakeAt(at_us):
+                if self._timer is not None:
+                    self._timer.cancel()
+                delay_s = max(0, at_us - self._clock_us()) / 1e6
+                self._timer = self._loop.call_later(delay_s, self._on_time)
+            case EndRun():
+                self._end(action)
 
     def _cancel(self, branch: Branch, *, is_silent: bool) -> None:
         if is_silent:

@@ -22,7 +22,7 @@ from gateway.session.stream_state import Losable
 from gateway.task.own_input import check_values, read_input
 from gateway.task.pipeline import handle_task
 from gateway.transport.asgi_socket import AsgiSocket
-from gateway.transport.byte_budgets import text_bytes
+from gateway.transport.byte_budgets import text_sizes
 from gateway.transport.ids import new_id
 from gateway.transport.outbox import Outbox
 from gateway.transport.socket_protocol import MAX_TAKEN
@@ -182,14 +182,14 @@ class Connection:
 
     def _receive(self, text: str) -> None:
         """Handles one frame that is not too large."""
-        started_us, num_bytes = self._gw.clock_us(), _num_bytes(text)
+        started_us, (num_bytes, held_bytes) = self._gw.clock_us(), text_sizes(text)
         event = self._decoded(text, num_bytes)
         if event is not None:
-            self._handle(event, text_bytes(text), started_us, None)
+            self._handle(event, held_bytes, started_us, None)
 
     async def _receive_slowly(self, text: str) -> bool:
         """Handles one frame, a long one in pieces; returns false if it is too large."""
-        started_us, num_bytes = self._gw.clock_us(), _num_bytes(text)
+        started_us, (num_bytes, held_bytes) = self._gw.clock_us(), text_sizes(text)
         if num_bytes > self._config.max_message_bytes:
             error = too_large(self._config.max_message_bytes, num_bytes)
             self._outbox.send(error.event(None))
@@ -205,7 +205,7 @@ class Connection:
             if isinstance(event, ResponseCreate):
                 max_tokens = self._gw.max_context_tokens
                 own_input = await read_input(event, max_tokens, num_bytes=num_bytes)
-            self._handle(event, text_bytes(text), started_us, own_input)
+            self._handle(event, held_bytes, started_us, own_input)
         return True
 
     def _decoded(self, text: str, num_bytes: int) -> ClientEvent | None:
@@ -430,10 +430,6 @@ class Connection:
         self._close_code = POLICY
         self._is_cut = True
         self._socket.abort()  # the reader then sees a disconnect
-
-
-def _num_bytes(text: str) -> int:
-    return len(text) if text.isascii() else len(text.encode(errors="replace"))
 
 
 def _fault_of(reader: "asyncio.Future[None]") -> BaseException | None:

@@ -14,9 +14,12 @@ import msgspec
 ASCII_WEIGHT, WIDE_WEIGHT = 1, 4  # bytes in memory of one of a text's characters, at most
 
 
-def text_bytes(text: str) -> int:
-    """Returns what a text and what is decoded from it take at most, once each."""
-    return len(text) * (ASCII_WEIGHT if text.isascii() else WIDE_WEIGHT)
+def text_sizes(text: str) -> tuple[int, int]:
+    """Returns a text's bytes on the wire, and what it and what is decoded from it take at most."""
+    num_chars = len(text)
+    if text.isascii():
+        return num_chars, num_chars * ASCII_WEIGHT
+    return len(text.encode(errors="replace")), num_chars * WIDE_WEIGHT
 
 
 class ByteBudgets:

@@ -74,15 +74,20 @@ class Outbox:
 
     def emit(self, kind: str, event: bytes) -> None:
         """Sends an event of a response: the first may wait for the next, the last does not."""
+        is_first = not self._frames
+        self._frames.append(event)
+        self._queued_bytes += len(event)
         if self._is_gathering:  # it is text, which its flush writes
-            self._frames.append(event)
-            self._queued_bytes += len(event)
-        elif kind in OPENING:
-            self.hold(event)
+            return
+        if self._queued_bytes > MAX_QUEUED_BYTES:
+            self._room.clear()
+        if kind in OPENING:
+            if is_first:  # what is before it has a time to leave at
+                self._flush_timer.add(self)  # it waits no longer than text does
         elif kind in TERMINAL:
-            self.send_at_once(event)
-        else:
-            self.send(event)
+            self._write_queued()
+        elif not self._is_leaving:
+            self._leave_soon()
 
     def send(self, frame: bytes) -> None:
         """Queues a finished frame."""
@@ -91,32 +96,21 @@ class Outbox:
         if self._queued_bytes > MAX_QUEUED_BYTES:
             self._room.clear()
         if not (self._is_gathering or self._is_leaving):
-            self._is_leaving = True
-            # One turn later than what this turn has woken: the end of a short answer, of which all
-            # came in one read, is then in the same write. A write costs as much as a short step.
-            self._loop.call_soon(self._loop.call_soon, self._leave)
+            self._leave_soon()
 
-    def send_at_once(self, frame: bytes) -> None:
-        """Sends a frame, and all before it, now and not at the end of a turn of the loop."""
-        self._append(frame)
-        if not self._is_gathering:
-            self._write_queued()
+    def _leave_soon(self) -> None:
+        """Has what is queued written at the end of the next turn of the loop.
 
-    def hold(self, frame: bytes) -> None:
-        """Queues a frame that may wait for the next one, but no longer than text does."""
-        self._append(frame)
-        self._flush_timer.add(self)
-
-    def _append(self, frame: bytes) -> None:
-        self._frames.append(frame)
-        self._queued_bytes += len(frame)
-        if self._queued_bytes > MAX_QUEUED_BYTES:
-            self._room.clear()
+        That is one turn later than what this turn has woken: the end of a short answer, of which
+        all came in one read, is then in the same write. A write costs as much as a short step.
+        """
+        self._is_leaving = True
+        self._loop.call_soon(self._loop.call_soon, self._leave)
 
     @property
     def has_room(self) -> bool:
         """Says whether less than the limit is queued."""
-        return self._room.is_set()
+        return self._room.flag
 
     async def room(self) -> None:
         """Waits until less than the limit is queued; call it before reading more requests."""

@@ -19,22 +19,33 @@ _SHORT = 126  # bytes; from here on the length takes two bytes more
 _LONG = 65_536  # from here on eight
 
 
+class _Heads(dict[int, bytes]):
+    """Keeps the heads of an opcode's frames by their messages' sizes, but for long ones."""
+
+    def __init__(self, opcode: int) -> None:
+        super().__init__()
+        self._opcode = opcode
+
+    def __missing__(self, size: int) -> bytes:
+        if size >= _LONG:
+            return bytes((self._opcode, 127)) + size.to_bytes(8, "big")
+        if size >= _SHORT:
+            head = bytes((self._opcode, _SHORT)) + size.to_bytes(2, "big")
+        else:
+            head = bytes((self._opcode, size))
+        self[size] = head
+        return head
+
+
+_HEADS = {TEXT: _Heads(TEXT), BINARY: _Heads(BINARY)}
+
+
 def framed(opcode: int, messages: Sequence[bytes]) -> bytes:
     """Joins the messages, each as one frame of that opcode."""
-    if len(messages) == 1 and _SHORT <= (size := len(messages[0])) < _LONG:  # most writes
-        return b"%c\x7e%b%b" % (opcode, size.to_bytes(2, "big"), messages[0])
-    pieces: list[bytes] = []
-    medium = bytes((opcode, 126))
-    for message in messages:
-        size = len(message)
-        if _SHORT <= size < _LONG:
-            pieces.append(medium + size.to_bytes(2, "big"))
-        elif size < _SHORT:
-            pieces.append(bytes((opcode, size)))
-        else:
-            pieces.append(bytes((opcode, 127)) + size.to_bytes(8, "big"))
-        pieces.append(message)
-    return b"".join(pieces)
+    heads = _HEADS[opcode]
+    if len(messages) == 1:  # most writes
+        return heads[len(messages[0])] + messages[0]
+    return b"".join([piece for message in messages for piece in (heads[len(message)], message)])
 
 
 def whole_text(arrived: bytes) -> bytes | None:

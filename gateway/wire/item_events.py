@@ -1,5 +1,6 @@
 """Names the events of each kind of output item, and the pieces that they are written from."""
 
+from functools import cache
 from typing import NamedTuple
 
 import msgspec
@@ -8,6 +9,12 @@ from backends.contract import DeltaKind
 
 DELTA = b',"delta":'
 LOGPROBS = b',"logprobs":[]'
+
+
+@cache
+def head_of(event_type: str) -> bytes:
+    """Returns the beginning of an event, up to its number."""
+    return b'{"type":"%b","sequence_number":' % event_type.encode()
 
 
 class ItemEvents(NamedTuple):
@@ -21,9 +28,8 @@ class ItemEvents(NamedTuple):
 
 
 def _events(id_prefix: str, event: str, field: str) -> ItemEvents:
-    head = b'{"type":"%b.delta","sequence_number":' % event.encode()
-    text = b',"%b":' % field.encode()
-    return ItemEvents(id_prefix, f"{event}.delta", f"{event}.done", text, head)
+    delta, text = f"{event}.delta", b',"%b":' % field.encode()
+    return ItemEvents(id_prefix, delta, f"{event}.done", text, head_of(delta))
 
 
 KINDS = {

@@ -21,7 +21,7 @@ from backends.contract import (
 )
 from backends.prompt import parts_text
 from gateway.wire.errors import ProtocolError
-from gateway.wire.item_events import DELTA, KINDS, LOGPROBS, suffix_of
+from gateway.wire.item_events import DELTA, KINDS, LOGPROBS, head_of, suffix_of
 from gateway.wire.output_items import (
     ASIDE,
     CompactionOutput,
@@ -52,6 +52,7 @@ OPENING = frozenset({"response.created", "response.in_progress"})
 TERMINAL = frozenset({"response.completed", "response.incomplete", "response.failed"})
 
 _encode = msgspec.json.encode
+_EMPTY_PART = b',"part":' + _encode(OutputText("output_text", ""))
 
 
 class Ending(msgspec.Struct, frozen=True, kw_only=True):
@@ -240,7 +241,7 @@ class ResponseStream(ResponseWriter):
         item.pending.clear()
         item.pieces.append(text)
         kind, number = KINDS[item.kind], self.num_events
-        self.num_events += 1
+        self.num_events = number + 1
         event = kind.delta_head, number, item.head, _encode(text), self._suffix
         self._emit(kind.delta, b"%b%d,%b%b%b" % event)
 
@@ -414,8 +415,7 @@ class ResponseStream(ResponseWriter):
         position = b'"item_id":"%b","output_index":%d' % (item.id.encode(), index)
         if item.kind is DeltaKind.TEXT:
             position += b',"content_index":0'
-            part = b',"part":' + _encode(OutputText("output_text", ""))
-            self._event("response.content_part.added", position + part)
+            self._event("response.content_part.added", position + _EMPTY_PART)
             position += LOGPROBS
         elif item.kind is DeltaKind.REASONING:
             position += b',"summary_index":0'
@@ -452,8 +452,8 @@ class ResponseStream(ResponseWriter):
     def _event(self, event_type: str, fields: bytes) -> None:
         number = self.num_events
         self.num_events = number + 1
-        event = b'{"type":"%b","sequence_number":%d,%b%b'
-        self._emit(event_type, event % (event_type.encode(), number, fields, self._suffix))
+        event = head_of(event_type), number, fields, self._suffix
+        self._emit(event_type, b"%b%d,%b%b" % event)
 
     def _response(
         self,

@@ -104,8 +104,8 @@ async def test_what_is_held_leaves_with_what_follows() -> None:
         await written.write(frames)
 
     writer = asyncio.create_task(outbox.run(write))
-    outbox.hold(b"created")
-    outbox.hold(b"in progress")
+    outbox.emit("response.created", b"created")
+    outbox.emit("response.created", b"in progress")
     await turns()
     assert written.frames == []
     outbox.send(b"first token")
@@ -115,7 +115,7 @@ async def test_what_is_held_leaves_with_what_follows() -> None:
     outbox.flush_due()  # its round, when nothing is left
     await turns()
     assert writes == [3]
-    outbox.hold(b"created again")
+    outbox.emit("response.created", b"created again")
     outbox.close()
     await writer
     assert written.frames[-1] == b"created again"
@@ -124,9 +124,9 @@ async def test_what_is_held_leaves_with_what_follows() -> None:
 async def test_what_is_held_waits_no_longer_than_a_round() -> None:
     outbox, written = Outbox(FlushTimer(INTERVAL_S)), Written()
     writer = asyncio.create_task(outbox.run(written.write, lambda frames: False))
-    outbox.hold(b"created")
+    outbox.emit("response.created", b"created")
     await until(lambda: written.frames == [b"created"])
-    outbox.hold(b"and again")
+    outbox.emit("response.created", b"and again")
     await until(lambda: len(written.frames) == 2)
     outbox.close()
     await writer
