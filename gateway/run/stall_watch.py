@@ -34,10 +34,10 @@ class StallWatch:
         self._heard_us = 0  # nothing before counts as silence
         self._is_paused = False
 
-    def begin(self) -> None:
+    def begin(self, now_us: int) -> None:
         """Starts at a stream's first token; harmless if it has begun."""
         if self._timer is None and self._on_stall is not None:
-            self._wake(self._clock_us() + MIN_STALL_US)
+            self._wake_in(MIN_STALL_US, now_us)
 
     def pause(self) -> None:
         """Waits while the streams are paused by us."""
@@ -55,9 +55,8 @@ class StallWatch:
             self._timer.cancel()
             self._timer = None
 
-    def _wake(self, at_us: int) -> None:
-        delay_us = max(0, at_us - self._clock_us())
-        self._timer = self._loop.call_later(delay_us / 1e6, self._look, at_us)
+    def _wake_in(self, delay_us: int, now_us: int) -> None:
+        self._timer = self._loop.call_later(delay_us / 1e6, self._look, now_us + delay_us)
 
     def _look(self, planned_us: int) -> None:
         now_us = self._clock_us()
@@ -81,7 +80,7 @@ class StallWatch:
             next_us = min(next_us, due_us)
         self._timer = None
         if self._on_stall is not None:
-            self._wake(next_us)
+            self._wake_in(next_us - now_us, now_us)
 
     def _heard(self, branch: Branch) -> int | None:
         """Returns when the branch was heard last, or began to go on; None: not amid its words."""

@@ -1,7 +1,7 @@
 """Holds one connection's outgoing frames, and its streams with text to flush.
 
 Producers never wait: they append a frame, or mark a stream that has new text. One writer task wakes
-and drains the queue. A frame that only announces something is held for the next frame or flush, so
+and drains the queue. A frame that only announces something is held a little for the next one, so
 that a quick first token takes one write and not two. While the transport has room, a flush and the
 end of the next turn of the event loop write directly, without waking the task.
 
@@ -59,6 +59,7 @@ class Outbox:
         self._dirty: dict[Flushable, None] = {}
         self._is_gathering = False
         self._is_leaving = False  # a write at the end of the next turn of the loop is scheduled
+        self._held_s = 0.0  # the loop's time when the first of the frames was queued to be held
         self._is_due = False  # a flush is left to the writer
         self._fault: Exception | None = None  # of a flush; the writer raises it
         self._write_now: WriteNow | None = None  # while the writer runs, as is the next
@@ -83,7 +84,8 @@ class Outbox:
             self._room.clear()
         if kind in OPENING:
             if is_first:  # what is before it has a time to leave at
-                self._flush_timer.add(self)  # it waits no longer than text does
+                self._held_s = self._loop.time()
+                self._flush_timer.hold(self)
         elif kind in TERMINAL:
             self._write_queued()
         elif not self._is_leaving:
@@ -141,6 +143,15 @@ class Outbox:
         if self.blocked_since_s is not None and self._dirty:
             self._bound()
             self._flush_timer.add(self)  # to look again
+
+    def let_go(self, held_s: float) -> None:
+        """Writes frames that were queued to be held by then; holds later ones on."""
+        if not self._frames:
+            return
+        if self._held_s > held_s:
+            self._flush_timer.hold(self)
+        else:
+            self._write_queued()
 
     def _bound(self) -> None:
         """Pauses the streams whose text waits, or cuts the client, if too much is unread."""
