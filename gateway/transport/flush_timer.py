@@ -9,7 +9,7 @@ and a quick answer takes them along. This is an edge.
 """
 
 import asyncio
-from collections import deque
+from collections.abc import Iterator
 from time import perf_counter
 from typing import Protocol
 
@@ -42,18 +42,21 @@ class FlushTimer:
         self._held_s = max(interval_s, HELD_S)
         self._holding: dict[Flushing, None] = {}
         self._waiting: dict[Flushing, None] = {}  # for the next flush
-        self._current: deque[Flushing] = deque()  # not flushed yet by this one
+        self._rest: Iterator[Flushing] | None = None  # of the current flush
         self._is_scheduled = False
-        self._began_s = self._cost_s = 0.0  # of the last flush
+        self._began_s = self._cost_s = 0.0  # of the current flush, or of the last
         self._next_s = 0.0  # the earliest time of the next
 
     def add(self, flushing: Flushing) -> None:
         """Adds an object to the next flush; adding it twice is harmless."""
         self._waiting[flushing] = None
         if not self._is_scheduled:
-            self._is_scheduled = True
-            pause_s = max(self._interval_s, self._next_s - perf_counter())
-            asyncio.get_running_loop().call_later(pause_s, self._flush)
+            self._schedule(perf_counter())
+
+    def _schedule(self, now_s: float) -> None:
+        self._is_scheduled = True
+        pause_s = max(self._interval_s, self._next_s - now_s)
+        asyncio.get_running_loop().call_later(pause_s, self._flush)
 
     def hold(self, flushing: Flushing) -> None:
         """Calls its `let_go` when the time of what it holds now may be over."""
@@ -69,23 +72,22 @@ class FlushTimer:
 
     def _flush(self) -> None:
         """Begins a flush, or goes on with the one that has yielded."""
-        current = self._current
         began_s = now_s = perf_counter()
-        if not current:
-            current.extend(self._waiting)
-            self._waiting.clear()
-            self._began_s, self._cost_s = began_s, 0.0
-        while current and now_s - began_s < SLICE_S:
-            current.popleft().flush_due()
+        if self._rest is None:
+            due, self._waiting = self._waiting, {}
+            self._rest, self._began_s, self._cost_s = iter(due), began_s, 0.0
+        for flushing in self._rest:
+            flushing.flush_due()
             now_s = perf_counter()
-        self._cost_s += now_s - began_s
-        if current:
-            asyncio.get_running_loop().call_soon(self._flush)
-            return
+            if now_s - began_s >= SLICE_S:
+                self._cost_s += now_s - began_s
+                asyncio.get_running_loop().call_soon(self._flush)
+                return
+        self._rest = None
+        cost_s = self._cost_s + now_s - began_s
         self._next_s = self._began_s + pause(
-            self._cost_s, ratio=COST_RATIO, least=self._interval_s, most=self._longest_s
+            cost_s, ratio=COST_RATIO, least=self._interval_s, most=self._longest_s
         )
-        self._is_scheduled = bool(self._waiting)
-        if self._is_scheduled:  # it was added meanwhile
-            pause_s = max(self._interval_s, self._next_s - now_s)
-            asyncio.get_running_loop().call_later(pause_s, self._flush)
+        self._is_scheduled = False
+        if self._waiting:  # it was added meanwhile
+            self._schedule(now_s)
