@@ -3,7 +3,8 @@
 Time stands still while the gateway works and passes only while it waits for a timer: what happens
 after what then follows from the code alone, not from the machine. Timers of more than `LONG_S` are
 put off while tasks are counted, so that periodic work and time-outs stay out. Only what runs in the
-loop's callbacks counts, not the loop itself.
+loop's callbacks counts, not the loop itself, nor what it does when it is called: a gateway that
+serves has uvloop, where that is C.
 """
 
 import _socket
@@ -16,6 +17,7 @@ import selectors
 import socket
 import sys
 import time
+from asyncio import base_events, events, selector_events, transports, trsock
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -31,6 +33,9 @@ PUT_OFF_S = 1e6
 GRACE_S = 0.001  # really waited for a timer at most: what comes from outside comes before it
 QUIET_S = 0.03  # nothing happens for so long: the task is over, its settlement included
 MESSAGE_BYTES = 65_536  # of the control socket
+LOOP_FILES = tuple(
+    module.__file__ for module in (base_events, events, selector_events, transports, trsock)
+)
 Counts = dict[str, float]
 KINDS = ("plain", "calls", "bytecodes")  # of counting, each of tasks of its own
 
@@ -137,7 +142,9 @@ class Counter:
             sys.settrace(None)
 
     def _profile(self, frame: FrameType, event: str, arg: Any) -> None:
-        if frame.f_code in self.hidden:
+        if event == "c_call" and isinstance(arg.__self__, _socket.socket | select.epoll):
+            self._socket_calls += 1
+        if self._is_hidden(frame.f_code):
             return
         if event == "call":
             self._python_calls += 1
@@ -150,13 +157,15 @@ class Counter:
                 self._encoded += 1
             elif isinstance(owner, msgspec.json.Decoder) or arg is msgspec.json.decode:
                 self._decoded += 1
-            elif isinstance(owner, _socket.socket | select.epoll):
-                self._socket_calls += 1
+
+    def _is_hidden(self, code: CodeType) -> bool:
+        """Returns whether a function is of this file or of the loop."""
+        return code in self.hidden or code.co_filename in LOOP_FILES
 
     def _trace(self, frame: FrameType, event: str, arg: Any) -> Any:
         if event == "opcode":
             self._bytecodes += 1
-        elif frame.f_code in self.hidden:
+        elif self._is_hidden(frame.f_code):
             return None
         elif event == "call":
             frame.f_trace_opcodes = True

@@ -33,6 +33,7 @@ class Series(msgspec.Struct, frozen=True):
     warm_up: int  # tasks before the first that counts
     kinds: list[str]  # of counting, each so often
     repeat: int
+    together: bool = False  # an answer's events come in one read, and each prompt is the same
 
 
 class Orders(msgspec.Struct, frozen=True):
@@ -61,6 +62,8 @@ class Control:
 class Stepped(fake_upstream.Connection):
     """Sends an answer's events one by one, each when the gateway has dealt with the last."""
 
+    together = False  # all of them at once instead, on every connection
+
     def __init__(self, control: Control) -> None:
         super().__init__(("fake",))
         self._control = control
@@ -86,6 +89,10 @@ class Stepped(fake_upstream.Connection):
         self._steps = asyncio.create_task(self._send(answer_of(kind, asked.model, 0, limit)))
 
     async def _send(self, answer: Answer) -> None:
+        if Stepped.together:
+            whole = b"".join((answer.head, *answer.deltas, answer.tail))
+            self.send(fake_upstream.numbered(whole))
+            return
         self.send(fake_upstream.numbered(answer.head))
         for delta in answer.deltas:
             await self._control.say(b"rest")
@@ -96,11 +103,13 @@ class Stepped(fake_upstream.Connection):
 
 async def run_series(control: Control, orders: Orders, series: Series) -> None:
     """Warm up, then task by task, each between two marks."""
+    Stepped.together = series.together
+    number = "" if series.together else " #NUMBER#"
     load = task_load.Load(
         argparse.Namespace(
             url=orders.url, key=orders.key, header=[], model=series.model, mode=series.mode,
             concurrency=1, streams_per_socket=1, tokens=series.tokens, limit_field=None,
-            text=f"Write a guide of {series.tokens} tokens. #NUMBER#", store=False, timeout_s=60.0,
+            text=f"Write a guide of {series.tokens} tokens.{number}", store=False, timeout_s=60.0,
         )
     )  # fmt: skip
     await load.connect()

@@ -13,7 +13,7 @@ def a_table(calls: float, turns: float = 50) -> counts.Table:
 
 def test_a_task_is_the_median_and_a_token_the_slope_between_short_and_long_tasks() -> None:
     found = [
-        (Series("mode", path.model, tokens, 0, [], 1), kind, made)
+        (Series("mode", path.model, tokens, 0, [], 1, path.together), kind, made)
         for path in counts.PATHS
         for tokens in (counts.FEW_TOKENS, counts.MANY_TOKENS)
         for kind, made in (
@@ -67,7 +67,7 @@ def test_a_base_of_other_versions_is_named() -> None:
 
 def test_the_gateway_counted_has_a_backend_for_every_path() -> None:
     text = counts.config_of("http://127.0.0.1:1/v1")
-    assert text.count("[[backends]]") == len(counts.PATHS)
+    assert text.count("[[backends]]") == len({path.model for path in counts.PATHS})
     assert {path.model for path in counts.PATHS} == {
         s.model for s in counts.orders_of(counts.PATHS, 3).series
     }
