@@ -15,10 +15,13 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from tests.unit.router.agent_runs.planted_runs import planted_runs
-from tests.unit.router.agent_runs.recorded_runs import recorded_run
-from tests.unit.router.agent_runs.replaying import Replayed, replayed
-from tests.unit.router.tasks import of_class
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+
+from tests.unit.router.agent_runs.planted_runs import planted_runs  # noqa: E402
+from tests.unit.router.agent_runs.recorded_runs import recorded_run  # noqa: E402
+from tests.unit.router.agent_runs.replaying import Replayed, replayed  # noqa: E402
+from tests.unit.router.tasks import of_class  # noqa: E402
 
 
 def _row(kind: str, found: list[Replayed]) -> dict[str, object]:
