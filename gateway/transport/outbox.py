@@ -75,15 +75,15 @@ class Outbox:
 
     def emit(self, kind: str, event: bytes) -> None:
         """Sends an event of a response: the first may wait for the next, the last does not."""
-        is_first = not self._frames
-        self._frames.append(event)
+        frames = self._frames
+        frames.append(event)
         self._queued_bytes += len(event)
         if self._is_gathering:  # it is text, which its flush writes
             return
         if self._queued_bytes > MAX_QUEUED_BYTES:
             self._room.clear()
         if kind in OPENING:
-            if is_first:  # what is before it has a time to leave at
+            if len(frames) == 1:  # what is before it has a time to leave at
                 self._held_s = self._loop.time()
                 self._flush_timer.hold(self)
         elif kind in TERMINAL:
