@@ -116,7 +116,7 @@ class Counters(Collector):
     """The metrics of a table: read from reports, or counted here by their names in the table.
 
     `counts[name][labels].inc()`, `histograms[name][labels].observe(value)`; `labels` is the tuple
-    of their values in the table's order.
+    of their values in the table's order. What every task counts adds to `value` without a call.
     """
 
     def __init__(

@@ -76,7 +76,7 @@ class Metrics(Counters):
 
     def task_started(self) -> None:
         """Counts a task in; `task_finished` must follow on every path."""
-        self.counts["lanewise_tasks_running"][()].inc()
+        self.counts["lanewise_tasks_running"][()].value += 1
 
     def task_finished(
         self,
@@ -101,8 +101,8 @@ class Metrics(Counters):
         """
         counts, histograms = self.counts, self.histograms
         where = route or "none"
-        counts["lanewise_tasks_running"][()].dec()
-        counts["lanewise_requests_total"][where, outcome].inc()
+        counts["lanewise_tasks_running"][()].value -= 1
+        counts["lanewise_requests_total"][where, outcome].value += 1
         duration_s = duration_us / 1e6
         histograms["lanewise_request_duration_seconds"][where, outcome].observe(duration_s)
         if first_model is not None and ttft_us is not None:
@@ -113,13 +113,13 @@ class Metrics(Counters):
         num_tokens = 0
         tokens = counts["lanewise_tokens_total"]
         for model, usage in usage_by_model.items():
-            tokens[where, model, "input"].inc(usage.num_input_tokens)
-            tokens[where, model, "cached_input"].inc(usage.num_cached_tokens)
-            tokens[where, model, "output"].inc(usage.num_output_tokens)
-            tokens[where, model, "reasoning"].inc(usage.num_reasoning_tokens)
+            tokens[where, model, "input"].value += usage.num_input_tokens
+            tokens[where, model, "cached_input"].value += usage.num_cached_tokens
+            tokens[where, model, "output"].value += usage.num_output_tokens
+            tokens[where, model, "reasoning"].value += usage.num_reasoning_tokens
             num_tokens += usage.num_input_tokens + usage.num_output_tokens
         tenant = self.tenants.label(tenant_id, num_tokens)
-        counts["lanewise_tenant_tokens_total"][tenant, where].inc(num_tokens)
+        counts["lanewise_tenant_tokens_total"][tenant, where].value += num_tokens
         if outcome == "rate_limited":
             refused = wanted or where
             counts["lanewise_tenant_rejected_total"][tenant, refused].inc()
@@ -134,7 +134,7 @@ class Metrics(Counters):
         spend = self.counts["lanewise_spend_usd_total"]
         tenant = self.tenants.label(entry.tenant_id, 0)
         for line in entry.lines:
-            spend[tenant, line.model, entry.route].inc(line.cost_nusd / NUSD)
+            spend[tenant, line.model, entry.route].value += line.cost_nusd / NUSD
 
     def _count_arm(
         self,
@@ -163,7 +163,7 @@ class Metrics(Counters):
 
     def decision(self, *, policy: str, rule: str, route: Route, mode: labels.Mode = "live") -> None:
         """Counts a route taken; `policy` and `rule` are names from the policy, never free text."""
-        self.counts["lanewise_route_decisions_total"][policy, rule, route, mode].inc()
+        self.counts["lanewise_route_decisions_total"][policy, rule, route, mode].value += 1
 
     def policies_in_force(self, names: Sequence[str], version: int, shadow_version: int) -> None:
         """Says which policies decide."""
@@ -225,9 +225,9 @@ class Metrics(Counters):
         """Counts an admission or refusal; `group` is the pool's, or the route's first."""
         limit = "none" if limited_by is None else labels.LIMIT_NAMES[limited_by]
         asked = "admitted" if result == "admit" else limit
-        self.counts["lanewise_pool_asks_total"][group, asked].inc()
+        self.counts["lanewise_pool_asks_total"][group, asked].value += 1
         decisions = self.counts["lanewise_ratelimit_decisions_total"]
-        decisions[group, tier, result, limit, mode].inc()
+        decisions[group, tier, result, limit, mode].value += 1
 
     def pools_call(self, op: PoolCall, answered: bool, duration_us: int) -> None:
         """Records one call to Redis's pools, and whether it was answered in time."""
@@ -237,8 +237,9 @@ class Metrics(Counters):
     def reserved(self, demands: Iterable[Demand]) -> None:
         """Counts a reservation in; `settled` must follow with the same demands."""
         for demand in demands:
-            self.counts["lanewise_ratelimit_leases"][(demand.group,)].inc()
-            self.counts["lanewise_ratelimit_reserved_tokens"][(demand.group,)].inc(demand.tokens)
+            group = (demand.group,)
+            self.counts["lanewise_ratelimit_leases"][group].value += 1
+            self.counts["lanewise_ratelimit_reserved_tokens"][group].value += demand.tokens
 
     def extended(self, before: Iterable[Demand], after: Iterable[Demand]) -> None:
         """Counts a reservation's growth; `settled` must follow with `after`."""
@@ -250,10 +251,11 @@ class Metrics(Counters):
         """Counts a reservation out; `used_tokens`: group -> tokens charged, absent for none."""
         for demand in demands:
             group = (demand.group,)
-            self.counts["lanewise_ratelimit_leases"][group].dec()
-            self.counts["lanewise_ratelimit_reserved_tokens"][group].dec(demand.tokens)
-            charged = used_tokens.get(demand.group, 0)
-            self.counts["lanewise_ratelimit_settled_tokens_total"][group].inc(charged)
+            self.counts["lanewise_ratelimit_leases"][group].value -= 1
+            self.counts["lanewise_ratelimit_reserved_tokens"][group].value -= demand.tokens
+            if demand.group in used_tokens:
+                settled = self.counts["lanewise_ratelimit_settled_tokens_total"][group]
+                settled.value += used_tokens[demand.group]
 
     def pools_stand(self, report: PoolsReport) -> None:
         """Takes how things stand with Redis."""
