@@ -24,7 +24,7 @@ from gateway.wire.errors import ProtocolError, draining
 from router.classify.task import Task
 from router.decide.concurrency_limiter import ConcurrencyLimiter
 from router.decide.decision import RankedRoute
-from router.decide.waiting_queues import WaitingQueues
+from router.decide.waiting_queues import Place, WaitingQueues
 from router.pools.pools import Demand, Grant, Reservation
 from router.waiting.fair_queue import FairQueue, QueuePosition, Waiter
 from router.waiting.rules import WaitingConfig, Waits, is_of_key
@@ -39,6 +39,7 @@ class Attempt(msgspec.Struct, frozen=True):
 
     ranked: tuple[RankedRoute, ...]  # none for a part of a task
     grant: Grant
+    at_us: int  # when it was granted, or refused for good
 
 
 Try = Callable[[bool], Awaitable[Attempt]]  # whether the task has waited before
@@ -106,39 +107,28 @@ class WaitingRoom:
         """Makes an empty queue per group."""
         self._queues = WaitingQueues(self.config)
         self._rooms = {group: _Room(group, queue) for group, queue in self._queues.queues.items()}
-
-    @property
-    def limiter(self) -> ConcurrencyLimiter:
-        """Returns the limiter of tasks per group."""
-        return self._queues.limiter
+        self.limiter: ConcurrencyLimiter = self._queues.limiter  # of tasks per group
 
     async def admit(self, wanted: Admission) -> Attempt:
-        """Returns the task's grant, now or after waiting, or its refusal with the expected wait.
+        """Returns the grant of a task or of a part of one, now or after waiting, or its refusal.
+
+        The refusal has the pools' wait only: `truthful` adds what else a task waits for.
 
         Raises `ProtocolError` if it was stopped, its wait timed out, or `attempt` raised it.
         """
-        made = await self.admit_part(wanted)
-        if made.grant.index is not None:
-            return made
-        queues = self._queues
-        grant = queues.truthful(wanted.task, wanted.tokens, made.grant, self.clock_us())
-        return Attempt(made.ranked, grant)
-
-    async def admit_part(self, wanted: Admission) -> Attempt:
-        """Returns the grant or refusal of a part of a task, under an id of its own.
-
-        A part is not retried, so its refusal has the pools' wait only.
-        """
         task, tokens, queues = wanted.task, wanted.tokens, self._queues
-        waits = self.policy_wait_ms()
-        place = queues.place_before(task, tokens, wanted.groups, waits, self.clock_us())
+        place: Place | None = None
+        if any(queues.waiting):
+            waits, now_us = self.policy_wait_ms(), self.clock_us()
+            place = queues.place_before(task, tokens, wanted.groups, waits, now_us)
         first: Attempt | None = None
         if place is None or not place.wait_us:
             first = await wanted.attempt(False)
             if first.grant.index is not None:
-                queues.note_admitted(first.grant, self.clock_us())
+                queues.note_admitted(first.grant, first.at_us)
                 return first
-            place = queues.place_after(task, tokens, first.grant, waits, self.clock_us())
+            waits, now_us = self.policy_wait_ms(), self.clock_us()
+            place = queues.place_after(task, tokens, first.grant, waits, now_us)
             if not place.wait_us:
                 return first
         grant = None if first is None else first.grant
@@ -151,9 +141,19 @@ class WaitingRoom:
             raise self._in_vain(room, waiter)
         return made
 
+    def truthful(self, wanted: Admission, refused: Attempt) -> Attempt:
+        """Adds the tenant's earlier tasks, waiting or to be retried, to the wait of a refusal.
+
+        Parts of a task are not retried, so theirs has the pools' wait only.
+        """
+        now_us = self.clock_us()
+        grant = self._queues.truthful(wanted.task, wanted.tokens, refused.grant, now_us)
+        return Attempt(refused.ranked, grant, now_us)
+
     def settled(self, reservation: Reservation) -> None:
         """Frees the slots of a task that ended."""
-        self._wake(self._queues.settled(reservation, self.clock_us()))
+        self.limiter.release(reservation.id)
+        self.released(reservation)
 
     def shrunk(self, kept: Reservation, released: tuple[Demand, ...]) -> None:
         """Frees slots that a running task released."""
@@ -162,8 +162,9 @@ class WaitingRoom:
 
     def released(self, reservation: Reservation) -> None:
         """Wakes the queues of the groups that have free slots now."""
-        tenant_id, demands = reservation.tenant_id, reservation.demands
-        self._wake(self._queues.released(tenant_id, demands, self.clock_us()))
+        if any(self._queues.waiting):
+            tenant_id, demands = reservation.tenant_id, reservation.demands
+            self._wake(self._queues.released(tenant_id, demands, self.clock_us()))
 
     def _wake(self, groups: Iterable[BackendGroup]) -> None:
         for group in groups:

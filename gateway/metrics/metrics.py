@@ -22,7 +22,7 @@ from gateway.metrics.reports import Reports
 from gateway.metrics.table import METRICS
 from gateway.store.ledger_entry import LedgerEntry
 from gateway.store.reports import Recorded
-from router.classify.task import Route
+from router.classify.task import Route, TaskClass
 from router.learn.experience import Experience
 from router.learn.report import learning_report
 from router.money.prices import NUSD
@@ -160,6 +160,15 @@ class Metrics(Counters):
         self.histograms["lanewise_gateway_overhead_seconds"][(name,)].observe(duration_us / 1e6)
 
     # Decisions
+
+    def ranked(self, task_class: TaskClass, classify_us: int, policy_us: int) -> None:
+        """Records how sure the classifier was, and how long the two stages of a ranking took."""
+        stages = self.histograms["lanewise_gateway_overhead_seconds"]
+        stages[("classify",)].observe(classify_us / 1e6)
+        stages[("policy",)].observe(policy_us / 1e6)
+        p_deep = task_class.p_deep
+        confidence = self.histograms["lanewise_classifier_confidence"][(task_class.label,)]
+        confidence.observe(p_deep if p_deep > 0.5 else 1 - p_deep)
 
     def decision(self, *, policy: str, rule: str, route: Route, mode: labels.Mode = "live") -> None:
         """Counts a route taken; `policy` and `rule` are names from the policy, never free text."""

@@ -132,7 +132,7 @@ class SideReservations:
 
         async def attempt(_has_waited: bool) -> Attempt:
             if gw.limiter.shed(group, tenant.id) is not None:
-                return Attempt((), gw.limiter.refusal((group,), tenant.id))
+                return Attempt((), gw.limiter.refusal((group,), tenant.id), gw.clock_us())
             gw.limiter.acquire(name, tenant, (group,))  # while it asks, too
             try:
                 grant = await gw.pools.reserve_first(tenant, name, ((demand,),))
@@ -143,10 +143,10 @@ class SideReservations:
                 gw.limiter.release(name)
             if grant.accounts:
                 note_budgets(gw, tenant, grant)
-            return Attempt((), grant)
+            return Attempt((), grant, gw.clock_us())
 
         part = part_of(self._task, name, gw.clock_us())
-        made = await gw.waiting.admit_part(
+        made = await gw.waiting.admit(
             Admission(part, demand.tokens, (group,), attempt, gw.pools.settle, pending)
         )
         return made.grant

@@ -16,11 +16,11 @@ from gateway.core.ratelimit import MODE_HEADER, policy_name, rate_limit_headers
 from gateway.core.spending import most_nusd, note_budgets, terms_of
 from gateway.core.waiting_room import Admission, Attempt
 from gateway.task.stages import AdmittedTask, LoadedTask
-from gateway.wire.compaction import Plan, Skipped, expected_task, skipped_words
+from gateway.wire.compaction import Plan, expected_task
 from gateway.wire.errors import ProtocolError
 from router.classify.classify import classify, features
 from router.classify.task import Task, TaskClass
-from router.decide.admission import MostNusd, decide, demands
+from router.decide.admission import decide, demands
 from router.decide.decision import RankedRoute, Refusal, RouteDecision, ShadowChoice
 from router.decide.ranking import classify_and_rank, rank
 from router.decide.weighing import weigh
@@ -32,7 +32,7 @@ from router.record.seen import seen_of
 logger = logging.getLogger("lanewise")
 
 
-async def admit(gw: Gateway, job: Job, loaded: LoadedTask) -> AdmittedTask:
+async def admit(gw: Gateway, job: Job, loaded: LoadedTask, loaded_us: int) -> AdmittedTask:
     """Decides where a task runs, and reserves for it and its planned compaction.
 
     It may wait for its pools; `job` then takes its position, and can stop the wait. The caller
@@ -41,62 +41,65 @@ async def admit(gw: Gateway, job: Job, loaded: LoadedTask) -> AdmittedTask:
     Raises:
         ProtocolError: No route is allowed, none fits its pools, or the pools do not answer.
     """
-    task, plan = loaded.task, loaded.plan
-    if isinstance(plan, Plan):
-        task = expected_task(task, plan)
-    try:
-        return await _admit(gw, job, loaded, task)
-    except ProtocolError as error:
-        if isinstance(plan, Skipped) and error.code == "context_length_exceeded":
-            error.message += f" {skipped_words(plan)}"
-        raise
-
-
-async def _admit(gw: Gateway, job: Job, loaded: LoadedTask, task: Task) -> AdmittedTask:
+    task = loaded.task
+    if isinstance(loaded.plan, Plan):
+        task = expected_task(task, loaded.plan)
     policy = gw.state.policy.for_tenant(task.tenant.id)  # read once per task
     job.policy = policy
-    task_class, ranked = rank_task(gw, task, policy, job)
+    task_class, ranked, ranked_us = rank_task(gw, task, policy, job, loaded_us)
     most = partial(most_nusd, gw, terms_of(task.hints)) if task.tenant.accounts else None
     asked = demands(task, task_class, ranked, gw.weights, most)
 
     async def attempt(has_waited: bool) -> Attempt:
-        routes = ranked
+        routes, wanted, began_us = ranked, asked, ranked_us
         if has_waited:
             routes = rank_routes(policy, task, task_class, gw.backend_stats())
-        started_us = gw.clock_us()
-        if gw.limiter.is_on:
-            made = await _reserve_within_capacity(gw, task, task_class, routes, most)
+            began_us = gw.clock_us()
+            wanted = demands(task, task_class, routes, gw.weights, most)
+        if gw.waiting.limiter.is_on:
+            routes, grant = await _reserve_within_capacity(gw, task, routes, wanted)
         else:
-            is_same = routes is ranked
-            wanted = asked if is_same else demands(task, task_class, routes, gw.weights, most)
-            made = Attempt(routes, await _reserve(gw, task, wanted))
-        gw.metrics.stage("admit", gw.clock_us() - started_us)
-        return made
+            grant = await gw.pools.reserve_first(task.tenant, task.id, wanted)
+        if grant.accounts:
+            note_budgets(gw, task.tenant, grant)
+        now_us = gw.clock_us()
+        gw.metrics.stage("admit", now_us - began_us)
+        return Attempt(routes, grant, now_us)
 
-    groups = dict.fromkeys(group for each in ranked for group in each.route.groups)
-    made = await gw.waiting.admit(
-        Admission(task, asked[0][0].tokens, groups, attempt, gw.pools.settle, job)
-    )
+    groups = [group for each in ranked for group in each.route.groups]
+    wish = Admission(task, asked[0][0].tokens, groups, attempt, gw.pools.settle, job)
+    try:
+        made = await gw.waiting.admit(wish)
+    except PoolsUnavailable as error:
+        raise _pools_away(error) from error
+    if made.grant.index is None:
+        made = gw.waiting.truthful(wish, made)
     try:
         decision = decide(task, task_class, made.ranked, made.grant, policy, gw.weights)
-        decision = msgspec.structs.replace(decision, shadow=ask_shadow(gw, task))
-        job.decided = decision
-        job.admitted_us = gw.clock_us()
+        if gw.state.shadow is not None:
+            decision = msgspec.structs.replace(decision, shadow=ask_shadow(gw, task))
+        job.decided, job.admitted_us = decision, made.at_us
         job.records_text = policy.record_text and job.tenant.store != "never"
-        if decision.balances:
-            gw.experience.note_balances(task.tenant.id, decision.balances, gw.clock_us())
-        if made.grant.num_reaped:
-            gw.metrics.counts["lanewise_ratelimit_reaped_total"][()].inc(made.grant.num_reaped)
-        if decision.chosen is None or decision.reservation is None:
-            raise _refusal(gw, task, decision, made)
-        admitted = AdmittedTask(loaded, decision, decision.chosen, decision.reservation)
-        _count_admission(gw, task, admitted)
-        return admitted
+        return _taken(gw, loaded, decision, made)
     except Exception as error:
         if made.grant.reservation is not None and not isinstance(error, ProtocolError):
             # An internal error must not leave it.
             gw.spawn(gw.pools.settle(made.grant.reservation, {}))
         raise
+
+
+def _taken(gw: Gateway, loaded: LoadedTask, decision: RouteDecision, made: Attempt) -> AdmittedTask:
+    """Counts and notes what was decided. Raises `ProtocolError` if it is a refusal."""
+    task, grant = loaded.task, made.grant
+    if decision.balances:
+        gw.experience.note_balances(task.tenant.id, decision.balances, made.at_us)
+    if grant.num_reaped:
+        gw.metrics.counts["lanewise_ratelimit_reaped_total"][()].inc(grant.num_reaped)
+    if decision.chosen is None or decision.reservation is None:
+        raise _refusal(gw, task, decision, made)
+    admitted = AdmittedTask(loaded, decision, decision.chosen, decision.reservation)
+    _count_admission(gw, task, admitted)
+    return admitted
 
 
 def ask_shadow(gw: Gateway, task: Task) -> ShadowChoice | None:
@@ -120,13 +123,12 @@ def ask_shadow(gw: Gateway, task: Task) -> ShadowChoice | None:
 
 
 def rank_task(
-    gw: Gateway, task: Task, policy: Policy, job: Job
-) -> tuple[TaskClass, tuple[RankedRoute, ...]]:
-    """Classifies a task and ranks its routes, best first; `job` gets what the decision saw.
+    gw: Gateway, task: Task, policy: Policy, job: Job, began_us: int
+) -> tuple[TaskClass, tuple[RankedRoute, ...], int]:
+    """Classifies a task, ranks its routes, best first, and returns the time as well.
 
-    Raises `ProtocolError` if no route is allowed.
+    `job` gets what the decision saw. Raises `ProtocolError` if no route is allowed.
     """
-    started_us = gw.clock_us()
     seen = features(task)
     task_class = classify(seen, policy.band)
     classified_us = gw.clock_us()
@@ -137,11 +139,9 @@ def rank_task(
         job.seen = seen_of(stats, facts)
     task_class = weigh(policy.tradeoff, policy.band, task, task_class, stats, facts)
     ranked = rank_routes(policy, task, task_class, stats)
-    gw.metrics.stage("classify", classified_us - started_us)
-    gw.metrics.stage("policy", gw.clock_us() - classified_us)
-    confidence = gw.metrics.histograms["lanewise_classifier_confidence"]
-    confidence[(task_class.label,)].observe(max(task_class.p_deep, 1 - task_class.p_deep))
-    return task_class, ranked
+    ranked_us = gw.clock_us()
+    gw.metrics.ranked(task_class, classified_us - began_us, ranked_us - classified_us)
+    return task_class, ranked, ranked_us
 
 
 def rank_routes(
@@ -169,46 +169,40 @@ def refused(refusal: Refusal, headers: dict[str, str]) -> ProtocolError:
     )
 
 
-async def _reserve(gw: Gateway, task: Task, ranked_demands: Sequence[tuple[Demand, ...]]) -> Grant:
-    """Calls the pools once; if it is cancelled, they release what was granted."""
-    try:
-        grant = await gw.pools.reserve_first(task.tenant, task.id, ranked_demands)
-    except PoolsUnavailable as error:
-        message = f"The rate-limit pools are away. {error}. Try again in 1s."
-        raise ProtocolError(
-            "server_is_overloaded",
-            message,
-            retry_after_us=1_000_000,
-            headers={MODE_HEADER: "degraded"},
-        ) from error
-    if grant.accounts:
-        note_budgets(gw, task.tenant, grant)
-    return grant
+def _pools_away(error: PoolsUnavailable) -> ProtocolError:
+    """Makes the refusal of a task that no pool answered for."""
+    return ProtocolError(
+        "server_is_overloaded",
+        f"The rate-limit pools are away. {error}. Try again in 1s.",
+        retry_after_us=1_000_000,
+        headers={MODE_HEADER: "degraded"},
+    )
 
 
 async def _reserve_within_capacity(
     gw: Gateway,
     task: Task,
-    task_class: TaskClass,
     ranked: tuple[RankedRoute, ...],
-    most: MostNusd | None,
-) -> Attempt:
+    asked: tuple[tuple[Demand, ...], ...],
+) -> tuple[tuple[RankedRoute, ...], Grant]:
     """Reserves on routes with capacity; counts on all of them until the grant."""
-    routes = gw.limiter.open_routes(ranked, task.tenant.id)
+    limiter, tenant = gw.waiting.limiter, task.tenant
+    routes = limiter.open_routes(ranked, tenant.id)
     if not routes:
-        return Attempt(ranked, gw.limiter.refusal(ranked[0].route.groups, task.tenant.id))
-    groups = tuple({group for route in routes for group in route.route.groups})
-    gw.limiter.acquire(task.id, task.tenant, groups)
+        return ranked, limiter.refusal(ranked[0].route.groups, tenant.id)
+    wanted = [each for route, each in zip(ranked, asked, strict=True) if route in routes]
+    groups = {group for each in routes for group in each.route.groups}
+    limiter.acquire(task.id, tenant, tuple(groups))
     try:
-        grant = await _reserve(gw, task, demands(task, task_class, routes, gw.weights, most))
+        grant = await gw.pools.reserve_first(tenant, task.id, wanted)
     except BaseException:
-        gw.limiter.release(task.id)
+        limiter.release(task.id)
         raise
     if grant.index is None:
-        gw.limiter.release(task.id)
+        limiter.release(task.id)
     else:
-        gw.limiter.acquire(task.id, task.tenant, routes[grant.index].route.groups)
-    return Attempt(routes, grant)
+        limiter.acquire(task.id, tenant, routes[grant.index].route.groups)
+    return routes, grant
 
 
 def _refusal(gw: Gateway, task: Task, decision: RouteDecision, made: Attempt) -> ProtocolError:

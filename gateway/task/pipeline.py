@@ -37,6 +37,7 @@ from gateway.task.stages import (
     AdmittedTask,
     EndedTask,
     FinishedResponse,
+    LoadedTask,
     RunningTask,
     TaskStage,
     WarmingTask,
@@ -45,7 +46,7 @@ from gateway.task.summary_run import SummaryRun
 from gateway.task.task_record import costs, group_at, leave_record
 from gateway.task.traced import begin_trace, step, traced
 from gateway.task.warming import Warming
-from gateway.wire.compaction import Plan
+from gateway.wire.compaction import Plan, Skipped, skipped_words
 from gateway.wire.errors import ProtocolError
 from gateway.wire.response import Ending, ResponseStream
 from gateway.wire.response_json import ResponseError
@@ -72,8 +73,9 @@ async def handle_task(gw: Gateway, job: Job) -> Ended | None:
         reached = loaded = await load(gw, job, queued_us)
         job.request = loaded.task.request
         loaded_us = step(gw, job, "load", began_us)
-        reached = admitted = await admit(gw, job, loaded)  # classify, rank, reserve
-        step(gw, job, "admit", loaded_us)
+        reached = admitted = await admit(gw, job, loaded, loaded_us)  # classify, rank, reserve
+        if job.trace is not None:
+            step(gw, job, "admit", loaded_us)
         gw.metrics.queue_wait(admitted.chosen.route, queued_us)
         if not loaded.task.generate:
             reached = warming = _warming_task(gw, job, admitted)
@@ -298,6 +300,9 @@ async def _deliver(gw: Gateway, job: Job, ended: EndedTask) -> Ended | None:
 
 def _refused(gw: Gateway, job: Job, reached: TaskStage | None, error: ProtocolError) -> EndedTask:
     """Refuses a task; fails its response if that has begun."""
+    plan = reached.plan if isinstance(reached, LoadedTask) else None
+    if isinstance(plan, Skipped) and error.code == "context_length_exceeded":
+        error.message += f" {skipped_words(plan)}"
     outcome = refusal_outcome(error)
     if not (job.writer.is_open and isinstance(reached, RunningTask)):
         job.refuse(error)

@@ -42,6 +42,8 @@ class WaitingQueues:
         self.queues = {
             group: FairQueue(config.max_waiting, config.max_waiting_per_tenant) for group in GROUPS
         }
+        # Who waits in each: waiter -> tenant. Mostly all are empty.
+        self.waiting = tuple(queue.tenant_of for queue in self.queues.values())
         self._retry_after = RetryAfter()
 
     def place_before(
@@ -51,14 +53,10 @@ class WaitingQueues:
 
         None, or a wait of 0: the task is to be tried. `waits` are the active policy's.
         """
-        queues = self.queues
-        for queue in queues.values():
-            if len(queue):
-                break
-        else:
-            return None  # mostly nobody waits anywhere
+        if not any(self.waiting):
+            return None
         for group in groups:
-            queue = queues[group]
+            queue = self.queues[group]
             if queue.num_waiting(task.tenant.id) or (len(queue) and queue.is_held(now_us)):
                 return Place(group, self._may_wait_us(task, tokens, group, waits, None, now_us))
         return None

@@ -84,7 +84,7 @@ class FairQueue:
         self._max_waiting = max_waiting
         self._max_per_tenant = max_per_tenant
         self._lines: dict[str, _Line] = {}  # by tenant; those that wait, and some that did
-        self._tenant_of: dict[str, str] = {}  # waiter -> tenant
+        self.tenant_of: dict[str, str] = {}  # waiter -> tenant, of all that wait
         self._now = 0  # virtual time: the tag of the latest that was served
         self._held_us = 0  # the whole group is blocked until then
         self._served_us: int | None = None
@@ -92,7 +92,7 @@ class FairQueue:
         self._num_pauses = 0
 
     def __len__(self) -> int:
-        return len(self._tenant_of)
+        return len(self.tenant_of)
 
     def num_waiting(self, tenant_id: str) -> int:
         """Returns how many tasks of a tenant wait."""
@@ -109,7 +109,7 @@ class FairQueue:
 
     def join(self, waiter: Waiter, block: Block | None = None) -> None:
         """Adds a task to its tenant's line, which must have room; `block` is of its first try."""
-        if not self._tenant_of:
+        if not self.tenant_of:
             self._served_us = None  # nobody was there to be served since
         line = self._lines.setdefault(waiter.tenant_id, _Line())
         if not line.waiters:
@@ -118,13 +118,13 @@ class FairQueue:
             if block is not None:
                 line.block(block, waiter.joined_us)
         line.waiters.append(waiter)
-        self._tenant_of[waiter.id] = waiter.tenant_id
+        self.tenant_of[waiter.id] = waiter.tenant_id
         if len(self._lines) > MAX_LINES_KEPT:
             self._forget()
 
     def remove(self, waiter_id: str, now_us: int) -> bool:
         """Removes a task unserved; False if it is not here. The next one may try at once."""
-        tenant_id = self._tenant_of.pop(waiter_id, None)
+        tenant_id = self.tenant_of.pop(waiter_id, None)
         if tenant_id is None:
             return False
         line = self._lines[tenant_id]

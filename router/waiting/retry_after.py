@@ -67,9 +67,10 @@ class RetryAfter:
         self, tenant_id: str, demands: tuple[Demand, ...], mode: PoolsMode, now_us: int
     ) -> None:
         """Ends the burst if a task was admitted before the first turn."""
-        self._meet(mode)
         if not self._bursts:
+            self._mode = mode
             return
+        self._meet(mode)
         for demand in demands:
             key = tenant_id, demand.group
             burst = self._bursts.get(key)

@@ -195,6 +195,7 @@ async def test_waiting_tasks_and_ceilings_learn_of_it_at_once() -> None:
         return ()
 
     gw.waiting._queues.released = hear  # type: ignore[method-assign]
+    gw.waiting._queues.queues["fast"].tenant_of["a task"] = "other"  # else nobody is to be told
     deep = await judged(running)
     await running.free("fast")
     await until(lambda: len(heard) == 2)
