@@ -52,7 +52,7 @@ class Heartbeat:
             command = (KEY, self._id, ALIVE_MS, HEARD_MS)
             num_gateways, added, num_heard = await self._servers.run(_BEAT, command)
         except RedisAway as error:
-            raise PoolsUnavailable(f"Redis: {error}") from error
+            raise PoolsUnavailable(str(error)) from error
         return Pulse(num_gateways, bool(added), num_heard)
 
     async def stop(self) -> None:

@@ -48,7 +48,7 @@ class Breaker:
     def succeeded(self, started_us: int, now_us: int) -> None:
         """Counts a call that began at `started_us` and got a reply."""
         self.seen = True
-        if not self.is_closed:
+        if self.state != "closed":
             return  # it was sent before
         self._failed_in_row = 0
         if started_us >= self._good_us:

@@ -8,7 +8,8 @@ others are idempotent. What is never settled expires with its lease. This is an 
 import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from typing import Any, TypeAlias, TypeVar
+from functools import partial
+from typing import Any, TypeAlias
 
 from backends.contract import BackendGroup
 from router.classify.task import Account, Tenant
@@ -42,11 +43,10 @@ from router.redis.url import parse_redis_url
 # A settlement is repeated for a minute, and one of money until Redis answers again.
 SETTLED_KEPT_MS = 600_000
 _POOLS = Script(SCRIPT, NUM_KEYS)
-Answer = TypeVar("Answer")
 OnLate: TypeAlias = Callable[[str, tuple[str, ...], bool], None]
 
 
-class PoolsUnavailable(Exception):  # noqa: N818 - says what is the case, as TimeoutError does
+class PoolsUnavailable(RedisAway):
     """Redis did not reply in time, or with an error; the call may have taken effect."""
 
 
@@ -55,7 +55,9 @@ class RedisPools:
 
     def __init__(self, url: str, *, lease_us: int = LEASE_US, budget_us: int = BUDGET_US) -> None:
         """Connects at the first call. `url`: see `router.redis.url`."""
-        self._servers = RedisServers(parse_redis_url(url), budget_us=budget_us)
+        target = parse_redis_url(url)
+        self._servers = RedisServers(target, budget_us=budget_us, away=PoolsUnavailable)
+        self._call = partial(self._servers.run, _POOLS)  # one call of the script
         self._lease_ms = lease_us // 1_000
         # Hears of a reservation, adoption or renewal that had no reply in time: of its tenant, the
         # leases that it took or may have taken, and whether it is known by now.
@@ -129,7 +131,7 @@ class RedisPools:
 
     async def reap(self) -> int:
         """Releases crashed gateways' leases, and returns how many; call it twice a second."""
-        return await _answered(self._reaper.reap())
+        return await self._reaper.reap()
 
     async def balances(self, tenant: Tenant) -> tuple[Balance, ...]:
         """Reads the tenant's balances."""
@@ -148,11 +150,11 @@ class RedisPools:
     async def forget(self, tenant_id: str) -> None:
         """Deletes a deleted tenant's pools; its running tasks then settle nothing."""
         keys = tenant_keys(tenant_id)
-        await _answered(self._servers.call(keys[0], "DEL", *keys))
+        await self._servers.call(keys[0], "DEL", *keys)
 
     async def ping(self) -> None:
         """Checks that Redis, or every master of a Cluster, replies within the budget."""
-        await _answered(self._servers.ping())
+        await self._servers.ping()
 
     async def close(self) -> None:
         """Fails pending calls and closes the connections."""
@@ -169,13 +171,3 @@ class RedisPools:
             if leases:
                 tenant_id = str(call[0]).partition("{")[2].partition("}")[0]
                 self.on_late(tenant_id, leases, reply is not None)
-
-    def _call(self, call: Arguments) -> Coroutine[Any, Any, Any]:
-        return _answered(self._servers.run(_POOLS, call))
-
-
-async def _answered(sent: Coroutine[Any, Any, Answer]) -> Answer:
-    try:
-        return await sent
-    except RedisAway as error:
-        raise PoolsUnavailable(f"Redis: {error}") from error

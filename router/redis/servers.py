@@ -72,8 +72,12 @@ class RedisServers:
     Every awaited call may raise `RedisAway`, and then may or may not have taken effect.
     """
 
-    def __init__(self, target: RedisTarget, *, budget_us: int) -> None:
+    def __init__(
+        self, target: RedisTarget, *, budget_us: int, away: type[RedisAway] = RedisAway
+    ) -> None:
+        """`away`: the kind of `RedisAway` that calls raise."""
         self._target = target
+        self._away = away
         self.budget_s = budget_us / 1e6  # for one attempt
         self._tls = _tls(target)
         self._servers: dict[Address, _Server] = {}
@@ -141,7 +145,7 @@ class RedisServers:
                 return
             if not is_last:  # a replica may lead by now
                 await self._map(deadline_s)
-        raise RedisAway(str(failed[0]) if failed else "no node of the Cluster answers")
+        raise self._away(f"Redis: {failed[0] if failed else 'no node of the Cluster answers'}")
 
     async def close(self) -> None:
         """Closes every connection; pending and later calls fail."""
@@ -207,7 +211,7 @@ class RedisServers:
                 server.disconnect(str(reply))
             server = None
             await asyncio.sleep(PAUSE_S)
-        raise RedisAway(str(reply))
+        raise self._away(f"Redis: {reply}")
 
     async def _server_for(self, key: str, deadline_s: float, *, is_lost: bool) -> "_Server":
         """Returns a key's server, after a lost attempt by a new slot map, or raises `LinkLost`."""
