@@ -5,7 +5,6 @@ Everything is bounded in memory and optional: a task can be decided without it.
 
 from collections import Counter, OrderedDict
 from collections.abc import Iterable, Sequence
-from math import inf
 
 from backends.contract import BackendGroup, BackendStats, ContextItem
 from backends.prompt import is_answer
@@ -126,9 +125,10 @@ class Experience:
     def learner(self, tenant_id: str) -> GainLearner:
         """Returns a tenant's learner, a new one at its first task."""
         learner = self.learners.get(tenant_id)
-        if learner is None:
-            learner = self.learners[tenant_id] = GainLearner()
-        self.learners.move_to_end(tenant_id)
+        if learner is not None:
+            self.learners.move_to_end(tenant_id)
+            return learner
+        learner = self.learners[tenant_id] = GainLearner()
         while len(self.learners) > MAX_LEARNERS:
             self.learners.popitem(last=False)
         return learner
@@ -136,9 +136,10 @@ class Experience:
     def monitor(self, tenant_id: str) -> Monitor:
         """Returns a tenant's drift monitor, a new one at its first task."""
         monitor = self.monitors.get(tenant_id)
-        if monitor is None:
-            monitor = self.monitors[tenant_id] = Monitor(REFERENCE)
-        self.monitors.move_to_end(tenant_id)
+        if monitor is not None:
+            self.monitors.move_to_end(tenant_id)
+            return monitor
+        monitor = self.monitors[tenant_id] = Monitor(REFERENCE)
         while len(self.monitors) > MAX_TENANTS:
             self.monitors.popitem(last=False)
         return monitor
@@ -152,7 +153,7 @@ class Experience:
         for balance in balances:
             group, limit = balance.group, balance.limit
             share = balance.remaining / (limit if limit > 1 else 1)
-            if share < left.get(group, inf):
+            if group not in left or share < left[group]:
                 left[group] = share if share < 1.0 else 1.0
         if now_us - noted_us < STALE_US:
             left = known | left

@@ -164,9 +164,11 @@ class GainLearner:
     @property
     def trust(self) -> float:
         """Returns how much the learned correction counts, from 0 to 1."""
+        if self.known["fast"].num_outcomes <= MIN_OUTCOMES:
+            return 0.0  # as with most tenants
         num_outcomes = self.num_outcomes
         if num_outcomes <= MIN_OUTCOMES:
-            return 0.0  # as with most tenants
+            return 0.0
         deviation = math.sqrt(max(0.0, self._lead_square - self._lead**2) / ERROR_MEMORY)
         if self._lead < -2 * deviation:
             return 0.0
@@ -306,4 +308,7 @@ def _sketch(distinct: dict[bytes, None]) -> list[float]:
 
 
 def _bounded(values: list[float]) -> list[float]:
-    return [min(MAX_TRAIT, max(-MAX_TRAIT, value)) for value in values]
+    return [
+        MAX_TRAIT if value > MAX_TRAIT else -MAX_TRAIT if value < -MAX_TRAIT else value
+        for value in values
+    ]
