@@ -144,7 +144,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         """Returns the request of a warm-up, which generates nothing."""
         return msgspec.structs.replace(self.request, generate=False)
 
-    @cached_property
+    @property
     def conversation_digest(self) -> str:
         """Returns what the decision log says of the conversation, instead of its words."""
         known = f"{self.tenant.id}\0{self.conversation}".encode(errors="replace")

@@ -186,6 +186,12 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         return tuple((rule, rule.when.tests) for rule in self.rules if rule.enabled)
 
     @cached_property
+    def canary_seeds(self) -> tuple[str, ...]:
+        """Returns what decides which conversations each canary takes."""
+        seeds = {rule.seed or rule.name for rule in self.rules if rule.percent is not None}
+        return tuple(sorted(seeds))
+
+    @cached_property
     def metadata_names(self) -> frozenset[str]:
         """Returns the keys of requests' metadata that conditions name."""
         whens = (when for _, rule in self.all_rules() for _, when in rule.when.walk())

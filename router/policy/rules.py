@@ -67,5 +67,4 @@ def share_of(seed: str, task: Task) -> float:
 
 def shares_of(policy: Policy, task: Task) -> dict[str, float]:
     """Returns the shares that the policy's canaries compare, by seed, for the decision log."""
-    seeds = {rule.seed or rule.name for rule in policy.rules if rule.percent is not None}
-    return {seed: share_of(seed, task) for seed in sorted(seeds)}
+    return {seed: share_of(seed, task) for seed in policy.canary_seeds}

@@ -11,7 +11,7 @@ import msgspec
 
 from backends.contract import BackendGroup, BackendInfo, Usage
 from router.classify.kinds import Kind, kind_of
-from router.classify.task import GroupLimits, Task
+from router.classify.task import GroupLimits, OptionValue, Task
 from router.classify.text_features import Reading, dense, once
 from router.decide.decision import RouteDecision
 from router.policy.policy import Policy
@@ -196,20 +196,16 @@ def record_of(
         model=hints.model[:MAX_NAME_CHARS],
         asked_route=hints.route.value if hints.route else None,
         asked_strategy=hints.strategy,
-        reasoning_effort=_short(hints.reasoning_effort),
-        service_tier=_short(hints.service_tier),
+        reasoning_effort=hints.reasoning_effort and hints.reasoning_effort[:MAX_NAME_CHARS],
+        service_tier=hints.service_tier and hints.service_tier[:MAX_NAME_CHARS],
         deadline_ms=None if hints.deadline_us is None else hints.deadline_us / 1e3,
-        max_wait_ms=_ms(hints.max_wait_us),
-        strategy_options={
-            name: value
-            for name, value in hints.strategy_options.items()
-            if not isinstance(value, str)
-        },
-        metadata=_metadata(task, policy),
-        shares={} if policy is None else shares_of(policy, task),
+        max_wait_ms=None if hints.max_wait_us is None else hints.max_wait_us / 1e3,
+        strategy_options=_numbers(hints.strategy_options) if hints.strategy_options else {},
+        metadata={} if policy is None else _metadata(hints.metadata, policy),
+        shares=shares_of(policy, task) if policy is not None and policy.canary_seeds else {},
         agent_role=hints.agent.role,
-        subagent=_short(hints.agent.subagent),
-        request_kind=_short(hints.agent.request_kind),
+        subagent=hints.agent.subagent and hints.agent.subagent[:MAX_NAME_CHARS],
+        request_kind=hints.agent.request_kind and hints.agent.request_kind[:MAX_NAME_CHARS],
         generate=task.generate,
         ask_tokens=task.num_last_message_tokens,
         prompt_tokens=request.num_prompt_tokens,
@@ -242,21 +238,30 @@ def record_of(
 
 def _end_of(ended: TaskOutcome, backends: Mapping[str, BackendInfo]) -> dict[str, Any]:
     """Returns the fields that say how a task ended."""
-    usage = [_usage(name, used, backends) for name, used in ended.usages.items()]
+    durations_us = (ended.queued_us, ended.waited_us, ended.left_us, ended.ttft_us, ended.tpot_us)
+    queued_ms, waited_ms, left_ms, ttft_ms, tpot_ms = [
+        None if duration_us is None else round(duration_us / 1e3, 3) for duration_us in durations_us
+    ]
+    usage: tuple[UsageRecord, ...] = ()
+    input_tokens = output_tokens = 0
+    for name, used in ended.usages.items():
+        usage += (_usage(name, used, backends[name]),)
+        input_tokens += used.num_input_tokens
+        output_tokens += used.num_output_tokens
     return {
         "outcome": ended.outcome,
         "error": ended.error,
         "answered_by": ended.answered_by,
-        "queued_ms": _ms(ended.queued_us),
-        "waited_ms": _ms(ended.waited_us),
-        "left_ms": _ms(ended.left_us),
+        "queued_ms": queued_ms,
+        "waited_ms": waited_ms,
+        "left_ms": left_ms,
         "generations": ended.generations,
-        "ttft_ms": _ms(ended.ttft_us),
-        "tpot_ms": _ms(ended.tpot_us),
+        "ttft_ms": ttft_ms,
+        "tpot_ms": tpot_ms,
         "duration_ms": ended.duration_us / 1e3,
-        "usage": tuple(usage),
-        "input_tokens": sum([each.input_tokens for each in usage]),
-        "output_tokens": sum([each.output_tokens for each in usage]),
+        "usage": usage,
+        "input_tokens": input_tokens,
+        "output_tokens": output_tokens,
         "cost": ended.cost,
     }
 
@@ -303,9 +308,16 @@ def policy_number(version: str) -> int:
     return int(version[1:]) if version[:1] == "v" and version[1:].isdecimal() else 0
 
 
-def _metadata(task: Task, policy: Policy | None) -> dict[str, str]:
-    names = () if policy is None else policy.metadata_names
-    given = task.hints.metadata
+def _numbers(options: Mapping[str, OptionValue]) -> dict[str, int | bool]:
+    """Returns a strategy's options but for texts, which a client may choose freely."""
+    return {name: value for name, value in options.items() if not isinstance(value, str)}
+
+
+def _metadata(given: Mapping[str, str], policy: Policy) -> dict[str, str]:
+    """Returns what is given of the metadata that the policy names."""
+    names = policy.metadata_names
+    if not names or not given:
+        return {}
     return {name: given[name][:MAX_NAME_CHARS] for name in sorted(names) if name in given}
 
 
@@ -314,18 +326,9 @@ def _kind(reading: Reading) -> Kind | None:
     return kind_of(reading.words)
 
 
-def _usage(name: str, used: Usage, backends: Mapping[str, BackendInfo]) -> UsageRecord:
-    info = backends[name]
+def _usage(name: str, used: Usage, info: BackendInfo) -> UsageRecord:
     tokens = used.num_input_tokens, used.num_cached_tokens, used.num_output_tokens
     return UsageRecord(name, info.model, info.group, *tokens, used.exact)
-
-
-def _short(text: str | None) -> str | None:
-    return None if text is None else text[:MAX_NAME_CHARS]
-
-
-def _ms(duration_us: float | None) -> float | None:
-    return None if duration_us is None else round(duration_us / 1e3, 3)
 
 
 _ENCODER = msgspec.json.Encoder()
