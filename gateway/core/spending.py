@@ -8,7 +8,7 @@ from gateway.core.budget_answers import over_budget
 from gateway.core.budget_posts import notice_of
 from gateway.core.gateway import Gateway
 from router.classify.task import Hints, Tenant
-from router.money.prices import Bill, Terms, bill_of, total_nusd
+from router.money.prices import Bill, Terms, bill_of, total_nusd, unpriced
 from router.pools.budgets import WINDOWS
 from router.pools.pools import Grant
 
@@ -26,6 +26,8 @@ def most_nusd(gw: Gateway, terms: Terms, group: BackendGroup, usage: Usage) -> i
 
 def bill(gw: Gateway, hints: Hints, used: Iterable[tuple[str, Usage]]) -> Bill:
     """Prices what generations of a request used, each with its backend."""
+    if gw.prices.is_empty:
+        return unpriced(used)
     return bill_of(gw.prices, gw.infos, used, gw.wall_s(), terms_of(hints))
 
 

@@ -35,13 +35,12 @@ def note_end(gw: Gateway, ended: EndedTask) -> PendingOutcome | None:
     if finished.ending.status != "completed" and finished.ending.reason != "max_output_tokens":
         return None
     task, run, chosen = running.task, running.run, running.admitted.chosen
-    gw.experience.note_held(task, run.shown.answered_by)
+    backend = run.shown.answered_by
+    gw.experience.note_held(task, backend)
     if not gw.state.policy.for_tenant(task.tenant.id).tradeoff.learn:
         return None
-    infos = gw.infos
-    backend = run.shown.answered_by
-    answered_by = infos[backend].group
-    groups = {infos[name].group for name, _, _ in run.branches.timings()}
+    answered_by = gw.backends[backend].info.group
+    groups = {gw.backends[name].info.group for name, _, _ in run.branches.timings()}
     others: tuple[BackendGroup, ...] = tuple(sorted(groups - {answered_by}))
     return gw.experience.note_answer(
         task,

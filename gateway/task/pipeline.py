@@ -210,7 +210,8 @@ def _open(gw: Gateway, job: Job, running: RunningTask) -> Routing:
     if job.writer.is_open:
         job.writer.update(routing)
     else:
-        job.writer.open(gw.wall_s(), gw.infos[running.run.branches.backends[-1]].model, routing)
+        backend = running.run.branches.backends[-1]
+        job.writer.open(gw.wall_s(), gw.backends[backend].info.model, routing)
     return routing
 
 
@@ -258,7 +259,7 @@ def _finish(
     warning = context_event(task.id, routing.context) if job.parsed.wants_context else None
     if warning is not None:
         job.writer.send_about(CONTEXT_EVENT, warning)
-    job.writer.answered_by(gw.infos[backend].model)
+    job.writer.answered_by(gw.backends[backend].info.model)
     if job.pause is not None:
         routing = msgspec.structs.replace(routing, rejoined=job.pause.rejoined)
     body = job.writer.finish(ending, gw.wall_s(), routing)
@@ -286,8 +287,8 @@ async def _deliver(gw: Gateway, job: Job, ended: EndedTask) -> Ended | None:
     is_stored = is_to_be_stored(job, finished)
     pending = note_end(gw, ended) if is_stored else None
     lineage = await store_response(gw, job, finished, pending) if is_stored else job.lineage
-    if ended.running is not None:
-        await ended.running.side_reservations.settled()
+    if isinstance(ended.reached, RunningTask):
+        await ended.reached.side_reservations.settled()
     job.writer.send_terminal()
     return Ended(
         ending=finished.ending,

@@ -11,6 +11,8 @@ from backends.contract import BackendInfo, Usage
 from gateway.core.gateway import Gateway
 from gateway.core.job import Job
 from gateway.core.spending import bill
+from gateway.run.branch_starter import Failover
+from gateway.run.continuation import Continued
 from gateway.run.dispatch import RunOutcome
 from gateway.task.context_usage import context_use
 from gateway.task.stages import RunningTask, WarmingTask
@@ -81,23 +83,14 @@ def decided_routing(
 def running_routing(gw: Gateway, running: RunningTask) -> Routing:
     """Builds `routing` of a run under way."""
     run, summary = running.run, running.summary
+    shows = running.admitted.chosen.record.shows
     return decided_routing(
         running.task,
         running.decision,
         gw.infos,
-        failovers=tuple(
-            [RoutedFailover(each.error.backend, each.to, str(each.error)) for each in run.failovers]
-        ),
-        continued=tuple(
-            [
-                RoutedContinuation(
-                    *(each.error.backend, each.to, each.num_chars, each.num_tokens, each.reason),
-                    str(each.error),
-                )
-                for each in run.continued
-            ]
-        ),
-        delegations=run.delegations() if _shows_delegations(running) else None,
+        failovers=tuple([_failover(each) for each in run.failovers]) if run.failovers else (),
+        continued=tuple([_continuation(each) for each in run.continued]) if run.continued else (),
+        delegations=run.delegations() if "delegations" in shows else None,
         compaction=None if summary is None else summary.view(),
     )
 
@@ -118,8 +111,9 @@ def ended_routing(
         answer: What `running.answer_usage` said, if it was asked already.
     """
     run, chosen = running.run, running.admitted.chosen
+    shows = chosen.record.shows
     has_changed = (
-        run.failovers or run.continued or _shows_delegations(running) or running.summary is not None
+        run.failovers or run.continued or "delegations" in shows or running.summary is not None
     )
     if begun is None or has_changed:
         begun = running_routing(gw, running)
@@ -128,8 +122,8 @@ def ended_routing(
     job.bill = bill(gw, job.parsed.hints, running.used())
     is_answer = outcome is not None
     has_parts = is_answer and chosen.strategy is not None
-    varies = is_answer and "variations" in chosen.record.shows
-    errors = () if outcome is None else map(str, outcome.errors)
+    varies = is_answer and "variations" in shows
+    errors = () if outcome is None else outcome.errors
     return msgspec.structs.replace(
         begun,
         context=context_use(running.task, num_output, begun.context.window_tokens),
@@ -138,7 +132,8 @@ def ended_routing(
         energy_joules=energy_joules(used.values()),
         why=f"{begun.why} {run.explanation}" if is_answer and run.explanation else begun.why,
         answered_by=run.shown.answered_by if is_answer else None,
-        errors=tuple(dict.fromkeys(errors)),  # variations fail for one reason
+        # Variations fail for one reason.
+        errors=tuple(dict.fromkeys(map(str, errors))) if errors else (),
         generations=run.branches.generations() if has_parts else None,
         variations=run.branches.variations() if varies else None,
     )
@@ -157,7 +152,7 @@ def warmed_routing(gw: Gateway, job: Job, begun: Routing, warming: WarmingTask) 
 
 def cost_of(gw: Gateway, billed: Bill) -> RoutedCost | None:
     """Returns a bill's sum; None unless each backend's model has a price."""
-    if not gw.prices or None in [each.nusd for each in billed]:
+    if gw.prices.is_empty or None in [each.nusd for each in billed]:
         return None
     return RoutedCost(total_nusd(billed) / NUSD, "USD")
 
@@ -172,5 +167,12 @@ def energy_joules(usages: Collection[Usage]) -> float | None:
     return round(total_uj / 1e6, 3) if total_uj else None
 
 
-def _shows_delegations(running: RunningTask) -> bool:
-    return "delegations" in running.admitted.chosen.record.shows
+def _failover(each: Failover) -> RoutedFailover:
+    return RoutedFailover(each.error.backend, each.to, str(each.error))
+
+
+def _continuation(each: Continued) -> RoutedContinuation:
+    return RoutedContinuation(
+        *(each.error.backend, each.to, each.num_chars, each.num_tokens, each.reason),
+        str(each.error),
+    )

@@ -24,12 +24,12 @@ from router.record.seen import GenerationRecord
 
 def leave_record(gw: Gateway, job: Job, ended: EndedTask) -> None:
     """Counts a task, enters it into the ledger and logs it; call it once per task."""
-    loaded, admitted, running = ended.loaded, ended.admitted, ended.running
+    running = ended.running
     worked = ended.reached if isinstance(ended.reached, WarmingTask) else running
-    cost = 0
-    if admitted is not None and worked is not None:
-        backends = admitted.chosen.backends if running is None else running.run.branches.backends
-        cost = sum(costs(gw, backends, worked.usages()).values())
+    admitted = ended.admitted if worked is None else worked.admitted
+    loaded = ended.loaded if admitted is None else admitted.loaded
+    usages = {} if worked is None else worked.usage_by_backend()
+    cost = _charge(gw, usages) if usages else 0
     if job.pause is not None:
         job.pause.note_cost(cost)
     branch = running.run.shown.first_branch if running is not None else None
@@ -42,7 +42,7 @@ def leave_record(gw: Gateway, job: Job, ended: EndedTask) -> None:
         ttft_us=first.seen_us - job.arrived_us if first is not None else None,
         tpot_us=branch.tpot_us if branch is not None else None,
         duration_us=gw.clock_us() - job.arrived_us,
-        usages=worked.usage_by_backend() if worked is not None else {},
+        usages=usages,
         cost=cost,
     )
     gw.metrics.task_finished(
@@ -50,14 +50,15 @@ def leave_record(gw: Gateway, job: Job, ended: EndedTask) -> None:
         route=admitted.chosen.route if admitted is not None else None,
         outcome=ended.outcome,
         duration_us=outcome.duration_us,
-        usage_by_model=_by_model(gw, outcome.usages),
-        first_model=gw.infos[branch.backend].model if branch is not None else None,
+        usage_by_model=_by_model(gw, usages),
+        first_model=gw.backends[branch.backend].info.model if branch is not None else None,
         ttft_us=outcome.ttft_us,
         tpot_us=outcome.tpot_us,
         arm=_arm(admitted),
         wanted=job.decided.ranked[0].route if job.decided and job.decided.ranked else None,
     )
-    send_trace(gw, job, ended, outcome)
+    if job.trace is not None:
+        send_trace(gw, job, ended, outcome)
     billed = job.bill  # None: it was cancelled, or refused
     if billed is None:
         billed = bill(gw, job.parsed.hints, () if worked is None else worked.used())
@@ -225,10 +226,16 @@ def _note_engine(gw: Gateway, branch: Branch) -> None:
 def _by_model(gw: Gateway, used: Mapping[str, Usage]) -> dict[str, Usage]:
     """Sums usage by model; several backends may serve one."""
     usages: dict[str, Usage] = {}
-    for name, usage in used.items():
-        model = gw.infos[name].model
-        usages[model] = usages.get(model, NO_USAGE) + usage
+    for name in used:
+        model = gw.backends[name].info.model
+        usages[model] = usages[model] + used[name] if model in usages else used[name]
     return usages
+
+
+def _charge(gw: Gateway, used: Mapping[str, Usage]) -> int:
+    """Returns the weighted tokens that a task is charged, over all groups."""
+    groups = [(gw.backends[name].info.group, used[name]) for name in used]
+    return sum(cost_by_group(groups, gw.weights).values())
 
 
 def group_at(gw: Gateway, backends: Sequence[str], backend_index: int) -> BackendGroup:
@@ -238,5 +245,5 @@ def group_at(gw: Gateway, backends: Sequence[str], backend_index: int) -> Backen
 
 def costs(gw: Gateway, backends: Sequence[str], usages: Sequence[Usage]) -> dict[BackendGroup, int]:
     """Returns the charge by group, from the usages of these backends."""
-    groups = (gw.backends[name].info.group for name in backends)
+    groups = [gw.backends[name].info.group for name in backends]
     return cost_by_group(zip(groups, usages, strict=False), gw.weights)

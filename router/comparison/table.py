@@ -52,7 +52,7 @@ class ResultTable:
         """Takes a simulated task's result."""
         index = result.index
         self._fill(index, result.at_us, result.tenant, result)
-        if prices:
+        if not prices.is_empty:
             bill = bill_of(prices, infos, result.usage, result.at_us / 1e6)
             self.money_nusd[index] = total_nusd(bill)
         if result.limited_by is not None:

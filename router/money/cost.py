@@ -35,9 +35,11 @@ def cost_by_group(
     """Sums the weighted tokens of each group."""
     usages: dict[BackendGroup, Usage] = {}
     for group, usage in used:
-        known = usages.get(group)
-        usages[group] = usage if known is None else known + usage
-    return {group: cost_tokens(usage, weights.get(group, EVEN)) for group, usage in usages.items()}
+        usages[group] = usages[group] + usage if group in usages else usage
+    costs: dict[BackendGroup, int] = {}
+    for group in usages:
+        costs[group] = cost_tokens(usages[group], weights.get(group, EVEN))
+    return costs
 
 
 def cost_tokens(usage: Usage, weights: CostWeights) -> int:

@@ -6,7 +6,7 @@ of 0.35 dollars for a million tokens is 350 nano-dollars a token.
 
 import datetime
 from collections.abc import Iterable, Mapping
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
@@ -46,7 +46,7 @@ class ModelPrice(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
             raise ValueError("tier, completion_window: windows are of the standard tier; give one")
 
 
-class Terms(NamedTuple):
+class Terms(msgspec.Struct, frozen=True, gc=False):
     """What a task asked for that its price depends on."""
 
     tier: str = ""  # as its client named it
@@ -72,9 +72,7 @@ class PriceList:
         for of_model in by_model.values():
             of_model.sort(key=_narrow_and_late_first)
         self._by_model = by_model
-
-    def __bool__(self) -> bool:
-        return bool(self._by_model)
+        self.is_empty = not by_model
 
     def of(
         self, info: BackendInfo, unix_s: float, tier: str = "", completion_window: str = ""
@@ -146,7 +144,7 @@ def _per_token(dollars: float) -> int:
     return round(dollars * _NANO_PER_MICRO)
 
 
-class Billed(NamedTuple):
+class Billed(msgspec.Struct, frozen=True, gc=False):
     """What one backend did for a task in one tier, and what that costs."""
 
     backend: str
@@ -165,20 +163,21 @@ def bill_of(
     terms: Terms = STANDARD,
 ) -> Bill:
     """Prices what generations used, each with its backend; sums those of one backend and tier."""
+    bill: list[Billed] = []
+    for each in unpriced(used):
+        usage, window = each.usage, terms.completion_window
+        price = prices.of(infos[each.backend], now_s, usage.service_tier, window)
+        bill.append(Billed(each.backend, usage, None if price is None else cost_nusd(usage, price)))
+    return tuple(bill)
+
+
+def unpriced(used: Iterable[tuple[str, Usage]]) -> Bill:
+    """Sums what generations of one backend and tier used, without prices."""
     sums: dict[tuple[str, str], Usage] = {}
     for backend, usage in used:
         place = (backend, usage.service_tier)
-        known = sums.get(place)
-        sums[place] = usage if known is None else known + usage
-    if not prices:
-        return tuple([Billed(backend, usage, None) for (backend, _), usage in sums.items()])
-    return tuple(
-        [
-            Billed(backend, usage, None if price is None else cost_nusd(usage, price))
-            for (backend, tier), usage in sums.items()
-            for price in [prices.of(infos[backend], now_s, tier, terms.completion_window)]
-        ]
-    )
+        sums[place] = sums[place] + usage if place in sums else usage
+    return tuple([Billed(place[0], sums[place], None) for place in sums])
 
 
 def total_nusd(bill: Bill) -> int:
