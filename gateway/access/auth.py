@@ -143,9 +143,8 @@ class Keys:
 
     def latest(self, tenant: Tenant) -> Tenant:
         """Returns the tenant with its current limits."""
-        if self.tenant_view.tenant(tenant.id) is None:
-            return tenant
-        return self._named(tenant.id, tenant.key_id)
+        known = self.tenant_view.tenant(tenant.id)
+        return tenant if known is None else self._with_key(known, tenant.key_id)
 
     def _refusal(self, record: KeyRecord, now_s: int) -> ProtocolError | None:
         state = record.state(now_s)
@@ -164,15 +163,19 @@ class Keys:
     def _named(self, tenant_id: str, key_id: str) -> Tenant:
         tenant = self.tenant_view.tenant(tenant_id)
         assert tenant is not None  # checked by the callers
+        return self._with_key(tenant, key_id)
+
+    def _with_key(self, tenant: Tenant, key_id: str) -> Tenant:
+        """Returns a tenant as one of its keys has it."""
         record = self.tenant_view.keys.get(key_id)
-        made = self._made.get((tenant_id, key_id))
+        made = self._made.get((tenant.id, key_id))
         if made is not None and made[0] is tenant and made[1] is record:
             return made[2]
         own = None if record is None else record.limits
         named = for_key(tenant, key_id, own, self.tenant_view.limits_percent)
         if len(self._made) >= MAX_MADE:
             self._made.clear()
-        self._made[tenant_id, key_id] = tenant, record, named
+        self._made[tenant.id, key_id] = tenant, record, named
         return named
 
     def _digest(self, key: str) -> bytes:

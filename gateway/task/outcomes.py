@@ -40,8 +40,10 @@ def note_end(gw: Gateway, ended: EndedTask) -> PendingOutcome | None:
     if not gw.state.policy.for_tenant(task.tenant.id).tradeoff.learn:
         return None
     answered_by = gw.backends[backend].info.group
-    groups = {gw.backends[name].info.group for name, _, _ in run.branches.timings()}
-    others: tuple[BackendGroup, ...] = tuple(sorted(groups - {answered_by}))
+    others: tuple[BackendGroup, ...] = ()
+    if len(run.branches) > 1 or run.continued:  # else the one that answered is the only one
+        groups = {gw.backends[name].info.group for name, _, _ in run.branches.timings()}
+        others = tuple(sorted(groups - {answered_by}))
     return gw.experience.note_answer(
         task,
         running.admitted.decision.task_class,

@@ -1,7 +1,7 @@
 """Estimates how long a backend takes for a task, from past tasks and its queue."""
 
 from bisect import bisect_left, insort
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Sequence
 from math import ceil
 
@@ -65,21 +65,15 @@ class BackendSpeeds:
     """Holds the speeds of all configured backends."""
 
     def __init__(self) -> None:
-        self._speeds: dict[str, BackendSpeed] = {}
+        self._speeds: defaultdict[str, BackendSpeed] = defaultdict(BackendSpeed)
 
     def note(self, backend: str, ttft_us: float, tpot_us: float) -> None:
         """Counts a finished task of a backend."""
-        (self._speeds.get(backend) or self._known(backend)).note(ttft_us, tpot_us)
+        self._speeds[backend].note(ttft_us, tpot_us)
 
     def note_words(self, backend: str, first_words_us: int) -> None:
         """Counts how long an answer took to its first words, or how long it was waited for."""
-        (self._speeds.get(backend) or self._known(backend)).note_words(first_words_us)
-
-    def _known(self, backend: str) -> BackendSpeed:
-        speed = self._speeds.get(backend)
-        if speed is None:
-            speed = self._speeds[backend] = BackendSpeed()
-        return speed
+        self._speeds[backend].note_words(first_words_us)
 
     def of(self, backend: str) -> BackendSpeed | None:
         """Returns what is measured of a backend; None if nothing is."""

@@ -74,7 +74,8 @@ def rank(
     policy: Policy, task: Task, task_class: TaskClass, stats: Sequence[BackendStats]
 ) -> tuple[RankedRoute, ...] | Refusal:
     """Returns the possible routes, best first, or a refusal: a pure function of one snapshot."""
-    policy = policy.for_tenant(task.tenant.id)
+    if policy.tenants:  # else it is a tenant's already, or the same for all
+        policy = policy.for_tenant(task.tenant.id)
     wish = _wish(policy, task, task_class, stats)
     if isinstance(wish, Refusal):
         return wish
@@ -85,6 +86,8 @@ def rank(
     if wish.backends:
         groups = {s.info.group for s in stats if s.info.name in wish.backends}
         named = [s for s in stats if s.info.group not in groups or s.info.name in wish.backends]
+    elif wish.model is not None:
+        named = [s for s in stats if s.info.model == wish.model]
     for room_tokens in (1,) if wish.bound else (expected, 1):
         least_tokens = task.max_prompt_tokens + room_tokens
         orders = _orders(named, task, wish, least_tokens)
@@ -185,7 +188,11 @@ def _others(choice: Choice) -> tuple[Route, ...]:
 
 def _pinned_model(policy: Policy, task: Task, stats: Sequence[BackendStats]) -> _Wish | Refusal:
     model, wanted = task.hints.model, task.hints.route
-    group = next((s.info.group for s in stats if s.info.model == model), None)
+    group: BackendGroup | None = None
+    for each in stats:
+        if each.info.model == model:
+            group = each.info.group
+            break
     if group is None:
         known = sorted({AUTO, *policy.aliases, *(s.info.model for s in stats)})
         message = f"The model {model!r} does not exist. Models here: {', '.join(known)}."
@@ -260,13 +267,13 @@ def _orders(
     stats: Sequence[BackendStats], task: Task, wish: _Wish, least_tokens: int
 ) -> dict[BackendGroup, list[BackendStats]]:
     """Returns the backends that can serve the task, by group and best first."""
-    orders: dict[BackendGroup, list[BackendStats]] = {group: [] for group in _GROUPS}
+    orders: dict[BackendGroup, list[BackendStats]] = {"fast": [], "deep": []}
     for each in stats:
         if _obstacle(each, task, wish, least_tokens) is None:
             orders[each.info.group].append(each)
-    for order in orders.values():
-        if len(order) > 1:
-            _sort_by_load(order, task)
+    for group in orders:
+        if len(orders[group]) > 1:
+            _sort_by_load(orders[group], task)
     return orders
 
 

@@ -72,7 +72,7 @@ def weigh(
         label = "interactive"
     elif p_deep >= high:
         label = "deep"
-    said = [name for _, name in shifts] + words
+    said = [name for _, name in shifts] + words if shifts else words
     by_run = _by_its_run(tradeoff, task, task_class, facts.conversation)
     if by_run is not None and by_run.label != label:
         return by_run
@@ -189,8 +189,11 @@ def _conditions(
     tradeoff: Tradeoff, task_class: TaskClass, stats: Sequence[BackendStats], facts: Facts
 ) -> tuple[Conditions, list[str]]:
     """Returns how far waiting and prices are from usual, and a description."""
-    words = [f"drift: {alarm}" for alarm in facts.alarms]
-    conditions = Conditions(num_alarms=len(facts.alarms)) if facts.alarms else USUAL
+    words: list[str] = []
+    conditions = USUAL
+    if facts.alarms:
+        words = [f"drift: {alarm}" for alarm in facts.alarms]
+        conditions = Conditions(num_alarms=len(facts.alarms))
     if not tradeoff.follow_load:
         return conditions, words
     prices: dict[BackendGroup, float] = {}
