@@ -126,7 +126,7 @@ def _running_task(gw: Gateway, job: Job, admitted: AdmittedTask) -> RunningTask:
     def used() -> dict[BackendGroup, int]:
         usages = run.branches.own_usages()
         if summary is not None:
-            usages = summary.added_to(usages, so_far=True)
+            usages = summary.added_to(usages)
         return costs(gw, run.branches.backends, usages)
 
     def spent() -> int:

@@ -56,10 +56,6 @@ class WarmingTask(msgspec.Struct, frozen=True):
         """Returns the usage that is charged, of each generation with its backend."""
         return list(self.warming.usage_by_backend().items())
 
-    def usages(self) -> list[Usage]:
-        """Returns the usage that is charged, in the order of the route's backends."""
-        return self.warming.usages
-
 
 class RunningTask(msgspec.Struct, frozen=True):
     """A task that generates, or is about to."""
@@ -112,11 +108,6 @@ class RunningTask(msgspec.Struct, frozen=True):
     def answer_usage(self) -> Usage:
         """Returns the usage of the conversation, which clients are told and nobody is charged."""
         return self.run.branches.answer_usage(self.task.request.num_prompt_tokens)
-
-    def usages(self) -> list[Usage]:
-        """Returns the usage that is charged, in the order of the route's backends."""
-        usages = self.run.branches.usages()
-        return usages if self.summary is None else self.summary.added_to(usages)
 
 
 TaskStage: TypeAlias = LoadedTask | AdmittedTask | WarmingTask | RunningTask

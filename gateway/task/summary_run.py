@@ -122,10 +122,9 @@ class SummaryRun:
             tokens[kind, "before"].observe(self.plan.num_tokens)
             tokens[kind, "after"].observe(self._num_tokens_after)
 
-    def added_to(self, usages: list[Usage], *, so_far: bool = False) -> list[Usage]:
-        """Adds its usage to the route's `usages`; complete after `close`."""
-        own = self._run.branches.own_usages() if so_far else self._run.branches.usages()
-        usages[self._index] += own[0]
+    def added_to(self, usages: list[Usage]) -> list[Usage]:
+        """Adds its usage so far to the route's `usages`."""
+        usages[self._index] += self._run.branches.own_usages()[0]
         return usages
 
     def usage_by_backend(self) -> dict[str, Usage]:
