@@ -6,7 +6,7 @@ which may go on counting while another renders: what is rendered is a moment's s
 sample. A test holds both to the same text.
 """
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache, partial
 from itertools import accumulate, product
@@ -42,35 +42,50 @@ class Count:
 
 
 class HistogramCounter:
-    """A histogram; a value that is a bucket's bound falls into it."""
+    """A histogram; a value that is a bucket's bound falls into it.
 
-    __slots__ = ("_bounds", "counts", "total")
+    What is observed is only gathered, since each task observes a dozen values: `count` counts it.
+    """
+
+    __slots__ = ("_bounds", "_counted", "_gathered", "observe", "observe_all")
 
     def __init__(self, bounds: tuple[float, ...]) -> None:
         self._bounds = bounds
-        self.counts = [0] * (len(bounds) + 1)  # the last one beyond all bounds
-        self.total = 0.0
-
-    def observe(self, value: float) -> None:
-        self.counts[bisect_left(self._bounds, value)] += 1
-        self.total += value
+        # How many values fell into each bucket, the last one beyond all bounds, and their sum.
+        self._counted: tuple[list[int], float] = [0] * (len(bounds) + 1), 0.0
+        self._gathered: list[float] = []
+        self.observe: Callable[[float], None] = self._gathered.append
+        self.observe_all: Callable[[Iterable[float]], None] = self._gathered.extend
 
     def observe_times(self, value: float, times: int) -> None:
-        """The same, so many times over."""
-        self.counts[bisect_left(self._bounds, value)] += times
-        self.total += value * times
+        """Counts a value that was observed so many times."""
+        counts, total = self._counted
+        counts[bisect_left(self._bounds, value)] += times
+        self._counted = counts, total + value * times
 
-    def observe_all(self, values: Iterable[float]) -> None:
-        """The same for each of them."""
-        bounds, counts = self._bounds, self.counts
-        for value in values:
-            counts[bisect_left(bounds, value)] += 1
-            self.total += value
+    def count(self) -> None:
+        """Counts what was gathered; call it from the thread that observes."""
+        gathered = self._gathered
+        if not gathered:
+            return
+        counts, total = self._counted
+        for value in gathered:
+            total += value
+        gathered.sort()
+        counts, num_before = counts.copy(), 0
+        for bucket, bound in enumerate(self._bounds):
+            num_within = bisect_right(gathered, bound)
+            counts[bucket] += num_within - num_before
+            num_before = num_within
+        counts[-1] += len(gathered) - num_before
+        gathered.clear()
+        self._counted = counts, total
 
     def sample(self) -> tuple[list[tuple[str, float]], float]:
         """Buckets, each with what fell into it or below, and the sum."""
-        counts = map(float, accumulate(self.counts))
-        return list(zip(_bucket_names(self._bounds), counts, strict=True)), self.total
+        counts, total = self._counted
+        floats = map(float, accumulate(counts))
+        return list(zip(_bucket_names(self._bounds), floats, strict=True)), total
 
 
 @cache
@@ -145,6 +160,12 @@ class Counters(Collector):
                 series: Series[Any] = self.counts[metric.name] if histograms is None else histograms
                 for values in metric.zeros(self.reports):
                     series[values]
+
+    def count_observed(self) -> None:
+        """Counts what the histograms have gathered; call it from the thread that observes."""
+        for series in self.histograms.values():
+            for histogram in series.values():
+                histogram.count()
 
     def collect(self) -> Iterator[core.Metric]:
         for metric in self._metrics:

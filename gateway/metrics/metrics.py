@@ -284,12 +284,16 @@ class Metrics(Counters):
         self.counts["lanewise_ws_closed_total"][(known,)].inc()
 
     async def watch_loop(self) -> None:
-        """Measures the event loop's lag for ever; cancel it to stop."""
+        """Measures the event loop's lag for ever, and counts what was observed; cancel it to stop.
+
+        So no more is gathered than is observed in `LAG_INTERVAL_S`.
+        """
         lag = self.histograms["lanewise_event_loop_lag_seconds"][()]
         while True:
             before = time.perf_counter()
             await asyncio.sleep(LAG_INTERVAL_S)
             lag.observe(max(0.0, time.perf_counter() - before - LAG_INTERVAL_S))
+            self.count_observed()
 
     # Scrape
 
@@ -313,6 +317,7 @@ class Metrics(Counters):
         self.reports.backends = tuple(self._backends())
         self.begin_open_series()
         self._engine_requests.count()
+        self.count_observed()
         self._show_busiest()
         if self._experience is not None:
             self.reports.learning = learning_report(self._experience)

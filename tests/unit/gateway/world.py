@@ -150,6 +150,7 @@ class World:
                 assert entered == {group: count for group, count in total.items() if count}
 
     def sample(self, name: str, **labels: str) -> float:
+        self.gw.metrics.count_observed()
         return self.gw.metrics.registry.get_sample_value(name, labels) or 0.0
 
     def outcomes(self) -> dict[tuple[str, str], float]:

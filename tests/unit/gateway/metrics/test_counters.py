@@ -47,14 +47,20 @@ def test_the_text_is_the_same() -> None:
             counter.labels(first, second).inc(value)
             our_counter[first, second].inc(value)
             histogram.labels(first).observe(value)
-            our_histogram[(first,)].observe(value)
+            if chance.random() < 0.5:
+                our_histogram[(first,)].observe(value)
+            else:
+                our_histogram[(first,)].observe_all((value,))
             change = chance.choice(("inc", "dec", "set"))
             getattr(gauge.labels(first), change)(value)
             getattr(our_gauge[(first,)], change)(value)
+            if chance.random() < 0.1:
+                counters.count_observed()
         plain.inc()
         our_plain.inc()
         del our_counter["a", "c"]
         counter.remove("a", "c")
+        counters.count_observed()
         assert generate_latest(ours) == generate_latest(theirs)
     finally:
         enable_created_metrics()
