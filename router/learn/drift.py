@@ -43,6 +43,7 @@ CUSUM_ALARM, CUSUM_CLEAR, CUSUM_MAX = 10.0, 1.0, 16.0  # outcomes
 USUAL_MEMORY = 500  # outcomes over which the usual failure rate is averaged
 MIN_OUTCOMES = 100  # before it is used
 
+_SHAPE = slice(len(OPINION_TRAITS), len(OPINION_TRAITS) + len(SHAPE_TRAITS))  # of the traits
 SIGNALS: tuple[str, ...] = ("p_deep", "unknown words", *SHAPE_TRAITS)
 REFERENCE_PATH = WEIGHTS_PATH.with_name("reference.json")
 
@@ -78,9 +79,7 @@ def values_of(
     p_deep: float, reading: Reading, traits: Sequence[float] | Floats
 ) -> tuple[float, ...]:
     """Returns a prompt's numbers in the order of `SIGNALS`."""
-    first = len(OPINION_TRAITS)
-    shape = map(float, traits[first : first + len(SHAPE_TRAITS)])
-    return (p_deep, _unknown_share(reading), *shape)
+    return (p_deep, _unknown_share(reading), *map(float, traits[_SHAPE]))
 
 
 @once
