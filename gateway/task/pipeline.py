@@ -44,7 +44,7 @@ from gateway.task.stages import (
 )
 from gateway.task.summary_run import SummaryRun
 from gateway.task.task_record import costs, group_at, leave_record
-from gateway.task.traced import begin_trace, step, traced
+from gateway.task.traced import begun_trace, step, traced
 from gateway.task.warming import Warming
 from gateway.wire.compaction import Plan, Skipped, skipped_words
 from gateway.wire.errors import ProtocolError
@@ -66,7 +66,8 @@ async def handle_task(gw: Gateway, job: Job) -> Ended | None:
     gw.state.num_tasks += 1
     began_us = gw.clock_us()
     queued_us = began_us - job.arrived_us
-    begin_trace(gw, job, began_us)
+    if gw.tracer is not None:
+        job.trace = begun_trace(gw.tracer, job, began_us)
     reached: TaskStage | None = None
     ended: EndedTask | None = None
     try:
@@ -116,7 +117,9 @@ def _note(gw: Gateway, job: Job, ended: EndedTask) -> None:
 
 def _running_task(gw: Gateway, job: Job, admitted: AdmittedTask) -> RunningTask:
     """Makes the run and reservation of a task; nothing starts yet."""
-    task, plan = traced(admitted.loaded.task, job), admitted.loaded.plan
+    task, plan = admitted.loaded.task, admitted.loaded.plan
+    if job.trace is not None:
+        task = traced(task, job.trace)
     chosen = admitted.chosen.tuned(gw.experience.backend_speeds.late_words_us)
     side_reservations = SideReservations(gw, job, task)
     summary = SummaryRun(gw, chosen, job.parsed, plan) if plan is not None else None

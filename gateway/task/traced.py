@@ -6,18 +6,18 @@ from gateway.core.gateway import Gateway
 from gateway.core.job import Job
 from gateway.run.branch import Branch
 from gateway.task.stages import EndedTask
-from gateway.tracing.trace import TaskStep
-from gateway.tracing.tracer import GenerationSpan
+from gateway.tracing.trace import TaskStep, Trace
+from gateway.tracing.tracer import GenerationSpan, Tracer
 from router.classify.task import Task
 from router.record.recording import MAX_NAME_CHARS, TaskOutcome
 
 
-def begin_trace(gw: Gateway, job: Job, began_us: int) -> None:
+def begun_trace(tracer: Tracer, job: Job, began_us: int) -> Trace | None:
     """Begins a task's trace, if it is to have one."""
-    if gw.tracer is not None:
-        job.trace = gw.tracer.begin(job.parsed.hints.agent.traceparent)
-        if job.trace is not None:
-            job.trace.step("queue", job.arrived_us, began_us)
+    trace = tracer.begin(job.parsed.hints.agent.traceparent)
+    if trace is not None:
+        trace.step("queue", job.arrived_us, began_us)
+    return trace
 
 
 def step(gw: Gateway, job: Job, name: str, began_us: int) -> int:
@@ -28,11 +28,9 @@ def step(gw: Gateway, job: Job, name: str, began_us: int) -> int:
     return now_us
 
 
-def traced(task: Task, job: Job) -> Task:
-    """Returns a task whose engines are told the trace, if it has one."""
-    if job.trace is None:
-        return task
-    request = msgspec.structs.replace(task.request, traceparent=job.trace.traceparent)
+def traced(task: Task, trace: Trace) -> Task:
+    """Returns a task whose engines are told its trace."""
+    request = msgspec.structs.replace(task.request, traceparent=trace.traceparent)
     return msgspec.structs.replace(task, request=request)
 
 

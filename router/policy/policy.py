@@ -164,7 +164,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     def for_tenant(self, tenant_id: str) -> "Policy":
         """Returns the policy with a tenant's own settings, and its own rules first."""
-        return self._by_tenant.get(tenant_id, self)
+        return self._by_tenant.get(tenant_id, self) if self.tenants else self
 
     @cached_property
     def _by_tenant(self) -> "dict[str, Policy]":
