@@ -50,8 +50,6 @@ class Keys:
         self._salt = salt
         self._configured: dict[bytes, tuple[str, str]] = {}  # digest -> tenant's and key's id
         self._num_named: dict[str, int] = {}  # tenant id -> configured keys that it ever had
-        # Tenants as a key has them, with what each was made of: a task asks for its tenant twice.
-        self._made: dict[tuple[str, str], tuple[Tenant, KeyRecord | None, Tenant]] = {}
         self.configure(tenants)
 
     def configure(self, tenants: Iterable[TenantConfig]) -> None:
@@ -143,8 +141,12 @@ class Keys:
 
     def latest(self, tenant: Tenant) -> Tenant:
         """Returns the tenant with its current limits."""
-        known = self.tenant_view.tenant(tenant.id)
-        return tenant if known is None else self._with_key(known, tenant.key_id)
+        known = self.tenant_view.with_key.get((tenant.id, tenant.key_id))
+        if known is not None:
+            return known  # mostly: a task asks twice
+        if self.tenant_view.tenant(tenant.id) is None:
+            return tenant
+        return self._named(tenant.id, tenant.key_id)
 
     def _refusal(self, record: KeyRecord, now_s: int) -> ProtocolError | None:
         state = record.state(now_s)
@@ -161,21 +163,17 @@ class Keys:
         return self._named(*found)
 
     def _named(self, tenant_id: str, key_id: str) -> Tenant:
-        tenant = self.tenant_view.tenant(tenant_id)
+        view = self.tenant_view
+        known = view.with_key.get((tenant_id, key_id))
+        if known is not None:
+            return known
+        tenant, record = view.tenant(tenant_id), view.keys.get(key_id)
         assert tenant is not None  # checked by the callers
-        return self._with_key(tenant, key_id)
-
-    def _with_key(self, tenant: Tenant, key_id: str) -> Tenant:
-        """Returns a tenant as one of its keys has it."""
-        record = self.tenant_view.keys.get(key_id)
-        made = self._made.get((tenant.id, key_id))
-        if made is not None and made[0] is tenant and made[1] is record:
-            return made[2]
         own = None if record is None else record.limits
-        named = for_key(tenant, key_id, own, self.tenant_view.limits_percent)
-        if len(self._made) >= MAX_MADE:
-            self._made.clear()
-        self._made[tenant.id, key_id] = tenant, record, named
+        named = for_key(tenant, key_id, own, view.limits_percent)
+        if len(view.with_key) >= MAX_MADE:
+            view.with_key.clear()
+        view.with_key[tenant_id, key_id] = named
         return named
 
     def _digest(self, key: str) -> bytes:

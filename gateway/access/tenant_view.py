@@ -48,13 +48,19 @@ class TenantsView:
         self._tiers: dict[str, Tier] = {}
         self.limits_percent = limits_percent
         self._raw: dict[str, bytes] = {}  # for compare-and-set in Redis
+        # Tenants, and tenants as a key has them (by tenant's and key's id), as they are now.
         self._resolved: dict[str, Tenant] = {}
+        self.with_key: dict[tuple[str, str], Tenant] = {}
 
     def configure(self, configured: Iterable[TenantRecord], tiers: Mapping[str, Tier]) -> None:
         """Replaces what the configuration has; records from Redis stay."""
         self.configured = {record.id: record for record in configured}
         self._configured_tiers = dict(tiers)
+        self._forget_resolved()
+
+    def _forget_resolved(self) -> None:
         self._resolved.clear()
+        self.with_key.clear()
 
     @property
     def tiers(self) -> dict[str, Tier]:
@@ -97,7 +103,7 @@ class TenantsView:
 
     def put(self, records: Mapping[str, bytes | None]) -> list[str]:
         """Updates records, where None deletes; returns the names that cannot be decoded."""
-        self._resolved.clear()
+        self._forget_resolved()
         by_kind: dict[str, dict[str, Any]] = {
             "key": self.keys,
             "tenant": self._tenants,
