@@ -204,8 +204,10 @@ def grant_of(
     """Decodes the reply to a reservation."""
     status, index, wait_ms, limited_by, expires_ms, num_reaped = reply[:6]
     balances = read_of(reply[6:], tenant)
-    end = 6 + (4 if tenant.key_limits else 2) * _STATE_FIELDS
-    accounts = account_balances(reply[end:], tenant.accounts)
+    accounts: tuple[AccountBalance, ...] = ()
+    if tenant.accounts:
+        end = 6 + (4 if tenant.key_limits else 2) * _STATE_FIELDS
+        accounts = account_balances(reply[end:], tenant.accounts)
     if limited_by > _BUDGET:
         over = limited_by % _BUDGET // 10 - 1, limited_by % 10 - 1
         wait_us = wait_ms * 1_000
