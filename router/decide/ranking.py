@@ -339,24 +339,15 @@ def _routes(
         ):
             spare = [route for route in (Route.FAST, Route.DEEP) if route not in routes]
         routes += spare
-    first_of: dict[BackendGroup, tuple[str, ...]] = {}
-    others_of: dict[BackendGroup, tuple[str, ...]] = {}
-    for group, order in orders.items():
-        names = tuple([each.info.name for each in order[: 1 + MAX_SPARES]])
-        first_of[group], others_of[group] = names[:1], names[1:]
-    ranked: list[RankedRoute] = []
+    ranked: tuple[RankedRoute, ...] = ()
     blocked: Reason | None = None
     for route in routes:
-        groups = route.groups
-        names = first_of[groups[0]]
-        spares: tuple[tuple[str, ...], ...] = (others_of[groups[0]],)
-        if len(groups) > 1:
-            names += first_of[groups[1]]
-            spares += (others_of[groups[1]],)
-        if len(names) < len(groups):
+        best = _best(route, orders)
+        if best is None:
             if route is wish.route:
                 blocked = _blocked(wish, task, stats, orders, least_tokens)
             continue
+        names, spares = best
         if route is wish.route:
             reason, why = wish.reason, wish.cause
         elif blocked is not None:
@@ -364,22 +355,36 @@ def _routes(
         else:
             reason, why = Reason.FALLBACK, f"For when {wish.route} is full"
         held = " (holds the conversation)" if task.last_backend in names else ""
-        ranked.append(
-            RankedRoute(
-                route=route,
-                backends=names,
-                strategy=wish.strategy if route is Route.PARALLEL else None,
-                options=options,
-                reason=reason,
-                why=f"{why}: {route} on {' and '.join(names)}{held}.",
-                rule=wish.rule,
-                canary=wish.canary,
-                control=wish.control,
-                spares=spares,
-                stand_ins=stand_ins,
-            )
+        found = RankedRoute(
+            route=route,
+            backends=names,
+            strategy=wish.strategy if route is Route.PARALLEL else None,
+            options=options,
+            reason=reason,
+            why=f"{why}: {route} on {' and '.join(names)}{held}.",
+            rule=wish.rule,
+            canary=wish.canary,
+            control=wish.control,
+            spares=spares,
+            stand_ins=stand_ins,
         )
-    return tuple(ranked)
+        ranked += (found,)
+    return ranked
+
+
+def _best(
+    route: Route, orders: dict[BackendGroup, list[BackendStats]]
+) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]] | None:
+    """Names the best backend of each of a route's groups, and others; None: a group has none."""
+    names: tuple[str, ...] = ()
+    spares: tuple[tuple[str, ...], ...] = ()
+    for group in route.groups:
+        if not orders[group]:
+            return None
+        first, *others = [each.info.name for each in orders[group][: 1 + MAX_SPARES]]
+        names += (first,)
+        spares += ((*others,),)
+    return names, spares
 
 
 def _stand_ins(
