@@ -57,15 +57,22 @@ async def load_task(gw: Gateway, job: Job) -> Task:
             )
         job.parent, job.last_backend, job.lineage = context.items, context.backend, context.lineage
     parent = job.parent or ()
-    own = await _own_items(gw, job, parent)
-    task = await _task_of(gw, job, _joined(gw, job, parent, own))
+    given = job.parsed.input.items
+    own = [entry for entry in given if isinstance(entry, ContextItem)]
+    if len(own) == len(given):
+        items = (*parent, *own)
+    else:  # some are to be found by their ids, or opened
+        found = await _own_items(gw, job, parent)
+        items = _joined(gw, job, parent, found)
+        own = [entry for entry in found if isinstance(entry, ContextItem)]
+    task = await _task_of(gw, job, items)
     if job.parsed.body.truncation == "auto":
         task = await _truncated(gw, job, task)
     run = gw.experience.runs.run_of(task.tenant.id, task.request)
     began_turn = _began_turn(gw, task)
     holder, held_tokens = task.last_backend, 0
     if holder is not None:
-        num_own_tokens = sum([each.num_tokens for each in own if isinstance(each, ContextItem)])
+        num_own_tokens = sum([each.num_tokens for each in own])
         held_tokens = max(0, task.request.num_prompt_tokens - num_own_tokens)
     elif parent_id is None:
         # A client that resends its whole context names no parent, but its KV prefix is cached.
