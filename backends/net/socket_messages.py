@@ -7,14 +7,9 @@ between pings, needs none of that (RFC 6455 5.2). The plain twin is that library
 `tests/unit/backends/net/test_socket_messages.py` compares the two.
 """
 
-import struct
-
 _PLAIN = frozenset({0x81, 0x82})  # FIN with text or binary
 _KNOWN = _PLAIN | {0x88, 0x89, 0x8A}  # close, ping, pong
-_MEDIUM = (b"\x81\x7e", b"\x82\x7e")  # a plain frame of 126 bytes to 64 KiB
-_MEDIUM_HEADS = frozenset({0x817E, 0x827E})  # the same as numbers
 _WIDTHS = {126: 2, 127: 8}  # length marker -> bytes of the extended length
-_head_and_size = struct.Struct(">HH").unpack_from  # of a medium frame
 
 
 class MessageCutter:
@@ -37,14 +32,7 @@ class MessageCutter:
         """
         if not self._cuts:
             return [], arrived
-        if not self._rest:
-            size = len(arrived) - 4  # of the payload, if the length takes two bytes (5.2)
-            if (
-                arrived[:2] in _MEDIUM
-                and int.from_bytes(arrived[2:4], "big") == size <= self.max_bytes
-            ):
-                return [arrived[4:]], b""  # a read that is exactly one such message, as most are
-        else:
+        if self._rest:
             self._rest += arrived
             if len(self._rest) < self._num_needed:
                 return [], b""
@@ -53,12 +41,14 @@ class MessageCutter:
         messages: list[bytes] = []
         others = b""
         at, size, num_needed = 0, len(arrived), 2
-        while size - at >= 4:  # as long as plain messages of that size follow, as most do
-            head, num_bytes = _head_and_size(arrived, at)
-            end = at + 4 + num_bytes
-            if head not in _MEDIUM_HEADS or end > size or num_bytes > self.max_bytes:
+        # As long as whole frames of 126 bytes to 64 KiB follow, as most are.
+        while size - at >= 4 and arrived[at + 1] == 126 and arrived[at] in _PLAIN:
+            start = at + 4
+            num_bytes = arrived[at + 2] << 8 | arrived[at + 3]
+            end = start + num_bytes
+            if end > size or num_bytes > self.max_bytes:
                 break
-            messages.append(arrived[at + 4 : end])
+            messages.append(arrived[start:end])
             at = end
         while size - at >= 2:
             first, num_bytes, start = arrived[at], arrived[at + 1], at + 2
