@@ -125,7 +125,9 @@ class UpstreamBackend:
             echo = request.prefill if options.echoes_prefill else ""
             return ChatReader(self.name, request, wrapped, bounds, read, echo=echo)
         sealing = options.model if options.seals_reasoning else None
-        return ResponsesReader(self.name, request, wrapped, sealing, bounds, read)
+        return ResponsesReader(
+            self.name, request, wrapped, sealing, bounds, read, keeps_said=turn.continues
+        )
 
     def speaks(self) -> None:
         """Counts a generation that has its first tokens; `over` follows."""
@@ -234,7 +236,6 @@ class UpstreamGeneration:
         self._reader = backend.make_reader(request, self._turn)
         self._reading = ReadPause()
         self._more: More | None = None  # for the item of the latest delta
-        self._pieces: list[str] | None = None  # of that item, if the turn `continues`
         self._usage: Usage | None = None
         self._started_us = self._heard_us = monotonic_us()
         self.has_tokens = False
@@ -334,11 +335,8 @@ class UpstreamGeneration:
         reader, turn = self._reader, self._turn
         turn.go_on = None
         deltas = reader.read(events, now_us)
-        if turn.continues:
-            for delta in deltas:
-                self._pieces = turn.say(delta)
-            if reader.finish is not None:
-                turn.finished(reader.finish, reader)
+        if turn.continues and reader.finish is not None:
+            turn.finished(reader.finish, reader)
         if deltas and not self.has_tokens:
             if not turn.generate:
                 # It generates, so it does not know warm-ups. Its output is dropped for good.
@@ -380,8 +378,6 @@ class UpstreamGeneration:
         if more is None or self._more is None:
             return False
         now_us = self._heard_us = monotonic_us()
-        if self._pieces is not None:
-            self._pieces.append(more[0])
         try:
             self._more(*more, now_us)
         except Exception as error:

@@ -12,9 +12,10 @@ from typing import Any
 import msgspec
 
 from backends.bounds import max_answer_bytes
-from backends.contract import Delta, Finish, FinishReason, FunctionTool, GenerateRequest
+from backends.contract import Finish, FinishReason, FunctionTool, GenerateRequest
 from backends.net.sse import MAX_EVENT_BYTES
 from backends.prompt import digest_of, said_item
+from backends.upstream.answer.item_order import OrderedItem
 from backends.upstream.answer.reader import Reader
 from backends.upstream.answer.reported_usage import max_input_tokens
 from backends.upstream.options import UpstreamOptions
@@ -118,26 +119,18 @@ class Turn:
 
     def begin(self) -> None:
         self._num_said_tokens = 0  # as the server counts, once the response is complete
-        # Of this attempt, if the turn `continues`: each item's first delta, and its pieces.
-        self._said: list[tuple[Delta, list[str]]] = []
+        self._said: list[OrderedItem] = []  # as soon
         self._response_id: str | None = None  # the server's, once the response is complete
         # Takes events that only go on with the open text, and returns false if they do not: then
         # `Receive` takes them, as it does while this is None.
         self.go_on: Callable[[list[Any]], bool] | None = None
 
-    def say(self, delta: Delta) -> list[str]:
-        """Notes what the server has said; returns the item's pieces, which may be added to."""
-        if not self._said or self._said[-1][0].index != delta.index:
-            self._said.append((delta, []))
-        pieces = self._said[-1][1]
-        pieces.append(delta.text)
-        return pieces
-
     def finished(self, finish: Finish, reader: Reader) -> None:
-        """Notes how the response ended, if the turn `continues`."""
+        """Notes how the response ended, if the turn `continues`; the reader `keeps_said` then."""
         # Cut by a stop sequence of ours, the server's memory and the client's would differ.
         is_whole = finish.reason is FinishReason.STOP
         self._response_id = reader.response_id if is_whole and not self._request.stop else None
+        self._said = [] if self._response_id is None else reader.said()
         self._num_said_tokens = finish.usage.num_output_tokens
 
     def chain(self) -> Chain | None:
@@ -150,11 +143,10 @@ class Turn:
             if isinstance(tool, FunctionTool)
         }
         digests, num_said_bytes = self.digests, 0
-        for first, pieces in self._said:
-            text = "".join(pieces)
-            num_said_bytes += len(text)
-            named = namespaces.get(first.name)
-            item = said_item(first.kind, text, first.call_id, first.name, named)
+        for said in self._said:
+            num_said_bytes += len(said.said)
+            named = namespaces.get(said.name)
+            item = said_item(said.kind, said.said, said.call_id, said.name, named)
             if item is not None:
                 digests += (digest_of(item),)
         num_bytes = self._num_bytes + max(num_said_bytes, self._num_said_tokens)

@@ -27,7 +27,9 @@ class _WrappedInput(msgspec.Struct, frozen=True):
 
 
 @dataclass(slots=True, eq=False)
-class _Item:
+class OrderedItem:
+    """Is one item of an answer."""
+
     kind: DeltaKind
     call_id: str
     name: str
@@ -37,25 +39,30 @@ class _Item:
     sealed: str = ""
     closed: bool = False
     index: int = -1  # among the deltas' items, once a piece was passed on
+    said: str = ""  # passed on and shown to the meter, if the order keeps what was said
 
 
 class ItemOrder:
     """Orders one generation's items, under any key that the protocol has for them."""
 
-    def __init__(self, wrapped: frozenset[str], meter: OutputMeter) -> None:
+    def __init__(
+        self, wrapped: frozenset[str], meter: OutputMeter, *, keeps_said: bool = False
+    ) -> None:
         """`wrapped` names the custom tools that the upstream knows as functions.
 
-        What `meter` does not let through is dropped.
+        What `meter` does not let through is dropped. `said` can be asked if it `keeps_said`.
         """
         self._wrapped = wrapped
         self._meter = meter
+        self._keeps_said = keeps_said
+        self._latest: OrderedItem | None = None  # whose delta came last
         self.unmeasured: list[str] = []  # passed on, and not shown to the meter yet
         self.max_unmeasured_tokens = 0  # `num_tokens` up to which the meter need not see the text
         self.num_tokens = 0  # in the deltas passed on, by our own count
         self.num_reasoning_tokens = 0
         self._max_waiting_chars = meter.max_bytes
-        self.known: dict[Hashable, _Item] = {}  # read only
-        self._queue: list[_Item] = []  # items with pieces still to pass on, in order of appearance
+        self.known: dict[Hashable, OrderedItem] = {}  # read only
+        self._queue: list[OrderedItem] = []  # with pieces to pass on, as they appeared
         self._num_indexes = 0
         self._num_waiting_chars = 0
         self._refresh()
@@ -83,7 +90,7 @@ class ItemOrder:
             self._passes(len(call_id) + len(name))
         wrapped = kind is DeltaKind.FUNCTION_CALL and name in self._wrapped
         kind = DeltaKind.CUSTOM_CALL if wrapped else kind
-        item = self.known[key] = _Item(kind, call_id, name, wrapped, phase)
+        item = self.known[key] = OrderedItem(kind, call_id, name, wrapped, phase)
         self._queue.append(item)
 
     def add(self, key: Hashable, text: str) -> None:
@@ -119,7 +126,7 @@ class ItemOrder:
         item = self.known.get(key)  # one with an index that is not closed is the first in the queue
         return item is not None and item.index >= 0 and not (item.closed or self._num_waiting_chars)
 
-    def _cut(self, item: _Item) -> None:
+    def _cut(self, item: OrderedItem) -> None:
         """Drops what is too much of an item's latest piece."""
         piece, num_over = item.pending[-1], self._num_waiting_chars - self._max_waiting_chars
         item.pending[-1] = piece[: max(0, len(piece) - num_over)]
@@ -171,7 +178,7 @@ class ItemOrder:
         self._meter.stop()
         self._refresh()
 
-    def _first_or_last(self, item: _Item, at_us: int) -> Delta | None:
+    def _first_or_last(self, item: OrderedItem, at_us: int) -> Delta | None:
         """Returns an item's first delta, or what a closed one has left; None if nothing is due."""
         if item.wrapped and not item.closed:
             return None  # its text is known only once complete
@@ -183,11 +190,14 @@ class ItemOrder:
                 return None
             item.index = self._num_indexes
             self._num_indexes += 1
+            if self._keeps_said:
+                self.measure()  # what was said of the item before
+                self._latest = item
         elif not item.pending and not sealed:
             return None
         return self._delta(item, at_us, sealed)
 
-    def _delta(self, item: _Item, at_us: int, sealed: str = "") -> Delta:
+    def _delta(self, item: OrderedItem, at_us: int, sealed: str = "") -> Delta:
         """Takes an item's pieces."""
         pending = item.pending
         # A piece counts as one token at least, however our own rule counts its words.
@@ -222,6 +232,8 @@ class ItemOrder:
         """Returns what of a text the meter lets through, and its tokens within the limit."""
         self.measure()
         passed = self._meter.take(text)
+        if self._latest is not None:
+            self._latest.said += passed
         if passed != text:
             text, num_tokens = passed, max(count(passed), num_pieces)
         num_tokens_left = self._meter.max_tokens - self.num_tokens
@@ -234,7 +246,15 @@ class ItemOrder:
         """Shows the meter what was passed on."""
         passed, self.unmeasured = self.unmeasured, []
         if passed:
-            self._meter.take("".join(passed))
+            text = "".join(passed)
+            self._meter.take(text)
+            if self._latest is not None:
+                self._latest.said += text
+
+    def said(self) -> list[OrderedItem]:
+        """Returns the items of which something was passed on, each with what was `said` of it."""
+        self.measure()
+        return [item for item in self.known.values() if item.index >= 0]
 
     def _refresh(self, num_more_tokens: int = 0) -> None:
         """Asks the meter how much may pass without it, beside so many tokens that it has seen."""

@@ -13,7 +13,7 @@ from backends.contract import Delta, Finish, FinishReason, GenerateRequest, Usag
 from backends.service_tiers import TierRead
 from backends.tokenizer import count
 from backends.upstream.answer.errors import Failure, broken
-from backends.upstream.answer.item_order import ItemOrder, TooMuchError
+from backends.upstream.answer.item_order import ItemOrder, OrderedItem, TooMuchError
 from backends.upstream.answer.reported_usage import Figures
 
 # Of an answer, without any of its text: some servers send one or two for each token.
@@ -61,8 +61,13 @@ class Reader:
         wrapped: frozenset[str],
         bounds: Bounds = NO_BOUNDS,
         tier: TierRead | None = None,
+        *,
+        keeps_said: bool = False,
     ) -> None:
-        """`wrapped` names the custom tools that the upstream knows as functions."""
+        """`wrapped` names the custom tools that the upstream knows as functions.
+
+        `said` can be asked if it `keeps_said`.
+        """
         self.finish: Finish | None = None
         self.failure: Failure | None = None  # counts after the deltas that came with it
         self.response_id: str | None = None  # the upstream's own, where it names responses
@@ -72,7 +77,7 @@ class Reader:
         self._max_input_tokens = bounds.max_input_tokens
         self._meter = OutputMeter(request.max_output_tokens, bounds.max_answer_bytes)
         self._num_idle_events_left = SPARE_EVENTS + EVENTS_PER_TOKEN * request.max_output_tokens
-        self._items = ItemOrder(wrapped, self._meter)
+        self._items = ItemOrder(wrapped, self._meter, keeps_said=keeps_said)
         self._reason: FinishReason | None = None  # once the upstream has sent it
         self._stop_sequence: str | None = None  # that ended the text, where that is known
         self._figures: Figures | None = None  # as the upstream counts, still to be bounded
@@ -160,6 +165,10 @@ class Reader:
             exact=False,
             service_tier=self.tier.billed,
         )
+
+    def said(self) -> list[OrderedItem]:
+        """Returns the items of which something was passed on, each with what was `said` of it."""
+        return self._items.said()
 
     def _take_in(self, events: Sequence[Any]) -> bool:
         """Reads events; returns True once no later event matters.

@@ -120,9 +120,11 @@ class ResponsesReader(Reader):
         model: str | None = None,
         bounds: Bounds = NO_BOUNDS,
         tier: TierRead | None = None,
+        *,
+        keeps_said: bool = False,
     ) -> None:
         """`model` is our id of the model, which tags its encrypted reasoning; None drops that."""
-        super().__init__(backend, request, wrapped, bounds, tier)
+        super().__init__(backend, request, wrapped, bounds, tier, keeps_said=keeps_said)
         self._model = model
         self._num_events = 0  # but for text that only goes on
         self._by_index: dict[int, Hashable] = {}  # output_index -> the item's key

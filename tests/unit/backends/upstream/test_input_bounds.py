@@ -32,7 +32,7 @@ def test_a_conversation_that_goes_on_counts_what_the_server_remembers() -> None:
     first = Turn(make_request(QUESTION), options)
     first.whole()
     first.sent(1_000)
-    reader = ResponsesReader("up", make_request(QUESTION), frozenset())
+    reader = ResponsesReader("up", make_request(QUESTION), frozenset(), keeps_said=True)
     events = [
         decode_event(b'{"type":"response.output_text.delta","item_id":"m","delta":"One."}'),
         decode_event(
@@ -40,8 +40,7 @@ def test_a_conversation_that_goes_on_counts_what_the_server_remembers() -> None:
             b'{"input_tokens":9,"output_tokens":70,"output_tokens_details":{"reasoning_tokens":66}}}}'
         ),
     ]
-    for delta in reader.read(events, 0):
-        first.say(delta)
+    reader.read(events, 0)
     assert reader.finish is not None
     first.finished(reader.finish, reader)
     chain = first.chain()

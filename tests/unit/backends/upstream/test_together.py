@@ -123,6 +123,7 @@ Kind = ResponsesReader | ChatReader
 def read_alike(quick: Kind, plain: Kind, together: list[list[Any]]) -> None:
     """`more` gives, where it may be asked, what `read` gives, and both end alike."""
     latest: Delta | None = None
+    texts: dict[int, str] = {}
     for now_us, events in enumerate(together):
         expected = plain.read(events, now_us)
         more = quick.more(events) if quick.goes_on else None
@@ -134,12 +135,17 @@ def read_alike(quick: Kind, plain: Kind, together: list[list[Any]]) -> None:
             same = {"text": text, "num_tokens": num_tokens, "at_us": now_us, "sealed": ""}
             deltas = [msgspec.structs.replace(latest, **same)]
         assert deltas == expected
+        for delta in deltas:
+            texts[delta.index] = texts.get(delta.index, "") + delta.text
         latest = deltas[-1] if deltas else latest
         assert quick.usage() == plain.usage()
         assert quick.finish == plain.finish
         assert str(quick.failure) == str(plain.failure)
         if quick.finish is not None or quick.failure is not None:
-            return
+            break
+    for reader in (quick, plain):
+        if isinstance(reader, ResponsesReader):
+            assert [item.said for item in reader.said()] == list(texts.values())
 
 
 Make = Callable[[], ResponsesReader | ChatReader]
@@ -171,7 +177,8 @@ def test_responses_events(chance: random.Random, request_: GenerateRequest, ends
         if ends != "cut":
             events.append(COMPLETED)
         read = [decode_event(json.dumps(event).encode()) for event in events]
-        compare(chance, lambda wrapped=wrapped: ResponsesReader("b", request_, wrapped), read)  # type: ignore[misc]
+        make = functools.partial(ResponsesReader, "b", request_, wrapped, keeps_said=True)
+        compare(chance, make, read)
 
 
 @pytest.mark.parametrize("ends", ["whole", "failing", "cut"])
@@ -197,7 +204,7 @@ def test_text_up_to_the_limit_of_an_answer(chance: random.Random) -> None:
         place = {"type": "response.output_text.delta", "item_id": "i", "output_index": 0}
         events: list[dict[str, Any]] = [{**place, "delta": word} for word in words]
         read = [decode_event(json.dumps(event).encode()) for event in [*events, COMPLETED]]
-        make = functools.partial(ResponsesReader, "b", request, frozenset())
+        make = functools.partial(ResponsesReader, "b", request, frozenset(), keeps_said=True)
         read_alike(make(), make(), groups(chance, read))
 
 
@@ -214,7 +221,7 @@ def test_a_sockets_bytes_cut_anywhere(chance: random.Random) -> None:
         cutter = MessageCutter(1 << 20)
         cut = [cutter.feed(read)[0] for read in reads(chance, b"".join(frames))]
         assert [message for each in cut for message in each] == messages
-        make = functools.partial(ResponsesReader, "b", REQUEST, frozenset())
+        make = functools.partial(ResponsesReader, "b", REQUEST, frozenset(), keeps_said=True)
         read_alike(make(), make(), [list(map(decode_event, each)) for each in cut if each])
 
 
