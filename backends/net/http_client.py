@@ -19,7 +19,7 @@ import msgspec
 from aiohappyeyeballs import start_connection
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
-from backends.net.read_pause import LARGE_READ_BYTES, ReadPause, give_way
+from backends.net.read_hold import LARGE_READ_BYTES, ReadHold, give_way
 
 Take = Callable[[bytes], bool]  # takes more of a response's body; returns True if it wants no more
 
@@ -98,7 +98,7 @@ class HttpClient:
         return first + self._headers + _lines(headers) + b"content-length: "
 
     async def request(
-        self, head: bytes, body: bytes, take: Take, reading: ReadPause | None = None
+        self, head: bytes, body: bytes, take: Take, reading: ReadHold | None = None
     ) -> Answer:
         """Sends a request; returns at the response's end, or once `take` wants no more of it.
 
@@ -204,7 +204,7 @@ class _Connection(asyncio.Protocol):
     """Is one connection: free, request sent, head, body, free; anything unexpected closes it."""
 
     transport: asyncio.Transport
-    reading: ReadPause | None = None  # of the exchange under way
+    reading: ReadHold | None = None  # of the exchange under way
 
     def __init__(self, client: HttpClient) -> None:
         self._client = client

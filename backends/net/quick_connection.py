@@ -14,7 +14,7 @@ from websockets.frames import CloseCode, Frame, Opcode
 from websockets.protocol import State
 
 from backends.net.client_frames import masked_text
-from backends.net.read_pause import LARGE_READ_BYTES, ReadPause, give_way
+from backends.net.read_hold import LARGE_READ_BYTES, ReadHold, give_way
 from backends.net.socket_messages import MessageCutter
 
 _NORMAL = CloseCode.NORMAL_CLOSURE.to_bytes(2, "big")
@@ -28,8 +28,8 @@ class QuickConnection(ClientConnection):
     itself, and the close, come there.
     """
 
-    reading: ReadPause | None = None  # of the exchange under way, if it is the only one
-    _cutter: MessageCutter | None = None
+    reading: ReadHold | None = None  # of the exchange under way, if it is the only one
+    _cutter = MessageCutter(0, cuts=False)  # until `listen`
     _on_messages: Callable[[list[bytes]], None]
     _is_heard = False  # something came since the last ping
 
@@ -63,16 +63,15 @@ class QuickConnection(ClientConnection):
         """Passes plain messages to `on_messages` from now on, in batches; it must not raise.
 
         If the library has already buffered the beginning of a frame, all messages stay with it.
+        A request's `ReadHold` that owns the connection may take one instead.
         """
         self._on_messages = on_messages
-        if not self.protocol.reader.buffer:
-            self._cutter = MessageCutter(max_bytes)
+        self._cutter = MessageCutter(max_bytes, cuts=not self.protocol.reader.buffer)
 
     def allow(self, max_bytes: int) -> None:
         """Takes messages of up to so many bytes from now on."""
         self.protocol.max_size = max_bytes
-        if self._cutter is not None:
-            self._cutter.max_bytes = max_bytes
+        self._cutter.max_bytes = max_bytes
 
     @property
     def unsent_bytes(self) -> int:
@@ -109,14 +108,18 @@ class QuickConnection(ClientConnection):
 
     def data_received(self, data: bytes) -> None:
         self._is_heard = True
+        reading = self.reading
+        if reading is not None and reading.take_one is not None:
+            message = self._cutter.lone(data)
+            if message is not None and reading.take_one(message):
+                return
         if len(data) >= LARGE_READ_BYTES:
             give_way(self)
-        if self._cutter is not None:
-            messages, data = self._cutter.feed(data)
-            if messages:
-                self._on_messages(messages)
-            if not data:
-                return
+        messages, data = self._cutter.feed(data)
+        if messages:
+            self._on_messages(messages)
+        if not data:
+            return
         super().data_received(data)
         if self.protocol.parser_exc is not None:
             # The library has sent its close, and would read for 20 s on what it has given up.

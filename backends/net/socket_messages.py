@@ -10,6 +10,9 @@ between pings, needs none of that (RFC 6455 5.2). The plain twin is that library
 _PLAIN = frozenset({0x81, 0x82})  # FIN with text or binary
 _KNOWN = _PLAIN | {0x88, 0x89, 0x8A}  # close, ping, pong
 _WIDTHS = {126: 2, 127: 8}  # length marker -> bytes of the extended length
+_TEXT_HEAD = 0x817E << 16  # with a length of two bytes behind it
+
+LONE_BYTES = 2_048  # at most, of a message that `lone` returns; a token's has 150 to 500
 
 
 class MessageCutter:
@@ -19,11 +22,28 @@ class MessageCutter:
     it stops cutting: the rest of the connection is returned as it comes.
     """
 
-    def __init__(self, max_bytes: int) -> None:
+    def __init__(self, max_bytes: int, *, cuts: bool = True) -> None:
+        """Returns everything as it comes, from the beginning, unless it `cuts`."""
         self.max_bytes = max_bytes
+        self._max_lone_bytes = min(max_bytes, LONE_BYTES)
         self._rest = bytearray()  # of an unfinished frame
         self._num_needed = 0  # bytes of it that must have come before it is parsed again
-        self._cuts = True
+        self._cuts = cuts
+
+    def lone(self, arrived: bytes) -> bytes | None:
+        """Returns the text message that a read is, if it is exactly one and not long.
+
+        None if it is not: then nothing was taken, and `feed` takes it.
+        """
+        size = len(arrived) - 4  # of the message, if its length takes two bytes (5.2)
+        if (
+            size <= self._max_lone_bytes
+            and int.from_bytes(arrived[:4], "big") == _TEXT_HEAD + size
+            and self._cuts
+            and not self._rest
+        ):
+            return arrived[4:]
+        return None
 
     def feed(self, arrived: bytes) -> tuple[list[bytes], bytes]:
         """Returns the payloads of complete plain messages, and the bytes of other frames.

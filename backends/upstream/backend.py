@@ -26,9 +26,10 @@ from backends.contract import (
     Usage,
 )
 from backends.drive.driver import monotonic_us
-from backends.net.read_pause import ReadPause
+from backends.net.read_hold import ReadHold
 from backends.net.server_keys import ServerKeys, read_keys
 from backends.service_tiers import TierRead, as_served, passed_on
+from backends.tokenizer import split
 from backends.upstream.addresses import check_addresses
 from backends.upstream.answer.chat_reader import ChatReader
 from backends.upstream.answer.errors import Failure, broken
@@ -234,8 +235,8 @@ class UpstreamGeneration:
         self._turn = Turn(request, backend.options)
         self._attempts = Attempts(backend.options)
         self._reader = backend.make_reader(request, self._turn)
-        self._reading = ReadPause()
-        self._more: More | None = None  # for the item of the latest delta
+        self._reading = ReadHold()
+        self._more: More = _drop_more  # for the item of the latest delta
         self._usage: Usage | None = None
         self._started_us = self._heard_us = monotonic_us()
         self.has_tokens = False
@@ -333,7 +334,7 @@ class UpstreamGeneration:
             return True
         now_us = self._heard_us = monotonic_us()
         reader, turn = self._reader, self._turn
-        turn.go_on = None
+        turn.go_on = self._reading.take_one = None
         deltas = reader.read(events, now_us)
         if turn.continues and reader.finish is not None:
             turn.finished(reader.finish, reader)
@@ -366,16 +367,35 @@ class UpstreamGeneration:
                 self._backend.health.on_success(now_us)
             return True
         if reader.goes_on:
-            turn.go_on = self._go_on
+            turn.go_on, self._reading.take_one = self._go_on, self._take_one
         return False
 
-    def _go_on(self, events: list[Any]) -> bool:
-        """Passes on events that only go on with the open text: does what `_receive` would.
+    def _take_one(self, message: bytes) -> bool:
+        """Passes on a message that only goes on with the open text: does what `_receive` would.
 
-        Returns false if they do not, and nothing was done.
+        Returns false if it does not, and nothing was done.
         """
+        reader = self._reader
+        text = reader.text_of(message)
+        num_tokens = len(split(text))
+        items = reader.items
+        num_passed_tokens = items.num_tokens + num_tokens
+        if not text or num_passed_tokens > items.max_unmeasured_tokens:
+            return False
+        items.num_tokens = num_passed_tokens
+        items.unmeasured.append(text)
+        now_us = self._heard_us = monotonic_us()
+        try:
+            self._more(text, num_tokens, now_us)
+        except Exception as error:
+            self.cancel()
+            self._report(error)
+        return True
+
+    def _go_on(self, events: list[Any]) -> bool:
+        """Does for events that came together what `_take_one` does for one."""
         more = self._reader.more(events)
-        if more is None or self._more is None:
+        if more is None:
             return False
         now_us = self._heard_us = monotonic_us()
         try:
@@ -407,7 +427,8 @@ class UpstreamGeneration:
 
     def _over(self, usage: Usage) -> None:
         self._usage = usage
-        self._turn.go_on = self._more = None
+        self._turn.go_on = self._reading.take_one = None
+        self._more = _drop_more
         self._timer.cancel()
         self._backend.over(self, usage)
 
@@ -455,6 +476,10 @@ class UpstreamBackendConfig(BackendKind, frozen=True, kw_only=True, tag="upstrea
 
     def secrets(self) -> tuple[str, ...]:
         return read_keys(self.options)
+
+
+def _drop_more(text: str, num_tokens: int, at_us: int) -> None:
+    """Takes what nobody waits for."""
 
 
 def _push_more(sink: Sink, latest: Delta, text: str, num_tokens: int, at_us: int) -> None:

@@ -13,6 +13,7 @@ import msgspec
 
 from backends.bounds import max_answer_bytes
 from backends.contract import Finish, FinishReason, FunctionTool, GenerateRequest
+from backends.net.socket_messages import LONE_BYTES
 from backends.net.sse import MAX_EVENT_BYTES
 from backends.prompt import digest_of, said_item
 from backends.upstream.answer.item_order import OrderedItem
@@ -22,8 +23,9 @@ from backends.upstream.options import UpstreamOptions
 from backends.upstream.request_body import request_body
 
 FIRST_EVENT_BYTES = 256 << 10  # of an event that repeats nothing
-# Of all events of an answer: one for a token has 150 to 500 bytes, and servers may send two.
-SPARE_STREAM_BYTES, STREAM_BYTES_PER_TOKEN = 4 << 20, 2_048
+# Of all events of an answer: one for a token has 150 to 500 bytes, and servers may send two. One
+# that a socket passes to `ReadHold.take_one` has a token, and is no longer than that token's share.
+SPARE_STREAM_BYTES, STREAM_BYTES_PER_TOKEN = 4 << 20, LONE_BYTES
 # Codex' name for W3C's header in `client_metadata`, since a socket has headers only once.
 SOCKET_TRACEPARENT = "ws_request_header_traceparent"
 PARENT_LOST = "previous_response_not_found"  # the server's code; sending the whole context helps

@@ -11,8 +11,9 @@ import msgspec
 
 from backends.drive.driver import monotonic_us
 from backends.net.http_client import OK, BrokenError, HttpClient
-from backends.net.read_pause import ReadPause
+from backends.net.read_hold import ReadHold
 from backends.net.server_keys import REFUSED, ServerKeys
+from backends.net.socket_messages import LONE_BYTES
 from backends.net.sse import EventParser, EventTooLongError
 from backends.upstream.answer.chat_reader import decode_chunk
 from backends.upstream.answer.errors import Failure, broken, http_failure, too_much
@@ -46,7 +47,7 @@ class HttpTransport:
         self._chains = StoredChains(MAX_CHAINS)  # empty unless the server stores responses
         self.num_continued = self.num_chains_lost = 0
 
-    async def exchange(self, turn: Turn, receive: Receive, reading: ReadPause) -> None:
+    async def exchange(self, turn: Turn, receive: Receive, reading: ReadHold) -> None:
         """Sends a request and passes its events on, until the last one or the stream's end.
 
         It continues a stored response if it can, and sends the request whole, once, if the server
@@ -69,7 +70,7 @@ class HttpTransport:
             self._chains.add(made)
 
     async def _post(
-        self, turn: Turn, body: dict[str, Any], receive: Receive, reading: ReadPause
+        self, turn: Turn, body: dict[str, Any], receive: Receive, reading: ReadHold
     ) -> None:
         encoded = msgspec.json.encode(body)
         turn.sent(len(encoded))
@@ -83,6 +84,13 @@ class HttpTransport:
                 messages = parser.feed(arrived)
             except EventTooLongError as error:
                 raise too_much(self._backend, f"the upstream sent too much: {error}") from error
+            if (
+                reading.take_one is not None
+                and len(messages) == 1
+                and len(arrived) <= LONE_BYTES
+                and reading.take_one(messages[0])
+            ):
+                return False
             fault: Failure | None = None
             try:
                 events = list(map(self._decode, messages))
@@ -127,7 +135,7 @@ class HttpTransport:
     async def warm(self) -> None:
         """Does nothing: connections are opened when needed, or for a warm-up."""
 
-    async def warm_up(self, turn: Turn, receive: Receive, reading: ReadPause) -> None:
+    async def warm_up(self, turn: Turn, receive: Receive, reading: ReadHold) -> None:
         """Opens a connection for the request that follows; raises `Failure` if it cannot."""
         try:
             headers = self._keys.headers[self._keys.take(monotonic_us())]

@@ -20,7 +20,7 @@ from websockets.frames import CloseCode
 
 from backends.drive.driver import monotonic_us
 from backends.net.quick_connection import QuickConnection
-from backends.net.read_pause import ReadPause
+from backends.net.read_hold import ReadHold
 from backends.net.server_keys import ServerKeys
 from backends.upstream.answer.errors import (
     SOCKET_AGED,
@@ -77,7 +77,7 @@ class SocketTransport:
         shared = options.max_streams_per_socket > 1
         self._opening = asyncio.Semaphore(1 if shared else options.max_num_seqs)
 
-    async def exchange(self, turn: Turn, receive: Receive, reading: ReadPause) -> None:
+    async def exchange(self, turn: Turn, receive: Receive, reading: ReadHold) -> None:
         stream = await self._stream(turn)
         chain = stream.chain
         if chain is not None and turn.follows(chain):
@@ -90,7 +90,7 @@ class SocketTransport:
                 stream = await self._stream(turn)
         await stream.run(turn, turn.whole(), receive, reading)
 
-    async def warm_up(self, turn: Turn, receive: Receive, reading: ReadPause) -> None:
+    async def warm_up(self, turn: Turn, receive: Receive, reading: ReadHold) -> None:
         """Has the server prepare for the request that follows.
 
         Raises `Failure` as `exchange`, or if there is no stream to spare.
@@ -235,7 +235,7 @@ class _Socket:
         self._max_event_bytes = max(self._max_event_bytes, max_event_bytes)
         self._connection.allow(self._max_event_bytes)
 
-    def lend(self, reading: ReadPause) -> None:
+    def lend(self, reading: ReadHold) -> None:
         """Lets a response pause the connection, if it is the only one that can be on it."""
         if len(self._streams) == 1:
             reading.own(self._connection)
@@ -351,6 +351,7 @@ class _Stream:
         self._name = name
         self._receive: Receive | None = None  # while a response is wanted
         self.turn: Turn | None = None  # as long
+        self._reading = ReadHold()  # of that turn
         self._done = asyncio.get_running_loop().create_future()  # of the response under way
         self._response_id: str | None = None
         self.serial = 0  # of its responses
@@ -360,7 +361,7 @@ class _Stream:
         self._continues = False  # the current response continues the chain
 
     async def run(
-        self, turn: Turn, body: dict[str, Any], receive: Receive, reading: ReadPause
+        self, turn: Turn, body: dict[str, Any], receive: Receive, reading: ReadHold
     ) -> None:
         """Sends a body and passes its events on, as `HttpTransport.exchange` does.
 
@@ -379,7 +380,8 @@ class _Stream:
         turn.sent(len(encoded))
         self.socket.allow(turn.max_event_bytes)
         self.serial += 1
-        self._receive, self.turn, self._response_id = receive, turn, None
+        self._receive, self.turn, self._reading = receive, turn, reading
+        self._response_id = None
         self.socket.lend(reading)
         self._done = asyncio.get_running_loop().create_future()
         try:
@@ -418,6 +420,7 @@ class _Stream:
                     raise _ParentLostError
                 self._response_id = _response_id_in(events)
             if self.turn is not None and self.turn.num_bytes_left < 0:
+                self._reading.take_one = None
                 message = "the upstream sent too much for one answer"
                 raise too_much(self.socket.backend, message)
             is_enough = self._receive(events)

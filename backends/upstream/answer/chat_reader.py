@@ -1,14 +1,14 @@
 """Reads an upstream's chat completion chunks; a finish reason is the end."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
 from backends.contract import DeltaKind, FinishReason, GenerateRequest
 from backends.service_tiers import TierRead
 from backends.upstream.answer.errors import WireError, broken, event_failure
-from backends.upstream.answer.reader import NO_BOUNDS, Bounds, Reader
+from backends.upstream.answer.reader import NO_BOUNDS, NO_EVENT, Bounds, Reader
 from backends.upstream.answer.reported_usage import Figures, Reported
 
 
@@ -47,8 +47,33 @@ class Chunk(msgspec.Struct, frozen=True):
     service_tier: Any = None
 
 
+class _PlainDelta(msgspec.Struct, frozen=True, gc=False):
+    content: str
+    refusal: None = None
+    reasoning_content: None = None
+    reasoning: None = None
+    tool_calls: None = None
+
+
+class _PlainChoice(msgspec.Struct, frozen=True, gc=False):
+    delta: _PlainDelta
+    index: Literal[0] = 0
+    finish_reason: None = None
+    stop_reason: None = None
+
+
+class _PlainChunk(msgspec.Struct, frozen=True, gc=False):
+    """Is a chunk that says nothing but a piece of the text: more is a DecodeError."""
+
+    choices: tuple[_PlainChoice]
+    usage: None = None
+    error: None = None
+    service_tier: Any = None
+
+
 DONE = Chunk()  # the end of a stream, which is not JSON
 _decode = msgspec.json.Decoder(Chunk).decode
+_decode_plain = msgspec.json.Decoder(_PlainChunk).decode
 
 # Other reasons (vLLM's "abort", OpenRouter's "error") are not a clean end.
 _REASONS = {
@@ -92,7 +117,14 @@ class ChatReader(Reader):
     def goes_on(self) -> bool:
         key = self._text_key
         is_text = key is not None and key[0] is DeltaKind.TEXT and not self._num_echoed_chars
-        return is_text and self._items.goes_on(key)
+        return is_text and self.items.goes_on(key)
+
+    def text_of(self, message: bytes) -> str:
+        try:
+            chunk = _decode_plain(message)
+        except NO_EVENT:
+            return ""
+        return chunk.choices[0].delta.content if chunk.service_tier == self._latest_tier else ""
 
     def _text(self, events: Sequence[Chunk]) -> str:
         whole = ""
@@ -168,7 +200,7 @@ class ChatReader(Reader):
                 got = choice.finish_reason[:64]
                 raise broken(self._backend, f"the upstream cut its answer: {got}")
             self._reason = reason
-            self._items.close_all()
+            self.items.close_all()
 
     def _unechoed(self, text: str | None) -> str | None:
         if self._num_echoed_chars and text:
@@ -184,12 +216,12 @@ class ChatReader(Reader):
             self._close_text()
             self._num_texts += 1
             self._text_key = (kind, self._num_texts)
-            self._items.open(self._text_key, kind)
-        self._items.add(self._text_key, text)
+            self.items.open(self._text_key, kind)
+        self.items.add(self._text_key, text)
 
     def _close_text(self) -> None:
         if self._text_key is not None:
-            self._items.close(self._text_key)
+            self.items.close(self._text_key)
             self._text_key = None
 
     def _add_call(self, call: _Call) -> None:
@@ -199,9 +231,9 @@ class ChatReader(Reader):
         if known is None or (function.name and call.id and call.id != known):
             self._close_text()
             if known is not None:
-                self._items.close(known)
+                self.items.close(known)
             known = call.id or f"call_{self._request.id}_{call.index}"
             self._calls[call.index] = known
             name = function.name or ""
-            self._items.open(known, DeltaKind.FUNCTION_CALL, call_id=known, name=name)
-        self._items.add(known, function.arguments or "")
+            self.items.open(known, DeltaKind.FUNCTION_CALL, call_id=known, name=name)
+        self.items.add(known, function.arguments or "")

@@ -77,7 +77,7 @@ class Reader:
         self._max_input_tokens = bounds.max_input_tokens
         self._meter = OutputMeter(request.max_output_tokens, bounds.max_answer_bytes)
         self._num_idle_events_left = SPARE_EVENTS + EVENTS_PER_TOKEN * request.max_output_tokens
-        self._items = ItemOrder(wrapped, self._meter, keeps_said=keeps_said)
+        self.items = ItemOrder(wrapped, self._meter, keeps_said=keeps_said)
         self._reason: FinishReason | None = None  # once the upstream has sent it
         self._stop_sequence: str | None = None  # that ended the text, where that is known
         self._figures: Figures | None = None  # as the upstream counts, still to be bounded
@@ -86,6 +86,14 @@ class Reader:
     def is_overrun(self) -> bool:
         """Returns whether the upstream went on beyond the limit; what it says then is dropped."""
         return self._meter.is_over
+
+    def text_of(self, message: bytes) -> str:
+        """Returns the text of a message that only goes on with the open item; "" if it does not.
+
+        It may be asked only once `goes_on` says so, until the next `read`. Whoever passes the text
+        on does it as `ItemOrder.goes_on` says.
+        """
+        raise NotImplementedError
 
     def more(self, events: Sequence[Any]) -> tuple[str, int] | None:
         """Returns the text of events that only go on with the open item, and its tokens.
@@ -99,7 +107,7 @@ class Reader:
         num_tokens = count(text)
         if num_tokens < len(events):
             num_tokens = len(events)
-        items = self._items
+        items = self.items
         passed_tokens = items.num_tokens + num_tokens
         if passed_tokens > items.max_unmeasured_tokens:
             return None
@@ -109,7 +117,7 @@ class Reader:
 
     @property
     def goes_on(self) -> bool:
-        """Says whether `more` may be asked, until the next `read`."""
+        """Says whether `more` and `text_of` may be asked, until the next `read`."""
         raise NotImplementedError
 
     def _text(self, events: Sequence[Any]) -> str:
@@ -124,14 +132,14 @@ class Reader:
         except Failure as failure:
             self.failure = failure
         except TooMuchError:
-            deltas = self._items.take(now_us)
+            deltas = self.items.take(now_us)
             self.finish = self.cut(now_us)
             return deltas
-        deltas = self._items.take(now_us)
+        deltas = self.items.take(now_us)
         if not deltas:
             self._num_idle_events_left -= len(events)
             if self._num_idle_events_left < 0:
-                self._items.stop()
+                self.items.stop()
         if self._meter.is_over:
             self.failure, self.finish = None, self.cut(now_us)
         elif is_over:
@@ -142,7 +150,7 @@ class Reader:
 
     def cut(self, now_us: int) -> Finish:
         """Ends the answer here, as its upstream goes on beyond its limits."""
-        self._items.stop()
+        self.items.stop()
         self._reason = FinishReason.LENGTH
         return self._finish(self._reason, now_us)
 
@@ -160,15 +168,15 @@ class Reader:
         """Returns the usage, by our own count if the upstream has not sent one."""
         return Usage(
             num_input_tokens=self._request.num_prompt_tokens,
-            num_output_tokens=self._items.num_tokens,
-            num_reasoning_tokens=self._items.num_reasoning_tokens,
+            num_output_tokens=self.items.num_tokens,
+            num_reasoning_tokens=self.items.num_reasoning_tokens,
             exact=False,
             service_tier=self.tier.billed,
         )
 
     def said(self) -> list[OrderedItem]:
         """Returns the items of which something was passed on, each with what was `said` of it."""
-        return self._items.said()
+        return self.items.said()
 
     def _take_in(self, events: Sequence[Any]) -> bool:
         """Reads events; returns True once no later event matters.
@@ -179,7 +187,7 @@ class Reader:
 
     def _charged(self, figures: Figures) -> Usage:
         """Bounds what the upstream reports by what was sent to it, and by what it streamed."""
-        self._items.measure()
+        self.items.measure()
         own = self.usage()
         num_input, num_output = figures.num_input, figures.num_output
         usage = Usage(

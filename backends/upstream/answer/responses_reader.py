@@ -1,6 +1,6 @@
 """Reads an upstream's Responses events, from SSE or a socket, up to a terminal event."""
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 import msgspec
@@ -11,7 +11,7 @@ from backends.service_tiers import TierRead
 from backends.stop_sequences import StopFinder
 from backends.upstream.answer.errors import Failure, WireError, broken, event_failure
 from backends.upstream.answer.item_order import MAX_ITEMS
-from backends.upstream.answer.reader import NO_BOUNDS, Bounds, Reader
+from backends.upstream.answer.reader import NO_BOUNDS, NO_EVENT, Bounds, Reader
 from backends.upstream.answer.reported_usage import Figures, Reported
 
 TERMINALS = ("response.completed", "response.incomplete", "response.failed")
@@ -104,6 +104,16 @@ _TEXT_TYPES = {
 }
 
 
+# Of each type of event that has a piece of text: what a next one of the item needs.
+_DECODE_PIECE: dict[str, Callable[[bytes], Any]] = {
+    name: msgspec.json.Decoder(
+        msgspec.defstruct("Piece", [("item_id", str), ("delta", str)], tag=name, gc=False)
+    ).decode
+    for name, (_, is_delta) in _TEXT_TYPES.items()
+    if is_delta
+}
+
+
 def decode_sse_event(message: bytes) -> Event:
     """Decodes as `decode_event`, and knows the mark at the end of some SSE streams."""
     return DONE if message == b"[DONE]" else decode_event(message)
@@ -134,6 +144,7 @@ class ResponsesReader(Reader):
         # Of the latest piece of text, if a next one of its kind and item only needs to be added.
         self._latest_type: str | None = None
         self._latest_id: str | None = None
+        self._decode_piece: Callable[[bytes], Any]  # as long: one that only goes on
 
     def ended(self, now_us: int) -> Finish | None:
         finish, figures = super().ended(now_us), self._figures
@@ -141,14 +152,21 @@ class ResponsesReader(Reader):
             return finish
         # llama.cpp reports "completed" although the token limit has cut the text.
         limit, num_output = self._request.max_output_tokens, figures.num_output or 0
-        is_long = self._items.num_tokens + figures.num_hidden >= limit  # else it makes that up
+        is_long = self.items.num_tokens + figures.num_hidden >= limit  # else it makes that up
         if num_output == limit or (num_output > limit and is_long):
             return msgspec.structs.replace(finish, reason=FinishReason.LENGTH)
         return finish
 
     @property
     def goes_on(self) -> bool:
-        return self._latest_type is not None and self._items.goes_on(self._latest_id)
+        return self._latest_type is not None and self.items.goes_on(self._latest_id)
+
+    def text_of(self, message: bytes) -> str:
+        try:
+            piece = self._decode_piece(message)
+        except NO_EVENT:
+            return ""
+        return piece.delta if piece.item_id == self._latest_id else ""
 
     def _text(self, events: Sequence[Event]) -> str:
         whole = ""
@@ -168,7 +186,7 @@ class ResponsesReader(Reader):
                 pieces.append(event.delta or "")
                 continue
             if pieces:
-                self._items.add_all(latest_id, pieces)
+                self.items.add_all(latest_id, pieces)
                 pieces = []
             self._latest_type = None
             self._num_events += 1
@@ -186,12 +204,12 @@ class ResponsesReader(Reader):
             if reason is not None:
                 for key in self._stops:
                     self._end_text(key)
-                self._items.close_all()
+                self.items.close_all()
                 self._reason = reason
                 return True
             latest_type = self._latest_type
         if pieces:
-            self._items.add_all(latest_id, pieces)
+            self.items.add_all(latest_id, pieces)
         return False
 
     def _take_event(self, event: Event) -> FinishReason | None:
@@ -211,35 +229,36 @@ class ResponsesReader(Reader):
 
     def _take_text(self, event: Event, kind: DeltaKind, is_delta: bool) -> None:
         key: Hashable = event.item_id
-        if key not in self._items.known:
+        if key not in self.items.known:
             key = self._key(event.item_id, event.output_index)
-        if key not in self._items.known:
+        if key not in self.items.known:
             if kind >= DeltaKind.FUNCTION_CALL:
                 return  # its name and all of its text come with the item
             self._begin(key, event.output_index, kind)
         if is_delta:
             if kind is DeltaKind.REASONING:
                 if self._summaries.get(key, event.summary_index) != event.summary_index:
-                    self._items.add(key, "\n\n")  # between two summaries of one item
+                    self.items.add(key, "\n\n")  # between two summaries of one item
                 self._summaries[key] = event.summary_index
             self._add(key, kind, event.delta or "")
             is_plain = kind is not DeltaKind.REASONING and not self._stops
             if is_plain and key is not None and key == event.item_id:
                 self._latest_type, self._latest_id = event.type, event.item_id
+                self._decode_piece = _DECODE_PIECE[event.type]
         elif key not in self._said:
             whole = event.text or event.refusal or event.arguments or event.input
             self._add(key, kind, whole or "")
 
     def _key(self, item_id: str | None, output_index: int | None) -> Hashable:
         """Returns an item's id, or its index if the server's ids are missing or unstable."""
-        if item_id is not None and item_id in self._items.known:
+        if item_id is not None and item_id in self.items.known:
             return item_id
         if output_index is not None and output_index in self._by_index:
             return self._by_index[output_index]
         return output_index if item_id is None else item_id
 
     def _begin(self, key: Hashable, output_index: int | None, kind: DeltaKind, **more: Any) -> None:
-        self._items.open(key, kind, **more)
+        self.items.open(key, kind, **more)
         if output_index is not None and len(self._by_index) < MAX_ITEMS:
             self._by_index.setdefault(output_index, key)
 
@@ -264,9 +283,9 @@ class ResponsesReader(Reader):
         if key not in self._said:
             self._add(key, kind, _whole_text(item))
         if kind is DeltaKind.REASONING and item.encrypted_content and self._model is not None:
-            self._items.seal(key, wrap(self._model, item.id or "", item.encrypted_content))
+            self.items.seal(key, wrap(self._model, item.id or "", item.encrypted_content))
         self._end_text(key)
-        self._items.close(key)
+        self.items.close(key)
 
     def _add(self, key: Hashable, kind: DeltaKind, text: str) -> None:
         if not text:
@@ -277,12 +296,12 @@ class ResponsesReader(Reader):
             if finder is None:
                 finder = self._stops[key] = StopFinder(self._request.stop)
             text = finder.feed(text)
-        self._items.add(key, text)
+        self.items.add(key, text)
 
     def _end_text(self, key: Hashable) -> None:
         finder = self._stops.get(key)
         if finder is not None and finder.found is None:
-            self._items.add(key, finder.rest())
+            self.items.add(key, finder.rest())
 
     def _take_terminal(self, event: Event) -> FinishReason:
         response = event.response

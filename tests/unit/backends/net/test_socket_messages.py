@@ -6,7 +6,7 @@ import pytest
 from websockets.frames import Close, Frame, Opcode
 from websockets.protocol import CLIENT, OPEN, Protocol
 
-from backends.net.socket_messages import MessageCutter
+from backends.net.socket_messages import LONE_BYTES, MessageCutter
 
 MAX_BYTES = 70_000
 SIZES = (0, 1, 125, 126, 127, 300, 65_535, 65_536)
@@ -87,6 +87,36 @@ def test_messages_are_those_of_the_library(unusual: bool) -> None:
         found, num_quick = cut(torn(data, chance))
         assert found == expected
         assert unusual or num_quick == len(expected)
+
+
+def test_a_message_that_comes_alone() -> None:
+    cutter = MessageCutter(MAX_BYTES)
+    for size in (*SIZES, LONE_BYTES, LONE_BYTES + 1, 65_537):
+        payload = b"x" * size
+        frame = Frame(Opcode.TEXT, payload).serialize(mask=False)
+        is_taken = 126 <= size <= LONE_BYTES
+        assert cutter.lone(frame) == (payload if is_taken else None)
+        assert cutter.lone(frame[:-1]) is None, "not all of it"
+        assert cutter.lone(frame + b"\x81") is None, "more than that"
+        for first in (0x82, 0x01, 0xC1):  # binary, a fragment, with a reserved bit
+            assert cutter.lone(bytes((first,)) + frame[1:]) is None
+        assert cutter.lone(Frame(Opcode.TEXT, payload).serialize(mask=True)) is None
+    assert [cutter.lone(b"\x81\x7e\x00"[:size]) for size in range(4)] == [None] * 4
+
+
+def test_no_message_is_alone_amid_others() -> None:
+    payload = b"x" * 300
+    frame = Frame(Opcode.TEXT, payload).serialize(mask=False)
+    inside = Frame(Opcode.TEXT, frame).serialize(mask=False)
+    cutter = MessageCutter(MAX_BYTES)
+    assert cutter.feed(inside[:4]) == ([], b"")
+    assert cutter.lone(frame) is None, "it is the rest of another"
+    assert cutter.feed(frame) == ([frame], b"")
+    assert cutter.lone(frame) == payload
+    cutter.feed(Frame(Opcode.TEXT, b"", fin=False).serialize(mask=False))
+    assert cutter.lone(frame) is None, "the library reads on"
+    assert MessageCutter(100).lone(frame) is None, "it is too large"
+    assert MessageCutter(MAX_BYTES, cuts=False).lone(frame) is None
 
 
 @pytest.mark.parametrize(

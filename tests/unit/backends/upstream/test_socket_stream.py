@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from backends.contract import Message, TextPart
-from backends.net.read_pause import ReadPause
+from backends.net.read_hold import ReadHold
 from backends.upstream.answer.errors import Failure
 from backends.upstream.answer.responses_reader import decode_event
 from backends.upstream.chain import Turn
@@ -40,10 +40,13 @@ async def test_what_comes_after_a_failure_is_no_answer_any_more() -> None:
         seen.extend(event.type for event in events)
         return False
 
-    run = asyncio.create_task(stream.run(turn, turn.whole(), receive, ReadPause()))
+    reading = ReadHold()
+    reading.take_one = lambda message: True  # as once a text is open
+    run = asyncio.create_task(stream.run(turn, turn.whole(), receive, reading))
     await asyncio.sleep(0)
     text, last = (decode_event(json.dumps(event).encode()) for event in (TEXT, COMPLETED))
     stream.take_in([text], 1 << 40, is_last=False)  # more than one answer may have
+    assert reading.take_one is None, "nor a message that comes alone"
     stream.take_in([last], 10, is_last=True)  # before the exchange's turn has come
     with pytest.raises(Failure, match="too much for one answer"):
         await run

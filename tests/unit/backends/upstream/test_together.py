@@ -14,6 +14,7 @@ from websockets.frames import Frame, Opcode
 from backends.contract import Delta, GenerateRequest
 from backends.net.socket_messages import MessageCutter
 from backends.net.sse import EventParser
+from backends.tokenizer import count
 from backends.upstream.answer.chat_reader import ChatReader, decode_chunk
 from backends.upstream.answer.responses_reader import ResponsesReader, decode_event
 
@@ -148,6 +149,38 @@ def read_alike(quick: Kind, plain: Kind, together: list[list[Any]]) -> None:
             assert [item.said for item in reader.said()] == list(texts.values())
 
 
+def passed_on(reader: Kind, message: bytes) -> str:
+    """The text of a message that only goes on, noted as `UpstreamGeneration` does."""
+    text = reader.text_of(message) if reader.goes_on else ""
+    num_tokens = reader.items.num_tokens + count(text)
+    if not text or num_tokens > reader.items.max_unmeasured_tokens:
+        return ""
+    reader.items.num_tokens = num_tokens
+    reader.items.unmeasured.append(text)
+    return text
+
+
+def read_one_by_one(quick: Kind, plain: Kind, messages: list[bytes]) -> int:
+    """`text_of` gives, where it may be asked, what `read` gives; returns how often it does."""
+    decode: Any = decode_chunk if isinstance(quick, ChatReader) else decode_event
+    num_quick = 0
+    for message in messages:
+        expected = plain.read([decode(message)], 0)
+        text = passed_on(quick, message)
+        if text:
+            (delta,) = expected
+            assert (delta.text, delta.num_tokens, delta.sealed) == (text, count(text), "")
+            num_quick += 1
+        else:
+            assert quick.read([decode(message)], 0) == expected
+        assert quick.usage() == plain.usage()
+        assert quick.finish == plain.finish
+        assert str(quick.failure) == str(plain.failure)
+        if quick.finish is not None or quick.failure is not None:
+            break
+    return num_quick
+
+
 Make = Callable[[], ResponsesReader | ChatReader]
 
 
@@ -169,6 +202,7 @@ def compare(chance: random.Random, make: Make, events: list[Any]) -> None:
 @pytest.mark.parametrize("request_", [REQUEST, STOPPING], ids=["plain", "with a stop sequence"])
 @pytest.mark.parametrize("ends", ["whole", "failing", "cut"])
 def test_responses_events(chance: random.Random, request_: GenerateRequest, ends: str) -> None:
+    num_quick = 0
     for _ in range(50):
         wrapped = frozenset({"f"} if chance.random() < 0.3 else ())
         events: list[dict[str, Any]] = responses_events(chance)
@@ -176,21 +210,28 @@ def test_responses_events(chance: random.Random, request_: GenerateRequest, ends
             events.insert(chance.randrange(len(events) + 1), FAILED)
         if ends != "cut":
             events.append(COMPLETED)
-        read = [decode_event(json.dumps(event).encode()) for event in events]
+        messages = [json.dumps(event).encode() for event in events]
+        read = list(map(decode_event, messages))
         make = functools.partial(ResponsesReader, "b", request_, wrapped, keeps_said=True)
         compare(chance, make, read)
+        num_quick += read_one_by_one(make(), make(), messages)
+    assert num_quick > 0
 
 
 @pytest.mark.parametrize("ends", ["whole", "failing", "cut"])
 def test_chat_chunks(chance: random.Random, ends: str) -> None:
+    num_quick = 0
     for _ in range(50):
         chunks: list[dict[str, Any]] = chat_chunks(chance)
         if ends == "failing":
             chunks.insert(chance.randrange(len(chunks)), FAILED)
         if ends == "cut":
             chunks = chunks[:-2]
-        read = [decode_chunk(json.dumps(chunk).encode()) for chunk in chunks]
-        compare(chance, lambda: ChatReader("b", REQUEST, frozenset()), [*read, chat_done()])
+        messages = [json.dumps(chunk).encode() for chunk in chunks] + [b"[DONE]"]
+        make = functools.partial(ChatReader, "b", REQUEST, frozenset())
+        compare(chance, make, list(map(decode_chunk, messages)))
+        num_quick += read_one_by_one(make(), make(), messages)
+    assert num_quick > 0
 
 
 def test_text_up_to_the_limit_of_an_answer(chance: random.Random) -> None:
@@ -203,9 +244,10 @@ def test_text_up_to_the_limit_of_an_answer(chance: random.Random) -> None:
         ]
         place = {"type": "response.output_text.delta", "item_id": "i", "output_index": 0}
         events: list[dict[str, Any]] = [{**place, "delta": word} for word in words]
-        read = [decode_event(json.dumps(event).encode()) for event in [*events, COMPLETED]]
+        messages = [json.dumps(event).encode() for event in [*events, COMPLETED]]
         make = functools.partial(ResponsesReader, "b", request, frozenset(), keeps_said=True)
-        read_alike(make(), make(), groups(chance, read))
+        read_alike(make(), make(), groups(chance, list(map(decode_event, messages))))
+        read_one_by_one(make(), make(), messages)
 
 
 def reads(chance: random.Random, whole: bytes) -> list[bytes]:
@@ -234,8 +276,3 @@ def test_a_streams_bytes_cut_anywhere(chance: random.Random) -> None:
         assert [message for each in cut for message in each] == messages
         make = functools.partial(ChatReader, "b", REQUEST, frozenset())
         read_alike(make(), make(), [list(map(decode_chunk, each)) for each in cut if each])
-
-
-def chat_done() -> Any:
-    """The end of a stream."""
-    return decode_chunk(b"[DONE]")

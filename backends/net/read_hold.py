@@ -1,9 +1,11 @@
-"""Lets a connection's reads give way to the loop, and an exchange pause one that is its own.
+"""Lets a connection's reads give way to the loop, and belong to an exchange that is alone on it.
 
-While it is paused the server cannot send more than the sockets' buffers hold. This is an edge.
+That one can pause them: then the server cannot send more than the sockets' buffers hold. And it can
+have messages passed to it directly. This is an edge.
 """
 
 import asyncio
+from collections.abc import Callable
 from typing import Protocol
 
 # A read of this size fills most of uvloop's buffer of 256 KiB, so that more is waiting. libuv reads
@@ -14,7 +16,7 @@ LARGE_READ_BYTES = 128 << 10
 class Pausable(Protocol):
     """A connection; it gives way after each large read."""
 
-    reading: "ReadPause | None"
+    reading: "ReadHold | None"
 
     @property
     def transport(self) -> asyncio.Transport: ...
@@ -37,11 +39,14 @@ def _may_read(connection: Pausable) -> bool:
     return not (connection.transport.is_closing() or (reading is not None and reading.is_paused))
 
 
-class ReadPause:
+class ReadHold:
     """Belongs to one request; `own` while a connection carries it alone, then `disown`."""
 
     def __init__(self) -> None:
         self.is_paused = False
+        # Takes a message that came alone and has at most `LONE_BYTES`; returns false if it did
+        # nothing, and the message has to go the usual way, as all do while this is None.
+        self.take_one: Callable[[bytes], bool] | None = None
         self._connection: Pausable | None = None
 
     def own(self, connection: Pausable) -> None:
