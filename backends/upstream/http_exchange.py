@@ -15,10 +15,10 @@ from backends.net.read_hold import ReadHold
 from backends.net.server_keys import REFUSED, ServerKeys
 from backends.net.socket_messages import LONE_BYTES
 from backends.net.sse import EventParser, EventTooLongError
-from backends.upstream.answer.chat_reader import decode_chunk
+from backends.upstream.answer.chat_reader import decode_chunk, decode_chunks
 from backends.upstream.answer.errors import Failure, broken, http_failure, too_much
 from backends.upstream.answer.reader import NO_EVENT, decoded
-from backends.upstream.answer.responses_reader import decode_sse_event
+from backends.upstream.answer.responses_reader import decode_sse_event, decode_sse_events
 from backends.upstream.chain import PARENT_LOST, StoredChains, Turn
 from backends.upstream.options import UpstreamOptions, http_url
 
@@ -39,6 +39,9 @@ class HttpTransport:
         self.close, self.close_idle = self._client.close, self._client.close_idle
         is_chat = options.protocol == "chat"
         self._decode: Callable[[bytes], Any] = decode_chunk if is_chat else decode_sse_event
+        self._decode_all: Callable[[list[bytes]], list[Any]] = (
+            decode_chunks if is_chat else decode_sse_events
+        )
         self._path = "/chat/completions" if is_chat else "/responses"
         head, path = self._client.head, self._path
         self._heads = [head("POST", path, _HEADERS | key) for key in keys.headers]
@@ -93,7 +96,7 @@ class HttpTransport:
                 return False
             fault: Failure | None = None
             try:
-                events = list(map(self._decode, messages))
+                events = self._decode_all(messages)
             except NO_EVENT:
                 events, fault = decoded(self._decode, messages, self._backend)
             if events:

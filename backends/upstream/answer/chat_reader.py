@@ -92,6 +92,13 @@ def decode_chunk(message: bytes) -> Chunk:
     return DONE if message == b"[DONE]" else _decode(message)
 
 
+def decode_chunks(messages: list[bytes]) -> list[Chunk]:
+    """Decodes chunks that came together, of which only the last may be the end of the stream."""
+    if messages and messages[-1] == b"[DONE]":
+        return [*map(_decode, messages[:-1]), DONE]
+    return list(map(_decode, messages))
+
+
 class ChatReader(Reader):
     """Reads one generation's chunks."""
 
@@ -115,9 +122,11 @@ class ChatReader(Reader):
 
     @property
     def goes_on(self) -> bool:
+        return self._is_text_open() and self.items.goes_on(self._text_key)
+
+    def _is_text_open(self) -> bool:
         key = self._text_key
-        is_text = key is not None and key[0] is DeltaKind.TEXT and not self._num_echoed_chars
-        return is_text and self.items.goes_on(key)
+        return key is not None and key[0] is DeltaKind.TEXT and not self._num_echoed_chars
 
     def text_of(self, message: bytes) -> str:
         try:
@@ -129,35 +138,53 @@ class ChatReader(Reader):
     def _text(self, events: Sequence[Chunk]) -> str:
         whole = ""
         for chunk in events:
-            if not chunk.choices or (delta := chunk.choices[0].delta) is None or not delta.content:
+            text = self._plain_text(chunk)
+            if not text:
                 return ""
-            plain = Chunk([_Choice(0, _Delta(delta.content))], service_tier=self._latest_tier)
-            if chunk != plain:
-                return ""  # it says more than that
-            whole += delta.content
+            whole += text
         return whole
 
+    def _plain_text(self, chunk: Chunk) -> str:
+        """Returns the text of a chunk that says nothing else; "" if it does."""
+        if not chunk.choices or (delta := chunk.choices[0].delta) is None or not delta.content:
+            return ""
+        plain = Chunk([_Choice(0, _Delta(delta.content))], service_tier=self._latest_tier)
+        return delta.content if chunk == plain else ""
+
     def _take_in(self, events: Sequence[Chunk]) -> bool:
+        pieces: list[str] = []  # of the open text, not yet added
+        is_open = self._is_text_open()
         for chunk in events:
-            if chunk is DONE:
+            if is_open and (text := self._plain_text(chunk)):
+                pieces.append(text)
+                continue
+            if pieces:
+                self.items.add_all(self._text_key, pieces)
+                pieces = []
+            if self._take_chunk(chunk):
                 return True
-            if chunk.error is not None:
-                error = WireError(chunk.error) if isinstance(chunk.error, str) else chunk.error
-                raise event_failure(self._backend, error)
-            if chunk.service_tier is not None:
-                self._latest_tier = chunk.service_tier
-                self.tier.take(chunk.service_tier)
-            for choice in chunk.choices or ():
-                if choice.index == 0:
-                    self._take_choice(choice)
-            if (
-                chunk.usage is not None
-                and self._take_usage(Reported(chunk.usage))
-                and self._reason is not None
-                and not chunk.choices
-            ):
-                return True  # only [DONE] can follow
+            is_open = self._is_text_open()
+        if pieces:
+            self.items.add_all(self._text_key, pieces)
         return False
+
+    def _take_chunk(self, chunk: Chunk) -> bool:
+        """Reads a chunk; returns True if only the mark of the end can follow, or this is it."""
+        if chunk is DONE:
+            return True
+        if chunk.error is not None:
+            error = WireError(chunk.error) if isinstance(chunk.error, str) else chunk.error
+            raise event_failure(self._backend, error)
+        if chunk.service_tier is not None:
+            self._latest_tier = chunk.service_tier
+            self.tier.take(chunk.service_tier)
+        for choice in chunk.choices or ():
+            if choice.index == 0:
+                self._take_choice(choice)
+        if chunk.usage is None:
+            return False
+        is_told = self._take_usage(Reported(chunk.usage))
+        return is_told and self._reason is not None and not chunk.choices
 
     def _take_usage(self, reported: Reported) -> bool:
         """Notes the usage; returns False if it says nothing about the completion."""
@@ -187,9 +214,12 @@ class ChatReader(Reader):
     def _take_choice(self, choice: _Choice) -> None:
         delta = choice.delta
         if delta is not None:
-            self._add_text(DeltaKind.REASONING, delta.reasoning_content or delta.reasoning)
-            self._add_text(DeltaKind.TEXT, self._unechoed(delta.content))
-            self._add_text(DeltaKind.TEXT, delta.refusal)
+            thought = delta.reasoning_content or delta.reasoning
+            if thought:
+                self._add_text(DeltaKind.REASONING, thought)
+            for text in (self._unechoed(delta.content), delta.refusal):
+                if text:
+                    self._add_text(DeltaKind.TEXT, text)
             for call in delta.tool_calls or ():
                 self._add_call(call)
         if choice.finish_reason is not None:
@@ -209,9 +239,7 @@ class ChatReader(Reader):
             return text[num_dropped:]
         return text
 
-    def _add_text(self, kind: DeltaKind, text: str | None) -> None:
-        if not text:
-            return
+    def _add_text(self, kind: DeltaKind, text: str) -> None:
         if self._text_key is None or self._text_key[0] is not kind:
             self._close_text()
             self._num_texts += 1

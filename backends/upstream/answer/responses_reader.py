@@ -119,6 +119,13 @@ def decode_sse_event(message: bytes) -> Event:
     return DONE if message == b"[DONE]" else decode_event(message)
 
 
+def decode_sse_events(messages: list[bytes]) -> list[Event]:
+    """Decodes events that came together, of which only the last may be the mark of the end."""
+    if messages and messages[-1] == b"[DONE]":
+        return [*map(decode_event, messages[:-1]), DONE]
+    return list(map(decode_event, messages))
+
+
 class ResponsesReader(Reader):
     """Reads one generation's events."""
 

@@ -15,7 +15,7 @@ from backends.contract import Delta, GenerateRequest
 from backends.net.socket_messages import MessageCutter
 from backends.net.sse import EventParser
 from backends.tokenizer import count
-from backends.upstream.answer.chat_reader import ChatReader, decode_chunk
+from backends.upstream.answer.chat_reader import ChatReader, decode_chunk, decode_chunks
 from backends.upstream.answer.responses_reader import ResponsesReader, decode_event
 
 REQUEST = GenerateRequest(
@@ -275,4 +275,6 @@ def test_a_streams_bytes_cut_anywhere(chance: random.Random) -> None:
         cut = [parser.feed(read) for read in reads(chance, whole)]
         assert [message for each in cut for message in each] == messages
         make = functools.partial(ChatReader, "b", REQUEST, frozenset())
-        read_alike(make(), make(), [list(map(decode_chunk, each)) for each in cut if each])
+        for each in cut:
+            assert decode_chunks(each) == list(map(decode_chunk, each))
+        read_alike(make(), make(), [decode_chunks(each) for each in cut if each])
