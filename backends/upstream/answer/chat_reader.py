@@ -9,7 +9,13 @@ from backends.contract import DeltaKind, FinishReason, GenerateRequest
 from backends.service_tiers import TierRead
 from backends.upstream.answer.errors import WireError, broken, event_failure
 from backends.upstream.answer.reader import NO_BOUNDS, NO_EVENT, Bounds, Reader
-from backends.upstream.answer.reported_usage import Figures, Reported
+from backends.upstream.answer.reported_usage import (
+    NO_COMPLETION_DETAILS,
+    NO_INPUT_DETAILS,
+    ChatUsage,
+    Figures,
+    believed,
+)
 
 
 class _Function(msgspec.Struct, frozen=True):
@@ -183,31 +189,32 @@ class ChatReader(Reader):
                 self._take_choice(choice)
         if chunk.usage is None:
             return False
-        is_told = self._take_usage(Reported(chunk.usage))
+        is_told = self._take_usage(chunk.usage)
         return is_told and self._reason is not None and not chunk.choices
 
-    def _take_usage(self, reported: Reported) -> bool:
+    def _take_usage(self, reported: Any) -> bool:
         """Notes the usage; returns False if it says nothing about the completion."""
-        num_input = reported.figure("prompt_tokens")
-        num_shown = num_output = reported.figure("completion_tokens")
-        total = reported.figure("total_tokens")
-        if num_output is None and not reported.is_odd:
+        usage, is_odd = believed(reported, ChatUsage)
+        num_input, total = usage.prompt_tokens, usage.total_tokens
+        num_shown = num_output = usage.completion_tokens
+        if num_output is None and not is_odd:
             return False
         if num_output is not None and num_input is not None and total is not None:
             # xAI counts reasoning outside the completion; the total has both.
             num_output = max(num_output, total - num_input)
-        details = "completion_tokens_details"
-        num_reasoning = reported.figure(details, "reasoning_tokens") or 0
+        of_input = usage.prompt_tokens_details or NO_INPUT_DETAILS
+        of_output = usage.completion_tokens_details or NO_COMPLETION_DETAILS
+        num_reasoning = of_output.reasoning_tokens or 0
         self._figures = Figures(
             num_input=num_input,
             num_output=num_output,
-            num_cached=reported.figure("prompt_tokens_details", "cached_tokens") or 0,
-            num_cache_write=reported.figure("prompt_tokens_details", "cache_write_tokens") or 0,
+            num_cached=of_input.cached_tokens or 0,
+            num_cache_write=of_input.cache_write_tokens or 0,
             num_reasoning=num_reasoning,
             num_hidden=max(num_reasoning, (num_output or 0) - (num_shown or 0)),
-            num_accepted=reported.figure(details, "accepted_prediction_tokens") or 0,
-            num_rejected=reported.figure(details, "rejected_prediction_tokens") or 0,
-            is_odd=reported.is_odd,
+            num_accepted=of_output.accepted_prediction_tokens or 0,
+            num_rejected=of_output.rejected_prediction_tokens or 0,
+            is_odd=is_odd,
         )
         return True
 

@@ -4,7 +4,7 @@ The most that it can report for the prompt follows from what was sent: no vocabu
 for less than a byte, and a server's own template adds a tenth at most.
 """
 
-from typing import Any
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 
@@ -34,16 +34,94 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     is_odd: bool = False
 
 
+_Count = Annotated[int, msgspec.Meta(ge=0)] | None
+
+
+class InputDetails(msgspec.Struct, frozen=True):
+    """Is what either protocol says of a prompt."""
+
+    cached_tokens: _Count = None
+    cache_write_tokens: _Count = None
+
+
+class OutputDetails(msgspec.Struct, frozen=True):
+    """Is what a Responses server says of an answer."""
+
+    reasoning_tokens: _Count = None
+
+
+class CompletionDetails(msgspec.Struct, frozen=True):
+    """Is what a chat server says of an answer."""
+
+    reasoning_tokens: _Count = None
+    accepted_prediction_tokens: _Count = None
+    rejected_prediction_tokens: _Count = None
+
+
+class ResponsesUsage(msgspec.Struct, frozen=True):
+    """Is the usage object of a Responses server."""
+
+    input_tokens: _Count = None
+    output_tokens: _Count = None
+    input_tokens_details: InputDetails | None = None
+    output_tokens_details: OutputDetails | None = None
+
+
+class ChatUsage(msgspec.Struct, frozen=True):
+    """Is the usage object of a chat server."""
+
+    prompt_tokens: _Count = None
+    completion_tokens: _Count = None
+    total_tokens: _Count = None
+    prompt_tokens_details: InputDetails | None = None
+    completion_tokens_details: CompletionDetails | None = None
+
+
+NO_INPUT_DETAILS = InputDetails()
+NO_OUTPUT_DETAILS = OutputDetails()
+NO_COMPLETION_DETAILS = CompletionDetails()
+_DETAILS: dict[str, type[msgspec.Struct]] = {
+    "input_tokens_details": InputDetails,
+    "prompt_tokens_details": InputDetails,
+    "output_tokens_details": OutputDetails,
+    "completion_tokens_details": CompletionDetails,
+}
+
+_Kind = TypeVar("_Kind", bound=msgspec.Struct)
+
+
+def believed(usage: Any, kind: type[_Kind]) -> tuple[_Kind, bool]:
+    """Returns what is believed of a server's usage object, and whether some of it was odd."""
+    try:
+        return msgspec.convert(usage, kind), False
+    except msgspec.ValidationError:
+        return believed_figures(usage, kind)
+
+
+def believed_figures(usage: Any, kind: type[_Kind]) -> tuple[_Kind, bool]:
+    """Does what `believed` does, figure by figure."""
+    reported = Reported(usage)
+    fields: dict[str, Any] = {}
+    for name in kind.__struct_fields__:
+        details = _DETAILS.get(name)
+        if details is None:
+            fields[name] = reported.figure(name)
+        elif isinstance(reported.fields.get(name), dict):
+            figures = {each: reported.figure(name, each) for each in details.__struct_fields__}
+            fields[name] = details(**figures)
+    return kind(**fields), reported.is_odd
+
+
 class Reported:
     """Holds a server's usage object, whatever it is."""
 
     def __init__(self, usage: Any) -> None:
-        self._fields = usage if isinstance(usage, dict) else {}
+        self.fields = usage if isinstance(usage, dict) else {}
         self.is_odd = not isinstance(usage, dict)  # a figure was no whole number from 0 on
 
     def figure(self, *path: str) -> int | None:
         """Returns the figure at a path; None if it is missing, null or no count of tokens."""
-        found: Any = self._fields
+        found: Any = self.fields
         for name in path:
             found = found.get(name) if isinstance(found, dict) else None
         if found is None or (type(found) is int and found >= 0):

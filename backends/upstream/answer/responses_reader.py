@@ -12,7 +12,13 @@ from backends.stop_sequences import StopFinder
 from backends.upstream.answer.errors import Failure, WireError, broken, event_failure
 from backends.upstream.answer.item_order import MAX_ITEMS
 from backends.upstream.answer.reader import NO_BOUNDS, NO_EVENT, Bounds, Reader
-from backends.upstream.answer.reported_usage import Figures, Reported
+from backends.upstream.answer.reported_usage import (
+    NO_INPUT_DETAILS,
+    NO_OUTPUT_DETAILS,
+    Figures,
+    ResponsesUsage,
+    believed,
+)
 
 TERMINALS = ("response.completed", "response.incomplete", "response.failed")
 
@@ -321,7 +327,7 @@ class ResponsesReader(Reader):
                 self._open(item, item.id, index)
                 self._close(item, self._key(item.id, index))
         if response.usage is not None:
-            self._figures = _figures(Reported(response.usage))
+            self._figures = _figures(response.usage)
         if event.type == "response.incomplete":
             said = response.incomplete_details and response.incomplete_details.reason
             reason = _REASONS.get(said or "")
@@ -339,16 +345,18 @@ class ResponsesReader(Reader):
         return failure
 
 
-def _figures(reported: Reported) -> Figures:
-    num_reasoning = reported.figure("output_tokens_details", "reasoning_tokens") or 0
+def _figures(reported: Any) -> Figures:
+    usage, is_odd = believed(reported, ResponsesUsage)
+    details = usage.input_tokens_details or NO_INPUT_DETAILS
+    num_reasoning = (usage.output_tokens_details or NO_OUTPUT_DETAILS).reasoning_tokens or 0
     return Figures(
-        num_input=reported.figure("input_tokens"),
-        num_output=reported.figure("output_tokens"),
-        num_cached=reported.figure("input_tokens_details", "cached_tokens") or 0,
-        num_cache_write=reported.figure("input_tokens_details", "cache_write_tokens") or 0,
+        num_input=usage.input_tokens,
+        num_output=usage.output_tokens,
+        num_cached=details.cached_tokens or 0,
+        num_cache_write=details.cache_write_tokens or 0,
         num_reasoning=num_reasoning,
         num_hidden=num_reasoning,
-        is_odd=reported.is_odd,
+        is_odd=is_odd,
     )
 
 
