@@ -43,7 +43,7 @@ _UNIT = re.compile(rf"[{_CJK}]{{1,4}}|[^{_SPACE}{_CJK}]{{1,128}}|[{_SPACE}]{{128
 def max_answer_bytes(max_tokens: int, max_bytes: int | None = None) -> int:
     """Returns the most bytes of an answer of so many tokens."""
     of_tokens = SPARE_BYTES + MAX_TOKEN_BYTES * max_tokens
-    return of_tokens if max_bytes is None else min(of_tokens, max_bytes)
+    return of_tokens if max_bytes is None or of_tokens < max_bytes else max_bytes
 
 
 class OutputMeter:
@@ -85,7 +85,8 @@ class OutputMeter:
         """Returns how many tokens by our own rule may pass before `take` must see them."""
         if self.is_over:
             return 0
-        self._measured("")
+        if self._unmeasured:
+            self._measured("")
         num_bytes_left = self.max_bytes - self._num_measured_bytes
         num_units_left = self._max_units - self._num_units
         return min(num_units_left, num_bytes_left // OWN_TOKEN_BYTES, MAX_UNMEASURED_TOKENS)
@@ -97,6 +98,11 @@ class OutputMeter:
             return "" if self.is_over else self._measured(text)
         self._unmeasured.append(text)
         return text
+
+    def note(self, text: str) -> None:
+        """Takes a text that has passed already, as `num_free_tokens` said that it may."""
+        self._num_unmeasured_chars += len(text)
+        self._unmeasured.append(text)
 
     def take_bytes(self, num_bytes: int) -> bool:
         """Returns whether so many bytes that are no text may pass; sets `is_over` if not."""
@@ -114,8 +120,9 @@ class OutputMeter:
 
     def _set_free_chars(self) -> None:
         """A text has at most as many words as characters, and four times as many bytes."""
-        num_bytes_left = self.max_bytes - self._num_measured_bytes
-        self._num_free_chars = min(self._max_units - self._num_units, num_bytes_left // 4)
+        num_units_left = self._max_units - self._num_units
+        num_chars_left = (self.max_bytes - self._num_measured_bytes) // 4
+        self._num_free_chars = min(num_units_left, num_chars_left)
 
     def _measured(self, text: str) -> str:
         """Counts what was let through, and returns what of the next text may pass."""
@@ -168,8 +175,10 @@ def bounded_usage(
     was rejected, come on top of the limit; a server that leaves them out of its output is known by
     an output that cannot have them.
     """
-    most_predicted = _num_bytes(prediction or "")
-    num_rejected = _between(reported.num_rejected_tokens, most_predicted)
+    most_predicted = _num_bytes(prediction) if prediction else 0
+    num_rejected = reported.num_rejected_tokens
+    if num_rejected:
+        num_rejected = _between(num_rejected, most_predicted)
     if num_rejected and num_rejected + reported.num_reasoning_tokens > reported.num_output_tokens:
         num_output = reported.num_output_tokens + num_rejected
         reported = msgspec.structs.replace(reported, num_output_tokens=num_output)

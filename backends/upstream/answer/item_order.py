@@ -247,7 +247,7 @@ class ItemOrder:
         passed, self.unmeasured = self.unmeasured, []
         if passed:
             text = "".join(passed)
-            self._meter.take(text)
+            self._meter.note(text)
             if self._latest is not None:
                 self._latest.said += text
 
