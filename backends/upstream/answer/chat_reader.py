@@ -158,20 +158,21 @@ class ChatReader(Reader):
         return delta.content if chunk == plain else ""
 
     def _take_in(self, events: Sequence[Chunk]) -> bool:
-        pieces: list[str] = []  # of the open text, not yet added
+        text, num_pieces = "", 0  # of the open item, not yet added
         is_open = self._is_text_open()
         for chunk in events:
-            if is_open and (text := self._plain_text(chunk)):
-                pieces.append(text)
+            if is_open and (piece := self._plain_text(chunk)):
+                text += piece
+                num_pieces += 1
                 continue
-            if pieces:
-                self.items.add_all(self._text_key, pieces)
-                pieces = []
+            if num_pieces:
+                self.items.add(self._text_key, text, num_pieces)
+                text, num_pieces = "", 0
             if self._take_chunk(chunk):
                 return True
             is_open = self._is_text_open()
-        if pieces:
-            self.items.add_all(self._text_key, pieces)
+        if num_pieces:
+            self.items.add(self._text_key, text, num_pieces)
         return False
 
     def _take_chunk(self, chunk: Chunk) -> bool:

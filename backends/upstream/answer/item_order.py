@@ -5,7 +5,7 @@ at once (parallel calls). The first open item's pieces are passed on as they com
 items are buffered until every item before them is closed.
 """
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 
 import msgspec
@@ -35,7 +35,8 @@ class OrderedItem:
     name: str
     wrapped: bool  # a custom call whose text is a function's arguments
     phase: str
-    pending: list[str] = field(default_factory=list)
+    pending: list[str] = field(default_factory=list)  # texts to pass on
+    num_pieces: int = 0  # that they came in
     sealed: str = ""
     closed: bool = False
     index: int = -1  # among the deltas' items, once a piece was passed on
@@ -93,29 +94,19 @@ class ItemOrder:
         item = self.known[key] = OrderedItem(kind, call_id, name, wrapped, phase)
         self._queue.append(item)
 
-    def add(self, key: Hashable, text: str) -> None:
+    def add(self, key: Hashable, text: str, num_pieces: int = 1) -> None:
         """Appends text to an open item; text for a closed one is dropped.
 
-        Raises `TooMuchError` if too much waits for earlier items; what is too much is dropped.
+        It came in so many pieces, none of them empty. Raises `TooMuchError` if too much waits for
+        earlier items; what is too much is dropped.
         """
         item = self.known[key]
         if text and not item.closed:
             item.pending.append(text)
+            item.num_pieces += num_pieces
             self._num_waiting_chars += len(text)
             if self._num_waiting_chars > self._max_waiting_chars:
                 self._cut(item)
-
-    def add_all(self, key: Hashable, texts: Sequence[str]) -> None:
-        """Appends texts that came together, as `add` does one by one."""
-        num_chars = sum(map(len, texts))
-        if self._num_waiting_chars + num_chars > self._max_waiting_chars:
-            for text in texts:
-                self.add(key, text)
-            return
-        item = self.known[key]
-        if not item.closed:
-            item.pending += filter(None, texts)
-            self._num_waiting_chars += num_chars
 
     def goes_on(self, key: Hashable) -> bool:
         """Says whether it is the item's turn and nothing waits, so that its text may pass.
@@ -150,7 +141,7 @@ class ItemOrder:
         if not item.closed:
             item.closed = True
             if item.wrapped:
-                item.pending = [_unwrapped("".join(item.pending))]
+                item.pending, item.num_pieces = [_unwrapped("".join(item.pending))], 1
 
     def close_all(self) -> None:
         for key in self.known:
@@ -198,21 +189,17 @@ class ItemOrder:
         return self._delta(item, at_us, sealed)
 
     def _delta(self, item: OrderedItem, at_us: int, sealed: str = "") -> Delta:
-        """Takes an item's pieces."""
-        pending = item.pending
-        # A piece counts as one token at least, however our own rule counts its words.
-        if len(pending) == 1:
-            text = pending[0]
-            num_tokens = count(text) or 1
-        else:
-            text = "".join(pending)
-            num_tokens = max(count(text), len(pending))
-        item.pending = []
+        """Takes an item's pending text."""
+        text = item.pending[0] if len(item.pending) == 1 else "".join(item.pending)
+        num_tokens, num_pieces = count(text), item.num_pieces
+        if num_tokens < num_pieces:
+            num_tokens = num_pieces  # one each at least, however our own rule counts their words
+        item.pending, item.num_pieces = [], 0
         self._num_waiting_chars -= len(text)
         if self.num_tokens + num_tokens > self.max_unmeasured_tokens:
-            text, num_tokens = self._measured(text, num_tokens, len(pending))
-        else:
-            self.unmeasured += pending
+            text, num_tokens = self._measured(text, num_tokens, num_pieces)
+        elif text:
+            self.unmeasured.append(text)
         self.num_tokens += num_tokens
         if item.kind is DeltaKind.REASONING:
             self.num_reasoning_tokens += num_tokens

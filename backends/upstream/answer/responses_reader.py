@@ -88,6 +88,7 @@ _ITEM_KINDS = {
     "function_call": DeltaKind.FUNCTION_CALL,
     "custom_tool_call": DeltaKind.CUSTOM_CALL,
 }
+_PHASES = ("commentary", "final_answer")  # of a message; others are unknown
 _REASONS = {  # of an incomplete response
     "max_output_tokens": FinishReason.LENGTH,
     "max_tokens": FinishReason.LENGTH,
@@ -193,14 +194,16 @@ class ResponsesReader(Reader):
     def _take_in(self, events: Sequence[Event]) -> bool:
         reason: FinishReason | None = None
         latest_type, latest_id = self._latest_type, self._latest_id
-        pieces: list[str] = []  # of the latest text, not yet added
+        text, num_pieces = "", 0  # of the latest item, not yet added
         for event in events:
             if event.type == latest_type and event.item_id == latest_id:
-                pieces.append(event.delta or "")
+                if event.delta:
+                    text += event.delta
+                    num_pieces += 1
                 continue
-            if pieces:
-                self.items.add_all(latest_id, pieces)
-                pieces = []
+            if num_pieces:
+                self.items.add(latest_id, text, num_pieces)
+                text, num_pieces = "", 0
             self._latest_type = None
             self._num_events += 1
             text_type = _TEXT_TYPES.get(event.type)
@@ -221,23 +224,28 @@ class ResponsesReader(Reader):
                 self._reason = reason
                 return True
             latest_type = self._latest_type
-        if pieces:
-            self.items.add_all(latest_id, pieces)
+        if num_pieces:
+            self.items.add(latest_id, text, num_pieces)
         return False
 
     def _take_event(self, event: Event) -> FinishReason | None:
         """Reads an event without text; a terminal one returns how the response ended."""
-        if event.response is not None:
-            self.response_id = self.response_id or event.response.id
-            self.tier.take(event.response.service_tier)
+        response, item = event.response, event.item
+        if response is not None:
+            self.response_id = self.response_id or response.id
+            if response.service_tier is not None:
+                self.tier.take(response.service_tier)
         if event.type in TERMINALS:
             return self._take_terminal(event)
         if event.type == "error":
             raise self._error(event)
-        if event.item is not None:
-            self._open(event.item, event.item.id, event.output_index)
+        if item is not None:
+            known = self.items.known.get(item.id)
+            is_begun = known is not None and known.index >= 0  # it cannot change any more
+            if not is_begun or event.output_index not in self._by_index:
+                self._open(item, item.id, event.output_index)
             if event.type == "response.output_item.done":
-                self._close(event.item, self._key(event.item.id, event.output_index))
+                self._close(item, self._key(item.id, event.output_index))
         return None
 
     def _take_text(self, event: Event, kind: DeltaKind, is_delta: bool) -> None:
@@ -279,14 +287,14 @@ class ResponsesReader(Reader):
         kind = _ITEM_KINDS.get(item.type)
         if kind is None:
             return  # a hosted tool's, which we never request
-        is_call = kind >= DeltaKind.FUNCTION_CALL
+        is_text, is_call = kind is DeltaKind.TEXT, kind >= DeltaKind.FUNCTION_CALL
         self._begin(
             self._key(item_id, output_index),
             output_index,
             kind,
             call_id=item.call_id or item.id or "" if is_call else "",
             name=item.name or "" if is_call else "",
-            phase=_phase(item) if kind is DeltaKind.TEXT else "",
+            phase=item.phase or "" if is_text and item.phase in _PHASES else "",
         )
 
     def _close(self, item: _Item, key: Hashable) -> None:
@@ -297,7 +305,8 @@ class ResponsesReader(Reader):
             self._add(key, kind, _whole_text(item))
         if kind is DeltaKind.REASONING and item.encrypted_content and self._model is not None:
             self.items.seal(key, wrap(self._model, item.id or "", item.encrypted_content))
-        self._end_text(key)
+        if self._stops:
+            self._end_text(key)
         self.items.close(key)
 
     def _add(self, key: Hashable, kind: DeltaKind, text: str) -> None:
@@ -358,11 +367,6 @@ def _figures(reported: Any) -> Figures:
         num_hidden=num_reasoning,
         is_odd=is_odd,
     )
-
-
-def _phase(item: _Item) -> str:
-    """Returns a message's phase, or "" if it is unknown."""
-    return item.phase if item.phase in ("commentary", "final_answer") else ""
 
 
 def _whole_text(item: _Item) -> str:
