@@ -34,7 +34,7 @@ class TierRead:
 
     def __init__(self, asked: Any = None) -> None:
         """`asked` is billed where the upstream says nothing, or a name that is not known."""
-        self._asked = self.billed = as_served(asked)
+        self._asked = self.billed = "" if asked is None else as_served(asked)
         self.unknown: str | None = None  # the latest such name
 
     def take(self, said: Any) -> None:

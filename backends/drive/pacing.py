@@ -11,4 +11,7 @@ def pause(cost: float, *, ratio: float, least: float, most: float) -> float:
 
     A ratio of 9 gives flushes a tenth of the time. Cost, `least` and `most` are in one unit.
     """
-    return min(max(least, cost * ratio), most)
+    wait = cost * ratio
+    if wait < least:
+        wait = least
+    return wait if wait < most else most

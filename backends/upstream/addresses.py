@@ -7,7 +7,6 @@ resolves to a private address passes: only the server that fetches it can see th
 
 import ipaddress
 import unicodedata
-from collections.abc import Iterator
 from urllib.parse import unquote, urlsplit
 
 from backends.contract import (
@@ -46,21 +45,24 @@ def check_addresses(request: GenerateRequest, backend: str, options: UpstreamOpt
             raise BackendError(backend, code, message, retryable=False, param=param)
 
 
-def _addresses(request: GenerateRequest) -> Iterator[tuple[str, str]]:
-    """Yields the name of each field that holds an address, and the address."""
+def _addresses(request: GenerateRequest) -> list[tuple[str, str]]:
+    """Returns the name of each field that holds an address, and the address."""
+    found: list[tuple[str, str]] = []
     for number, entry in enumerate(request.items):
-        item = entry.item
-        if isinstance(item, Message):
-            field, parts = "content", item.content
-        elif isinstance(item, FunctionCallOutput | CustomToolCallOutput):
-            field, parts = "output", item.output
-        else:
-            continue
+        match entry.item:
+            case Message(_, parts):
+                field = "content"
+            case FunctionCallOutput(_, parts) | CustomToolCallOutput(_, parts):
+                field = "output"
+            case _:
+                continue
         for index, part in enumerate(parts):
-            if isinstance(part, ImagePart) and part.image_url is not None:
-                yield f"input[{number}].{field}[{index}].image_url", part.image_url
-            elif isinstance(part, FilePart) and part.file_url is not None:
-                yield f"input[{number}].{field}[{index}].file_url", part.file_url
+            match part:
+                case ImagePart(str(url)):
+                    found.append((f"input[{number}].{field}[{index}].image_url", url))
+                case FilePart(_, str(url)):
+                    found.append((f"input[{number}].{field}[{index}].file_url", url))
+    return found
 
 
 def _objection(address: str, options: UpstreamOptions) -> str | None:

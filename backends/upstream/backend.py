@@ -90,7 +90,11 @@ class UpstreamBackend:
         self._total = Usage()
         self._num_bounded = 0  # as `BackendStats` has them
         self.num_overruns = 0
-        self._keeper = asyncio.create_task(self._keep())
+        self.loop = asyncio.get_running_loop()
+        # A generation's first look whether its time is up; a first token so moves no timer.
+        limits_s = (options.first_token_timeout_s, options.idle_timeout_s, options.total_timeout_s)
+        self.first_check_s = max(0.001, min(limits_s))
+        self._keeper = self.loop.create_task(self._keep())
 
     def start(self, request: GenerateRequest, sink: Sink) -> "UpstreamGeneration":
         now_us = monotonic_us()
@@ -110,7 +114,7 @@ class UpstreamBackend:
             )
         check_addresses(request, self.name, self.options)
         self.health.on_request()
-        generation = UpstreamGeneration(self, request, sink)
+        generation = UpstreamGeneration(self, request, sink, now_us)
         (self._generations if request.generate else self._warming).add(generation)
         self._pumps.add(generation.pump)
         generation.pump.add_done_callback(self._pumps.discard)
@@ -134,19 +138,22 @@ class UpstreamBackend:
         """Counts a generation that has its first tokens; `over` follows."""
         self._num_speaking += 1
 
-    def over(self, generation: "UpstreamGeneration", usage: Usage) -> None:
+    def over(
+        self, generation: "UpstreamGeneration", usage: Usage, unknown_tier: str | None
+    ) -> None:
+        """Counts a generation that has ended; `unknown_tier` is one that its server named."""
         self._num_speaking -= generation.has_tokens
         self._generations.discard(generation)
         self._warming.discard(generation)
         self._total = self._total + usage
         self._num_bounded += usage.bounded
-        if generation.unknown_tier is not None and not self._warned_of_tier:
+        if unknown_tier is not None and not self._warned_of_tier:
             self._warned_of_tier = True
             logger.warning(
                 "upstream %s says that it served the tier %r, which is not known: what it serves "
                 "under such names is charged as it was asked for",
                 self.name,
-                generation.unknown_tier,
+                unknown_tier,
             )
 
     def failed(self, failure: Failure) -> None:
@@ -228,20 +235,22 @@ class UpstreamBackend:
 class UpstreamGeneration:
     """Is a generation under way at an upstream."""
 
-    def __init__(self, backend: UpstreamBackend, request: GenerateRequest, sink: Sink) -> None:
+    def __init__(
+        self, backend: UpstreamBackend, request: GenerateRequest, sink: Sink, now_us: int
+    ) -> None:
         self._backend = backend
         self._request = request
         self._sink = sink
+        self._started_us = self._heard_us = now_us
         self._turn = Turn(request, backend.options)
         self._attempts = Attempts(backend.options)
         self._reader = backend.make_reader(request, self._turn)
         self._reading = ReadHold()
         self._more: More = _drop_more  # for the item of the latest delta
         self._usage: Usage | None = None
-        self._started_us = self._heard_us = monotonic_us()
         self.has_tokens = False
-        self._loop = asyncio.get_running_loop()
-        self._wait(self._patience_us(self._started_us))
+        self._loop = backend.loop
+        self._timer = self._loop.call_later(backend.first_check_s, self._check)
         self.pump = self._loop.create_task(self._run())  # cancelling it stops the upstream
 
     def cancel(self) -> Usage:
@@ -250,11 +259,6 @@ class UpstreamGeneration:
             self.pump.cancel()
         assert self._usage is not None
         return self._usage
-
-    @property
-    def unknown_tier(self) -> str | None:
-        """Returns the tier that its server names and nobody knows."""
-        return self._reader.tier.unknown
 
     def pause(self) -> bool:
         return self._usage is not None or self._reading.pause()
@@ -430,7 +434,7 @@ class UpstreamGeneration:
         self._turn.go_on = self._reading.take_one = None
         self._more = _drop_more
         self._timer.cancel()
-        self._backend.over(self, usage)
+        self._backend.over(self, usage, self._reader.tier.unknown)
 
     def _patience_us(self, now_us: int) -> float:
         options = self._backend.options
@@ -439,18 +443,14 @@ class UpstreamGeneration:
             until_us = self._heard_us + options.idle_timeout_s * 1e6
         return min(until_us, self._started_us + options.total_timeout_s * 1e6) - now_us
 
-    def _wait(self, patience_us: float) -> None:
-        """Checks once that has passed, or the idle timeout: a first token so moves no timer."""
-        delay_s = min(patience_us / 1e6, self._backend.options.idle_timeout_s)
-        self._timer = self._loop.call_later(max(delay_s, 0.001), self._check)
-
     def _check(self) -> None:
         """Fails the attempt if its time is up; otherwise checks again later."""
         if self._reading.is_paused:
             self._heard_us = monotonic_us()  # nothing can come, and its client is timed, too
         patience_us = self._patience_us(monotonic_us())
         if patience_us > 0:
-            self._wait(patience_us)
+            delay_s = min(patience_us / 1e6, self._backend.options.idle_timeout_s)
+            self._timer = self._loop.call_later(max(delay_s, 0.001), self._check)
             return
         if not self._end_if_complete():
             what = "its next" if self.has_tokens else "a first"

@@ -61,7 +61,7 @@ class Turn:
         self.generate = request.generate  # False for a warm-up
         self.traceparent = request.traceparent
         self.salt = request.cache_salt
-        self.digests = tuple(entry.digest for entry in request.items if entry.num_tokens)
+        self.digests = (*[entry.digest for entry in request.items if entry.num_tokens],)
         self._num_known_bytes = 0  # of the chain that the latest body continues
         self._num_bytes = 0  # with those of the body
         self.num_bytes_left = 0  # that the server may still send about it

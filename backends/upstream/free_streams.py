@@ -69,4 +69,7 @@ class FreeStreams(Generic[_Stream]):
 
 
 def _first_usable(streams: Iterable[_Stream]) -> _Stream | None:
-    return next((stream for stream in streams if stream.socket.usable), None)
+    for stream in streams:
+        if stream.socket.usable:
+            return stream
+    return None

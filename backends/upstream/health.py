@@ -68,17 +68,20 @@ class Health:
 
     def room(self, now_us: int) -> int:
         """Returns how many generations it may run at once: fewer while it starts slowly."""
-        if not self.healthy(now_us):
+        if not self._alive or now_us < self._out_until_us:
             return 0
         slots = self._options.max_num_seqs
+        if self._back_us is None:
+            return slots
         slow_start_us = self._options.slow_start_s * 1e6
-        if self._back_us is None or now_us - self._back_us >= slow_start_us:
+        if now_us - self._back_us >= slow_start_us:
             return slots
         share = max(SLOW_START_SHARE, (now_us - self._back_us) / slow_start_us)
         return max(1, int(slots * share))
 
     def on_request(self) -> None:
-        self._retry_balance = min(self._retry_balance + RETRY_EARNED, MAX_RETRY_BALANCE)
+        if self._retry_balance < MAX_RETRY_BALANCE:
+            self._retry_balance = min(self._retry_balance + RETRY_EARNED, MAX_RETRY_BALANCE)
 
     def take_retry(self) -> bool:
         if self._retry_balance < 1:
@@ -88,7 +91,8 @@ class Health:
 
     def on_success(self, now_us: int) -> None:
         self._num_failures = 0
-        if self.room(now_us) == self._options.max_num_seqs:
+        was_out = self._num_ejections > 0 or self._back_us is not None
+        if was_out and self.room(now_us) == self._options.max_num_seqs:
             self._num_ejections = 0
             self._back_us = None  # its slow start is over
 

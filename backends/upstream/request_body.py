@@ -105,7 +105,8 @@ def _responses_body(request: GenerateRequest, options: UpstreamOptions) -> dict[
         body["include"] = ["reasoning.encrypted_content"]
     if request.instructions is not None:
         body["instructions"] = request.instructions
-    return body | _sampling(request)
+    _add_sampling(body, request)
+    return body
 
 
 def _responses_item(item: Item, options: UpstreamOptions) -> dict[str, Any] | None:
@@ -143,8 +144,9 @@ def _responses_item(item: Item, options: UpstreamOptions) -> dict[str, Any] | No
 
 def _responses_content(parts: tuple[Part, ...], is_output: bool) -> str | list[dict[str, Any]]:
     """Returns a plain string if that suffices, as every server understands it."""
-    if len(parts) == 1 and isinstance(parts[0], TextPart):  # as most are
-        return parts[0].text
+    match parts:
+        case (TextPart(text),):  # as most are
+            return text
     if all(isinstance(part, TextPart) for part in parts):
         return parts_text(parts)
     return [_responses_part(part, "output_text" if is_output else "input_text") for part in parts]
@@ -209,7 +211,8 @@ def _chat_body(request: GenerateRequest, options: UpstreamOptions) -> dict[str, 
         presence_penalty=extras.presence_penalty,
         logit_bias=extras.logit_bias,
     )
-    return body | _sampling(request)
+    _add_sampling(body, request)
+    return body
 
 
 def _prefilled(
@@ -335,8 +338,8 @@ def _offered(request: GenerateRequest) -> list[Tool]:
 
     Namespaces stay with us; the names come back as they were sent.
     """
-    names = request.tool_choice.names
-    return [tool for tool in request.tools if not names or tool.name in names]
+    tools, names = request.tools, request.tool_choice.names
+    return [tool for tool in tools if tool.name in names] if names else list(tools)
 
 
 def _function(tool: Tool) -> dict[str, Any]:
@@ -355,20 +358,20 @@ def _schema(text_format: TextFormat) -> dict[str, Any]:
     return _given(name=text_format.name, schema=text_format.schema, strict=text_format.strict)
 
 
-def _sampling(request: GenerateRequest) -> dict[str, Any]:
-    return _given(
-        temperature=request.temperature,
-        top_p=request.top_p,
-        prompt_cache_key=_cache_key(request),
-    )
+def _add_sampling(body: dict[str, Any], request: GenerateRequest) -> None:
+    if request.temperature is not None:
+        body["temperature"] = request.temperature
+    if request.top_p is not None:
+        body["top_p"] = request.top_p
+    if request.prompt_cache_key is not None:
+        body["prompt_cache_key"] = _cache_key(request.prompt_cache_key, request.cache_salt)
 
 
-def _cache_key(request: GenerateRequest) -> str | None:
+def _cache_key(sent: str, cache_salt: int) -> str:
     """Returns the client's cache key as another tenant's cannot be; OpenAI takes 64 characters."""
-    if request.prompt_cache_key is None or not request.cache_salt:
-        return request.prompt_cache_key
-    salt = request.cache_salt.to_bytes(8, "big")
-    key = request.prompt_cache_key.encode("utf-8", "surrogatepass")
+    if not cache_salt:
+        return sent
+    salt, key = cache_salt.to_bytes(8, "big"), sent.encode("utf-8", "surrogatepass")
     return hashlib.blake2b(key, digest_size=16, salt=salt).hexdigest()
 
 

@@ -232,12 +232,13 @@ class _Socket:
 
     def allow(self, max_event_bytes: int) -> None:
         """Takes larger events from now on, if these are larger than any before."""
-        self._max_event_bytes = max(self._max_event_bytes, max_event_bytes)
-        self._connection.allow(self._max_event_bytes)
+        if max_event_bytes > self._max_event_bytes:
+            self._max_event_bytes = max_event_bytes
+            self._connection.allow(max_event_bytes)
 
     def lend(self, reading: ReadHold) -> None:
         """Lets a response pause the connection, if it is the only one that can be on it."""
-        if len(self._streams) == 1:
+        if self._only is not None:
             reading.own(self._connection)
 
     def send(self, event: bytes) -> bool:
@@ -460,4 +461,7 @@ def _is_parent_lost(event: Event) -> bool:
 
 
 def _response_id_in(events: list[Event]) -> str | None:
-    return next((event.response.id for event in events if event.response is not None), None)
+    for event in events:
+        if event.response is not None:
+            return event.response.id
+    return None
