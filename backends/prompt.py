@@ -39,7 +39,7 @@ from backends.contract import (
     TextPart,
     Tool,
 )
-from backends.tokenizer import count, min_tokens
+from backends.tokenizer import MAX_TOKEN_CHARS, count, min_tokens
 
 ITEM_OVERHEAD_TOKENS = 4  # the markers around every item: start, role, separator, end
 
@@ -87,13 +87,9 @@ def measure(item: Item, max_tokens: int | None = None) -> ContextItem:
             raise TooLongError(num_tokens)
         return ContextItem(item, num_tokens, 0)
     text = render(item)
-    if max_tokens is not None and min_tokens(len(text)) > max_tokens:
+    if max_tokens is not None and len(text) > max_tokens * MAX_TOKEN_CHARS:
         raise TooLongError(min_tokens(len(text)))
-    num_tokens = ITEM_OVERHEAD_TOKENS + count(text, max_tokens)
-    if isinstance(item, Message):
-        num_tokens += _attachment_tokens(item.content)
-    elif isinstance(item, FunctionCallOutput | CustomToolCallOutput):
-        num_tokens += _attachment_tokens(item.output)
+    num_tokens = ITEM_OVERHEAD_TOKENS + count(text, max_tokens) + _attachment_tokens(item)
     if max_tokens is not None and num_tokens > max_tokens:
         raise TooLongError(num_tokens)
     return ContextItem(item, num_tokens, _digest(text))
@@ -168,7 +164,7 @@ def extending(
                 prefix[-1] = (prefix[-1][0], num_tokens)
         elif item.num_tokens:
             num_tokens += item.num_tokens
-            chained = _hash(chained.to_bytes(8, "big") + item.digest.to_bytes(8, "big"))
+            chained = _hash((chained << 64 | item.digest).to_bytes(16, "big"))
             prefix.append((chained ^ salt, num_tokens))
     if not prefix and num_tokens:  # of reasoning alone
         prefix.append((_hash(b"") ^ salt, num_tokens))
@@ -222,6 +218,9 @@ def said_item(
 
 def parts_text(parts: Iterable[Part]) -> str:
     """Returns the text of a message or tool output, with attachments named in brackets."""
+    match parts:
+        case (TextPart(text),):  # as most are
+            return text
     return "\n".join(map(_part_text, parts))
 
 
@@ -243,14 +242,20 @@ def _address(text: str) -> str:
     return text if len(text) <= 200 else f"{_hash(text.encode()):016x}"
 
 
-def _attachment_tokens(parts: Iterable[Part]) -> int:
+def _attachment_tokens(item: Item) -> int:
+    match item:
+        case Message(_, parts) | FunctionCallOutput(_, parts) | CustomToolCallOutput(_, parts):
+            pass
+        case _:
+            return 0
     num_tokens = 0
     for part in parts:
-        if isinstance(part, ImagePart):
-            num_tokens += IMAGE_LOW_TOKENS if part.detail == "low" else IMAGE_TOKENS
-        elif isinstance(part, FilePart):
-            # Inline data is base64, 3 bytes in 4 characters; a token is about 4 bytes.
-            num_tokens += len(part.file_data) * 3 // 16 if part.file_data else FILE_TOKENS
+        match part:
+            case ImagePart():
+                num_tokens += IMAGE_LOW_TOKENS if part.detail == "low" else IMAGE_TOKENS
+            case FilePart():
+                # Inline data is base64, 3 bytes in 4 characters; a token is about 4 bytes.
+                num_tokens += len(part.file_data) * 3 // 16 if part.file_data else FILE_TOKENS
     return num_tokens
 
 

@@ -353,7 +353,8 @@ class _Stream:
         self._receive: Receive | None = None  # while a response is wanted
         self.turn: Turn | None = None  # as long
         self._reading = ReadHold()  # of that turn
-        self._done = asyncio.get_running_loop().create_future()  # of the response under way
+        self._loop = asyncio.get_running_loop()
+        self._done = self._loop.create_future()  # of the response under way
         self._response_id: str | None = None
         self.serial = 0  # of its responses
         self.abandoned = False
@@ -384,7 +385,7 @@ class _Stream:
         self._receive, self.turn, self._reading = receive, turn, reading
         self._response_id = None
         self.socket.lend(reading)
-        self._done = asyncio.get_running_loop().create_future()
+        self._done = self._loop.create_future()
         try:
             if not self.socket.send(encoded):
                 raise broken(self.socket.backend, "its socket is closing", stale=self.is_stale)

@@ -6,7 +6,6 @@ items are buffered until every item before them is closed.
 """
 
 from collections.abc import Hashable
-from dataclasses import dataclass, field
 
 import msgspec
 
@@ -26,8 +25,7 @@ class _WrappedInput(msgspec.Struct, frozen=True):
     input: str
 
 
-@dataclass(slots=True, eq=False)
-class OrderedItem:
+class OrderedItem(msgspec.Struct, eq=False):
     """Is one item of an answer."""
 
     kind: DeltaKind
@@ -35,7 +33,7 @@ class OrderedItem:
     name: str
     wrapped: bool  # a custom call whose text is a function's arguments
     phase: str
-    pending: list[str] = field(default_factory=list)  # texts to pass on
+    pending: list[str] = []  # texts to pass on
     num_pieces: int = 0  # that they came in
     sealed: str = ""
     closed: bool = False
@@ -85,9 +83,10 @@ class ItemOrder:
             return
         if len(self.known) >= MAX_ITEMS:
             raise TooMuchError(f"an answer of more than {MAX_ITEMS} items")
-        if len(call_id) > MAX_NAME_CHARS or len(name) > MAX_NAME_CHARS:
-            raise TooMuchError(f"a call whose id or name has more than {MAX_NAME_CHARS} characters")
         if call_id or name:
+            if len(call_id) > MAX_NAME_CHARS or len(name) > MAX_NAME_CHARS:
+                message = f"a call whose id or name has more than {MAX_NAME_CHARS} characters"
+                raise TooMuchError(message)
             self._passes(len(call_id) + len(name))
         wrapped = kind is DeltaKind.FUNCTION_CALL and name in self._wrapped
         kind = DeltaKind.CUSTOM_CALL if wrapped else kind
@@ -144,8 +143,9 @@ class ItemOrder:
                 item.pending, item.num_pieces = [_unwrapped("".join(item.pending))], 1
 
     def close_all(self) -> None:
-        for key in self.known:
-            self.close(key)
+        for key, item in self.known.items():
+            if not item.closed:
+                self.close(key)
 
     def take(self, at_us: int) -> list[Delta]:
         """Returns the deltas that can be passed on now: one for each item with new text."""
@@ -182,7 +182,8 @@ class ItemOrder:
             item.index = self._num_indexes
             self._num_indexes += 1
             if self._keeps_said:
-                self.measure()  # what was said of the item before
+                if self.unmeasured:  # of the item before
+                    self.measure()
                 self._latest = item
         elif not item.pending and not sealed:
             return None

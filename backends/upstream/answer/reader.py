@@ -188,12 +188,12 @@ class Reader:
     def _charged(self, figures: Figures) -> Usage:
         """Bounds what the upstream reports by what was sent to it, and by what it streamed."""
         self.items.measure()
-        own = self.usage()
+        own_input = self._request.num_prompt_tokens
         num_input, num_output = figures.num_input, figures.num_output
         usage = Usage(
-            num_input_tokens=own.num_input_tokens if num_input is None else num_input,
+            num_input_tokens=own_input if num_input is None else num_input,
             num_cached_tokens=figures.num_cached,
-            num_output_tokens=own.num_output_tokens if num_output is None else num_output,
+            num_output_tokens=self.items.num_tokens if num_output is None else num_output,
             num_reasoning_tokens=figures.num_reasoning,
             exact=num_input is not None and num_output is not None,
             bounded=figures.is_odd,
@@ -203,7 +203,7 @@ class Reader:
             service_tier=self.tier.billed,
         )
         max_input = usage.num_input_tokens
-        if max_input > own.num_input_tokens and self._max_input_tokens is not None:
+        if max_input > own_input and self._max_input_tokens is not None:
             max_input = self._max_input_tokens()
         prediction = self._request.prediction
         return bounded_usage(usage, self._meter, max_input, figures.num_hidden, prediction)

@@ -206,9 +206,8 @@ class ResponsesReader(Reader):
                 text, num_pieces = "", 0
             self._latest_type = None
             self._num_events += 1
-            text_type = _TEXT_TYPES.get(event.type)
-            if text_type is not None:
-                self._take_text(event, *text_type)
+            if event.type in _TEXT_TYPES:
+                self._take_text(event, *_TEXT_TYPES[event.type])
                 latest_id = self._latest_id
             else:
                 reason = self._take_event(event)
@@ -280,8 +279,10 @@ class ResponsesReader(Reader):
 
     def _begin(self, key: Hashable, output_index: int | None, kind: DeltaKind, **more: Any) -> None:
         self.items.open(key, kind, **more)
-        if output_index is not None and len(self._by_index) < MAX_ITEMS:
-            self._by_index.setdefault(output_index, key)
+        if output_index is None or output_index in self._by_index:
+            return
+        if len(self._by_index) < MAX_ITEMS:
+            self._by_index[output_index] = key
 
     def _open(self, item: _Item, item_id: str | None, output_index: int | None) -> None:
         kind = _ITEM_KINDS.get(item.type)
