@@ -92,12 +92,12 @@ def measure(item: Item, max_tokens: int | None = None) -> ContextItem:
     num_tokens = ITEM_OVERHEAD_TOKENS + count(text, max_tokens) + _attachment_tokens(item)
     if max_tokens is not None and num_tokens > max_tokens:
         raise TooLongError(num_tokens)
-    return ContextItem(item, num_tokens, _digest(text))
+    return ContextItem(item, num_tokens, _hash(text.encode("utf-8", "surrogatepass")))
 
 
 def digest_of(item: Item) -> int:
     """Returns an item's hash alone, as `measure` computes it."""
-    return _digest(render(item))
+    return _hash(render(item).encode("utf-8", "surrogatepass"))
 
 
 @lru_cache(maxsize=4096)
@@ -283,10 +283,6 @@ def _measured_head(head: bytes) -> tuple[int, int]:
     if not head:
         return 0, 0
     return ITEM_OVERHEAD_TOKENS + count(head.decode("utf-8", "surrogatepass")), _hash(head)
-
-
-def _digest(text: str) -> int:
-    return _hash(text.encode("utf-8", "surrogatepass"))
 
 
 def _hash(content: bytes) -> int:

@@ -46,8 +46,9 @@ class Answer(msgspec.Struct, frozen=True):
     """Is the response to a request."""
 
     status: int
+    # Both for a status other than 200.
     headers: dict[str, str]  # names in lower case; of repeated ones the last
-    body: bytes  # its beginning, for a status other than 200
+    body: bytes  # its beginning
 
 
 class HttpClient:
@@ -222,7 +223,7 @@ class _Connection(asyncio.Protocol):
     def _forget_exchange(self) -> None:
         self._take: Take | None = None
         self._status = 0
-        self._headers: dict[str, str] = {}
+        self._headers: dict[bytes, bytes] = {}  # names in lower case
         self._coding = ""  # of the body, if it is not the requested one
         self._error_body = b""
         # Bytes of heads, chunk extensions and trailers since the last byte of a body.
@@ -276,8 +277,8 @@ class _Connection(asyncio.Protocol):
         self._client.forget(self)
         if self._is_asked:
             # Without a length the connection's end is the body's (RFC 9112, 6.3).
-            coding = self._headers.get("transfer-encoding", "").lower()
-            has_length = "content-length" in self._headers or coding.endswith("chunked")
+            coding = self._headers.get(b"transfer-encoding", b"").lower()
+            has_length = b"content-length" in self._headers or coding.endswith(b"chunked")
             if exc is None and self._has_head and not has_length:
                 self._answer()
             else:
@@ -294,7 +295,7 @@ class _Connection(asyncio.Protocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if not self._has_head:  # later ones are trailers
-            self._headers[name.decode("latin-1").lower()] = value.decode("latin-1")
+            self._headers[name.lower()] = value
 
     def on_headers_complete(self) -> None:
         assert self._parser is not None
@@ -303,7 +304,7 @@ class _Connection(asyncio.Protocol):
             self._headers = {}
             return
         self._has_head = True
-        coding = self._headers.get("content-encoding", "").lower()
+        coding = self._headers.get(b"content-encoding", b"").decode("latin-1").lower()
         self._coding = "" if coding == "identity" else coding
         self._is_reusable = self._parser.should_keep_alive()
         if self._status != OK:
@@ -355,8 +356,11 @@ class _Connection(asyncio.Protocol):
     def _answer(self) -> None:
         self._take = None
         if self._answered is not None and not self._answered.done():
-            body = b"" if self._coding else self._error_body
-            self._answered.set_result(Answer(self._status, self._headers, body))
+            body, headers = b"" if self._coding else self._error_body, {}
+            if self._status != OK:
+                for name, value in self._headers.items():
+                    headers[name.decode("latin-1")] = value.decode("latin-1")
+            self._answered.set_result(Answer(self._status, headers, body))
         self._answered = None
 
     def _fail(self, message: str) -> None:

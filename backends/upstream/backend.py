@@ -181,7 +181,7 @@ class UpstreamBackend:
             num_running=self._num_speaking,
             num_waiting=len(self._generations) - self._num_speaking,
             num_warming=len(self._warming),
-            max_num_seqs=max(1, health.room),
+            max_num_seqs=health.room or 1,
             num_generated_tokens=self._total.num_output_tokens,
             num_prompt_tokens=self._total.num_input_tokens,
             num_cached_tokens=self._total.num_cached_tokens,

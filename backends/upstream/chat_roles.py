@@ -39,8 +39,9 @@ def in_turns(
 
 def _merge(before: dict[str, Any], message: dict[str, Any]) -> bool:
     """Returns whether two messages are one: of the same role, and an assistant's or only words."""
-    words = before.keys() | message.keys() == {"role", "content"}
-    return before["role"] == message["role"] and (words or message["role"] == "assistant")
+    if before["role"] != message["role"]:
+        return False
+    return message["role"] == "assistant" or before.keys() | message.keys() == {"role", "content"}
 
 
 def _merged(before: dict[str, Any], message: dict[str, Any]) -> dict[str, Any]:

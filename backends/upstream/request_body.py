@@ -301,6 +301,9 @@ def _append_reminder(messages: list[dict[str, Any]], text: str) -> None:
 
 
 def _chat_content(parts: tuple[Part, ...]) -> str | list[dict[str, Any]]:
+    match parts:
+        case (TextPart(text),):  # as most are
+            return text
     if all(isinstance(part, TextPart | RefusalPart) for part in parts):
         return parts_text(parts)
     return [_chat_part(part) for part in parts]

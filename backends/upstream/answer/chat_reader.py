@@ -142,37 +142,33 @@ class ChatReader(Reader):
         return chunk.choices[0].delta.content if chunk.service_tier == self._latest_tier else ""
 
     def _text(self, events: Sequence[Chunk]) -> str:
-        whole = ""
-        for chunk in events:
-            text = self._plain_text(chunk)
-            if not text:
-                return ""
-            whole += text
-        return whole
+        text, num_chunks = self._plain_text(events, 0)
+        return text if num_chunks == len(events) else ""
 
-    def _plain_text(self, chunk: Chunk) -> str:
-        """Returns the text of a chunk that says nothing else; "" if it does."""
-        if not chunk.choices or (delta := chunk.choices[0].delta) is None or not delta.content:
-            return ""
-        plain = Chunk([_Choice(0, _Delta(delta.content))], service_tier=self._latest_tier)
-        return delta.content if chunk == plain else ""
+    def _plain_text(self, chunks: Sequence[Chunk], start: int) -> tuple[str, int]:
+        """Returns the text of the chunks from there on that say nothing else, and their number."""
+        text, tier = "", self._latest_tier
+        for number in range(start, len(chunks)):
+            chunk = chunks[number]
+            if not chunk.choices or (delta := chunk.choices[0].delta) is None or not delta.content:
+                return text, number - start
+            if chunk != Chunk([_Choice(0, _Delta(delta.content))], service_tier=tier):
+                return text, number - start
+            text += delta.content
+        return text, len(chunks) - start
 
     def _take_in(self, events: Sequence[Chunk]) -> bool:
-        text, num_pieces = "", 0  # of the open item, not yet added
-        is_open = self._is_text_open()
-        for chunk in events:
-            if is_open and (piece := self._plain_text(chunk)):
-                text += piece
-                num_pieces += 1
-                continue
-            if num_pieces:
-                self.items.add(self._text_key, text, num_pieces)
-                text, num_pieces = "", 0
-            if self._take_chunk(chunk):
+        number = 0
+        while number < len(events):
+            if self._is_text_open():
+                text, num_chunks = self._plain_text(events, number)
+                if text:
+                    self.items.add(self._text_key, text, num_chunks)
+                    number += num_chunks
+                    continue
+            if self._take_chunk(events[number]):
                 return True
-            is_open = self._is_text_open()
-        if num_pieces:
-            self.items.add(self._text_key, text, num_pieces)
+            number += 1
         return False
 
     def _take_chunk(self, chunk: Chunk) -> bool:
