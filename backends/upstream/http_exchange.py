@@ -90,7 +90,7 @@ class HttpTransport:
             if (
                 reading.take_one is not None
                 and len(messages) == 1
-                and len(arrived) <= LONE_BYTES
+                and len(messages[0]) <= LONE_BYTES
                 and reading.take_one(messages[0])
             ):
                 return False
