@@ -254,8 +254,6 @@ class _Connection(asyncio.Protocol):
             self.abort()  # there was no request
             return
         self._has_heard = True
-        num_bytes = len(data)
-        self._num_dry_bytes += num_bytes
         fault = ""
         try:
             self._parser.feed_data(data)
@@ -264,13 +262,15 @@ class _Connection(asyncio.Protocol):
         if self._pieces:
             self._num_dry_bytes = 0
             self._hand_on()
+        else:
+            self._num_dry_bytes += len(data)
+            if self._num_dry_bytes > MAX_DRY_BYTES:
+                fault = fault or f"{MAX_DRY_BYTES} bytes without any of a body"
         if self._is_whole:
             self._end()
         elif fault:
             self._fail(fault)
-        elif self._num_dry_bytes > MAX_DRY_BYTES:
-            self._fail(f"{MAX_DRY_BYTES} bytes without any of a body")
-        if num_bytes >= LARGE_READ_BYTES:
+        if len(data) >= LARGE_READ_BYTES:
             give_way(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -308,7 +308,10 @@ class _Connection(asyncio.Protocol):
         self._coding = "" if coding == "identity" else coding
         self._is_reusable = self._parser.should_keep_alive()
         if self._status != OK:
+            self._take = self._keep_error
             self._wait(ERROR_TIMEOUT_S)
+        elif self._coding:
+            self._take = self._refuse_coding
 
     def on_message_complete(self) -> None:
         self._is_whole = self._has_head  # False after an informational response
@@ -319,14 +322,7 @@ class _Connection(asyncio.Protocol):
         self._pieces.clear()
         if self._take is None:
             return  # nothing more is wanted
-        if self._status != OK:
-            self._error_body += body[: MAX_ERROR_BYTES - len(self._error_body)]
-            if len(self._error_body) >= MAX_ERROR_BYTES and not self._is_whole:
-                self._give_up()
-            return
         try:
-            if self._coding:
-                raise BrokenError(f"a body in {self._coding}, which was not asked for", begun=True)
             is_enough = self._take(body)
         except Exception as error:
             self._end_with(error)
@@ -335,6 +331,16 @@ class _Connection(asyncio.Protocol):
             self._answer()
             if not self._is_whole:
                 self._wait(DRAIN_TIMEOUT_S)
+
+    def _keep_error(self, body: bytes) -> bool:
+        """Takes the body of a status other than 200, instead of who asked."""
+        self._error_body += body[: MAX_ERROR_BYTES - len(self._error_body)]
+        if len(self._error_body) >= MAX_ERROR_BYTES and not self._is_whole:
+            self._give_up()
+        return False
+
+    def _refuse_coding(self, body: bytes) -> bool:
+        raise BrokenError(f"a body in {self._coding}, which was not asked for", begun=True)
 
     def _end(self) -> None:
         if not self._is_asked:

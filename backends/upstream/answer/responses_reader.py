@@ -240,8 +240,9 @@ class ResponsesReader(Reader):
             raise self._error(event)
         if item is not None:
             known = self.items.known.get(item.id)
-            is_begun = known is not None and known.index >= 0  # it cannot change any more
-            if not is_begun or event.output_index not in self._by_index:
+            # One that is known can only be told its phase, before a piece of it is passed on.
+            is_told = known is not None and (known.index >= 0 or not item.phase)
+            if not is_told or event.output_index not in self._by_index:
                 self._open(item, item.id, event.output_index)
             if event.type == "response.output_item.done":
                 self._close(item, self._key(item.id, event.output_index))
