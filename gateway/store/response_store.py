@@ -181,7 +181,8 @@ class ResponseStore:
         items = tuple(
             item for record in (*records, last) for item in (*record.input, *record.output)
         )
-        lineage = Lineage((*last.ancestors, response_id), len(items))
+        sizes = (last.num_prompt_tokens, last.num_input_tokens)
+        lineage = Lineage((*last.ancestors, response_id), len(items), *sizes)
         return Context(items, last.backend, lineage)
 
     async def input_items(self, tenant_id: str, response_id: str) -> tuple[ContextItem, ...] | None:

@@ -19,7 +19,7 @@ from gateway.core.gateway import Gateway
 from gateway.core.job import Job, Pause
 from gateway.metrics.labels import Outcome as OutcomeLabel
 from gateway.run.dispatch import RunOutcome
-from gateway.task.stages import FinishedResponse
+from gateway.task.stages import FinishedResponse, RunningTask
 from gateway.wire.errors import ProtocolError
 from gateway.wire.response import Ending, ResponseStream
 from gateway.wire.response_json import ResponseError
@@ -43,6 +43,21 @@ _AMID_CALL = (
     "The answer broke off before its tool call was complete ({}). Do not run that call, and send "
     "the request again."
 )
+
+
+def told_usage(job: Job, running: RunningTask) -> Usage:
+    """Returns the usage of the conversation, and notes its input for the turn that continues it.
+
+    That is told no smaller one. Engines count differently, also what a strategy adds to a context,
+    and agents compact by what they are told.
+    """
+    usage, before = running.answer_usage(), job.lineage
+    num_prompt_tokens = running.task.request.num_prompt_tokens
+    holds_it = num_prompt_tokens >= before.num_prompt_tokens  # else it has fewer tools, say
+    if holds_it and usage.num_input_tokens < before.num_input_tokens:
+        usage = msgspec.structs.replace(usage, num_input_tokens=before.num_input_tokens)
+    job.lineage = Lineage(before.ids, before.num_items, num_prompt_tokens, usage.num_input_tokens)
+    return usage
 
 
 def ending_of(outcome: RunOutcome, job: Job, usage: Usage) -> Ending:
@@ -126,6 +141,7 @@ async def store_response(
 ) -> Lineage:
     """Stores a response and what it is to teach; returns what is stored of its context."""
     lineage, task, output = job.lineage, finished.task, finished.output
+    sizes = (lineage.num_prompt_tokens, lineage.num_input_tokens)
     if len(lineage.ids) >= MAX_ANCESTORS:
         lineage = Lineage()
     items = task.request.items
@@ -138,6 +154,8 @@ async def store_response(
         backend=finished.backend,
         can_continue=finished.ending.status in ("completed", "incomplete"),
         pending=pending,
+        num_prompt_tokens=sizes[0],
+        num_input_tokens=sizes[1],
     )
     try:
         await gw.store.save(task.tenant.id, task.id, stored)
@@ -145,7 +163,7 @@ async def store_response(
         once = {"once": "a response could not be stored"}
         logger.warning("response %s could not be stored: %s", task.id, error, extra=once)
         return job.lineage
-    return Lineage((*lineage.ids, task.id), len(items) + len(output))
+    return Lineage((*lineage.ids, task.id), len(items) + len(output), *sizes)
 
 
 def rejoined_context(finished: FinishedResponse, pause: Pause) -> FinishedResponse:

@@ -27,6 +27,7 @@ from gateway.task.ending import (
     refusal_outcome,
     rejoined_context,
     store_response,
+    told_usage,
     unavailable,
     unheld_output,
     warmed,
@@ -254,7 +255,7 @@ def _finish(
     The settlement was sent before, so that the client's next request comes after it.
     """
     run, task = running.run, running.task
-    answer = running.answer_usage()
+    answer = told_usage(job, running)
     ending = ending_of(outcome, job, answer)
     job.writer.close_items(ending)
     backend = run.shown.answered_by
@@ -317,7 +318,7 @@ def _refused(gw: Gateway, job: Job, reached: TaskStage | None, error: ProtocolEr
         status="failed",
         error=ResponseError(code, error.message),
         retry_after_us=error.retry_after_us,
-        usage=reached.answer_usage(),
+        usage=told_usage(job, reached),
     )
     job.writer.close_items(ending)
     body = job.writer.finish(ending, gw.wall_s(), ended_routing(gw, job, reached))

@@ -10,10 +10,15 @@ MAX_ANCESTORS = 64
 
 
 class Lineage(msgspec.Struct, frozen=True):
-    """The stored responses, oldest first, that hold the first `num_items` of a context."""
+    """The stored responses, oldest first, that hold the first `num_items` of a context.
+
+    And the size of its latest answer's prompt: who continues it is told no smaller one.
+    """
 
     ids: tuple[str, ...] = ()
     num_items: int = 0
+    num_prompt_tokens: int = 0  # by our own count
+    num_input_tokens: int = 0  # as its client was told
 
 
 class StoredResponse(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,6 +31,8 @@ class StoredResponse(msgspec.Struct, frozen=True, kw_only=True):
     num_own: int  # of `input`, how many the request itself brought: the last ones
     backend: str | None = None
     can_continue: bool = True
+    num_prompt_tokens: int = 0  # as `Lineage` has them, of this response
+    num_input_tokens: int = 0
     # Until its outcome is known; stored under the name that it had first.
     pending: PendingOutcome | None = msgspec.field(default=None, name="trial")
 

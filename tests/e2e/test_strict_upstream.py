@@ -87,6 +87,21 @@ def test_one_answer_and_turns_that_hold_nothing_else(
         assert said[0]["content"].split() == TEXT.split() * num_answers, "the answer alone"
 
 
+def test_no_turn_is_told_a_smaller_input_than_the_one_it_continues(openai: OpenAI) -> None:
+    """Engines count what a strategy adds to a context otherwise than we do."""
+    asked: Any = {"model": "auto", "max_output_tokens": LIMIT}
+    for name, run in RUNS.items():
+        metadata: Any = run.metadata
+        first = openai.responses.create(input="Rain. " * 200 + run.more, metadata=metadata, **asked)
+        for route in ("fast", "deep"):
+            second = openai.responses.create(
+                input="?", previous_response_id=first.id, metadata={"route": route}, **asked
+            )
+            assert first.usage is not None
+            assert second.usage is not None
+            assert second.usage.input_tokens >= first.usage.input_tokens, (name, route)
+
+
 @pytest.mark.parametrize("run", RUNS)
 def test_an_agents_turn_behind_its_tool_calls(openai: OpenAI, run: str) -> None:
     metadata, more, _, _ = RUNS[run]

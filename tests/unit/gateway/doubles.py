@@ -296,4 +296,5 @@ class DictStore(ResponseStore):
             return None
         chain = [self.records[tenant_id, ancestor] for ancestor in last.ancestors]
         items = tuple(item for record in (*chain, last) for item in (*record.input, *record.output))
-        return Context(items, last.backend, Lineage((*last.ancestors, response_id), len(items)))
+        ids, sizes = (*last.ancestors, response_id), (last.num_prompt_tokens, last.num_input_tokens)
+        return Context(items, last.backend, Lineage(ids, len(items), *sizes))

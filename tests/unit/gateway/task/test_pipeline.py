@@ -501,7 +501,7 @@ async def test_a_store_that_fails_costs_only_the_memory(caplog: pytest.LogCaptur
     ended = await world.run()
     assert ended is not None
     assert world.terminal["status"] == "completed"
-    assert ended.lineage == Lineage()
+    assert ended.lineage.ids == ()
     assert "could not be stored" in caplog.text
     assert {vars(record)["once"] for record in caplog.records}, "an outage is not told once a task"
 
@@ -672,7 +672,7 @@ async def test_an_unstored_turn_is_part_of_the_next_stored_record() -> None:
     assert second is not None
     record = world.store.records["acme", job.parsed.id]
     assert (record.ancestors, len(record.input), record.num_own) == ((), 3, 1)
-    assert second.lineage == Lineage((job.parsed.id,), 4)
+    assert (second.lineage.ids, second.lineage.num_items) == ((job.parsed.id,), 4)
 
 
 async def test_a_long_chain_starts_a_new_record() -> None:
@@ -689,7 +689,27 @@ async def test_a_long_chain_starts_a_new_record() -> None:
     assert ended is not None
     record = world.store.records["acme", job.parsed.id]
     assert (record.ancestors, len(record.input), record.num_own) == ((), 10, 1)
-    assert ended.lineage == Lineage((job.parsed.id,), 11)
+    assert (ended.lineage.ids, ended.lineage.num_items) == ((job.parsed.id,), 11)
+
+
+LOOK = {"type": "function", "name": "look", "parameters": {"type": "object"}}
+
+
+@pytest.mark.parametrize("is_stored", [True, False])
+@pytest.mark.parametrize(("tools", "told"), [((), 300), ((LOOK,), 7)], ids=["held", "not held"])
+async def test_a_turn_is_told_no_smaller_input_than_the_one_it_continues(
+    tools: tuple[Any, ...], told: int, is_stored: bool
+) -> None:
+    """Its engine may count in fewer tokens. Where it has fewer tools, it does hold less."""
+    world = World(deep=[text("Yes."), stop(num_input_tokens=300)])
+    ended = await world.run("deep", tools=tools, store=is_stored)
+    for _ in range(2):
+        asked: Any = {"metadata": {"route": "fast"}, "previous_response_id": world.terminal["id"]}
+        world.heard.events.clear()
+        job = world.job(parent=None if is_stored else ended, store=is_stored, **asked)
+        ended = await handle_task(world.gw, job)
+        assert world.terminal["usage"]["input_tokens"] == told
+        assert world.terminal["routing"]["usage"]["wafer"]["input_tokens"] == 7
 
 
 async def test_items_are_referred_to_by_id() -> None:
