@@ -20,7 +20,7 @@ from gateway.run.continuation import Joint, Said, continuing, names_after
 from gateway.run.side_reservations import Settle, SideReservations
 from gateway.wire.errors import ProtocolError
 from router.decide.decision import RankedRoute, Reason
-from router.decide.failover import MAX_CONTINUATIONS, replacement
+from router.decide.failover import MAX_CONTINUATIONS, REFUSALS, replacement
 from router.strategies.part_requests import branch_request
 from router.strategies.subtasks import Subtask
 
@@ -69,9 +69,9 @@ class BranchStarter:
     def replacement(self, branch: Branch, error: BackendError, said: Said) -> str | None:
         """Finds a backend to go on where one failed; None if there is none.
 
-        Before its first token that is one of its group, or any where the task runs on one engine
-        that its client did not ask for; behind it, any that may have the task. Behind a call
-        there is none.
+        Before its first word that is one of its group, or any that may have the task where this
+        runs on one engine; but a route that the client asked for may refuse it. Behind its first
+        word it is any that may have the task. Behind a call there is none.
         """
         never_started = branch.own_reservation and branch.settle is None  # the pools refused
         if never_started or said.has_calls or branch.num_continuations >= MAX_CONTINUATIONS:
@@ -83,8 +83,8 @@ class BranchStarter:
         index = branch.backend_index
         spares = self._spares[index] if index < len(self._spares) else of_group
         others: tuple[str, ...] = ()
-        is_free = self._alone and (said.last is not None or not self._is_asked_for)
-        if (said.words or is_free) and self._reservations is not None:
+        is_refused = self._is_asked_for and said.last is None and error.code in REFUSALS
+        if (said.words or (self._alone and not is_refused)) and self._reservations is not None:
             others = self._stand_ins
         failed = {branch.backend} if said.words else self._failed
         failed.add(branch.backend)

@@ -408,7 +408,8 @@ class PlayedRun:
         chosen, engines = self.chosen, self._world.engines
         group = branch.where.info.group
         spares = chosen.spares[branch.index] if branch.index < len(chosen.spares) else ()
-        is_free = len(chosen.backends) == 1 and (num_said > 0 or chosen.reason is not Reason.HINT)
+        is_refused = branch.sequence is None and chosen.reason is Reason.HINT
+        is_free = len(chosen.backends) == 1 and not is_refused
         others = chosen.stand_ins if num_said or is_free else ()
         failed = self._failed | {branch.where.name}
         if num_said:

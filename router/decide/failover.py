@@ -9,6 +9,8 @@ from collections.abc import Callable, Sequence, Set
 from backends.contract import BackendError
 
 MAX_SPARES = 2  # tried for one backend of a route; each costs its own wait
+# The codes of an engine that has no room for a task. A client that asked for its route is told so.
+REFUSALS = frozenset(("rate_limit_exceeded", "server_is_overloaded"))
 MAX_CONTINUATIONS = 2  # of one generation's words: an answer that breaks at every engine must end
 
 # Ours: a stream is stalled once it has been silent for 20 of its own tokens' times, which no batch

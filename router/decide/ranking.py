@@ -392,8 +392,8 @@ def _stand_ins(
 ) -> tuple[str, ...]:
     """Names the backends that may go on with an answer, whichever group it began in.
 
-    A route that the client hints at binds the beginning of an answer: that it ends is worth more.
-    A model that it names, and the security rule, bind all of it.
+    A route that the client hints at says where an answer begins: that it ends is worth more. A
+    model that it names, and the security rule, bind all of it.
     """
     if wish.model is not None:
         return ()

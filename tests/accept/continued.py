@@ -90,7 +90,7 @@ def _cases(chance: random.Random) -> Any:
 
 def _begins_again(name: str, part: str) -> bool:
     """Returns whether an answer is whole though a part of it fails before its first word."""
-    return name not in ("fast", "deep", "auto") and (name, part) != ("hedge", "deep:answer")
+    return name != "auto" and (name, part) != ("hedge", "deep:answer")
 
 
 async def _measure(folder: Path, upstream: StrictUpstream, cases: list[Case]) -> bool:

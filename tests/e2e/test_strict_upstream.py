@@ -206,6 +206,22 @@ async def test_an_answer_that_breaks_anywhere_ends_whole(
     assert upstream.refusals == []
 
 
+@pytest.mark.parametrize("kind", ["break", "close"])
+@pytest.mark.parametrize("name", ["fast", "deep"])
+def test_an_engine_alone_that_breaks_before_its_first_word_is_replaced(
+    openai: OpenAI, name: str, kind: str
+) -> None:
+    """Though the client asks for its route, and the engine is asked only once."""
+    run, (part,) = RUNS[name], RUNS[name].parts
+    metadata: Any = run.metadata
+    text = run.ask(name, f"{part}:{kind}:0")
+    response: Any = openai.responses.create(model="auto", input=text, metadata=metadata)
+    check(response)
+    (moved,) = response.routing["failovers"]
+    assert (moved["from"], moved["to"]) in (("quick", "slow"), ("slow", "quick"))
+    assert response.routing["answered_by"] == moved["to"]
+
+
 def test_rejected_predictions_are_on_the_bill_alone(openai: OpenAI) -> None:
     metadata: Any = {"strategy": "draft"}
     response: Any = openai.responses.create(model="auto", input="Tell me.", metadata=metadata)

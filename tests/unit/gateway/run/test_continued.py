@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from backends.contract import BackendGroup, Message
+from backends.contract import BackendError, BackendGroup, Message
 from backends.prompt import parts_text
 from gateway.core.job import Job
 from gateway.run import stall_watch
@@ -356,14 +356,36 @@ async def test_a_steer_behind_a_break_takes_along_what_both_engines_said(
     assert told[1:] == [("assistant", both), ("user", "Shorter.")]
 
 
-async def test_before_its_first_token_the_other_group_answers_unless_a_route_is_asked_for() -> None:
-    site = Site(backend("fast", 0))
-    response = await site.run(None, {}, input="Say hello.", model="auto")
-    if response["routing"]["route"] == "fast":
-        assert said(response) == [(TEXT, None)]
-        assert response["routing"]["failovers"][0]["to"] == "gpu"
-    site = Site(backend("fast", 0))
-    assert (await site.run("fast", {}))["status"] == "failed"
+@pytest.mark.parametrize("num_reasoning", [0, 1])
+@pytest.mark.parametrize(("group", "other"), [("fast", "deep"), ("deep", "fast")])
+async def test_what_breaks_before_its_first_word_is_begun_again_by_the_other_group(
+    group: BackendGroup, other: BackendGroup, num_reasoning: int
+) -> None:
+    """Also where the client asks for that route: it is a wish, and no pin of a model."""
+    site = Site(backend(group, num_reasoning, num_reasoning=num_reasoning))
+    response = await site.run(group, {})
+    assert said(response) == [(TEXT, None)]
+    moved = {"fast": ("wafer", "gpu"), "deep": ("gpu", "wafer")}[group]
+    assert [(each["from"], each["to"]) for each in response["routing"]["failovers"]] == [moved]
+    assert "continued" not in response["routing"]
+
+
+@pytest.mark.parametrize("code", ["rate_limit_exceeded", "server_is_overloaded"])
+async def test_a_route_that_is_asked_for_may_refuse_the_task(code: str) -> None:
+    site = Site()
+    site.fast.refusing = BackendError("wafer", code, "no room", retryable=True)
+    await handle_task(site.world.gw, site.world.job(metadata={"route": "fast"}))
+    assert site.world.refusal.code == "server_is_overloaded"
+    assert site.deep.generations == []
+
+
+@pytest.mark.parametrize("fields", [{"model": "wafer-model"}, {"input": SECURITY}])
+async def test_a_model_and_the_security_rule_bind_before_the_first_word_too(
+    fields: dict[str, Any],
+) -> None:
+    site = Site(backend("fast", 0), backend("deep", 0))
+    assert (await site.run(None, {}, **fields))["status"] == "failed"
+    assert len(site.fast.generations) + len(site.deep.generations) == 1
 
 
 async def test_how_long_first_words_took_is_remembered() -> None:

@@ -76,15 +76,16 @@ async def test_the_client_hears_of_it_when_it_happens() -> None:
     assert "failovers" in told[1]["response"]["routing"]
 
 
-async def test_two_others_at_most_are_tried() -> None:
+async def test_two_others_of_the_group_at_most_are_tried_and_then_the_other_group() -> None:
     world = world_of(BROKEN, [failure("wafer-1")], [failure("wafer-2")], ANSWER)
+    world.deep.script = [failure("gpu")]
     await world.run()
     check_response(world.heard.events)
     assert world.terminal["status"] == "failed"
     routing = world.terminal["routing"]
-    assert [moved["to"] for moved in routing["failovers"]] == ["wafer-1", "wafer-2"]
-    assert "wafer-2" in routing["errors"][0]
-    assert num_failovers(world) == 2
+    assert [moved["to"] for moved in routing["failovers"]] == ["wafer-1", "wafer-2", "gpu"]
+    assert "gpu" in routing["errors"][0]
+    assert num_failovers(world) == 3
 
 
 async def test_never_behind_a_token() -> None:

@@ -649,7 +649,7 @@ async def test_chains_are_continued_from_the_store() -> None:
 
 async def test_a_failed_response_cannot_be_continued() -> None:
     world = World([failure()])
-    await world.run()
+    await world.run(model="wafer-model")
     await world.run(previous_response_id=f"resp_{1:048x}")
     assert world.refusal.code == "previous_response_not_found"
 
