@@ -367,8 +367,11 @@ class Sink(Protocol):
 class Generation(Protocol):
     """Is a generation under way."""
 
-    def cancel(self) -> Usage:
-        """Stops now and returns the usage; harmless after the end. The sink is not called again."""
+    def cancel(self, *, is_silent: bool = False) -> Usage:
+        """Stops now and returns the usage; harmless after the end. The sink is not called again.
+
+        `is_silent`: because it has said nothing for too long, which is its server's failure.
+        """
         ...
 
     def pause(self) -> bool:
@@ -404,6 +407,7 @@ class BackendInfo(msgspec.Struct, frozen=True, kw_only=True):
     # it was measured, and is not far off that.
     speed_basis: str = ""
     prefills: bool = False  # it goes on with an answer that another engine began
+    first_token_timeout_us: int = 0  # by its options; 0: it has no such limit
     service_tiers: tuple[str, ...] = ()  # it is asked for one of these if its client asks for it
     fixed_tier: str = ""  # it is asked for this one, whatever its client asks for
 

@@ -308,7 +308,7 @@ class LinkGeneration:
     _num_tokens: int = 0
     _usage: Usage | None = None
 
-    def cancel(self) -> Usage:
+    def cancel(self, *, is_silent: bool = False) -> Usage:
         if self._usage is None:
             self._usage = self.usage()
             self._backend.drop(self._key)

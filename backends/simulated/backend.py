@@ -202,7 +202,7 @@ class SimulatedGeneration:
     _num_tokens: int = 0
     _is_live: bool = True
 
-    def cancel(self) -> Usage:
+    def cancel(self, *, is_silent: bool = False) -> Usage:
         """Stops the generation; the part of the prompt computed so far stays in the cache."""
         if self._is_live:
             self._is_live = False

@@ -72,6 +72,7 @@ class UpstreamBackend:
             prediction_tokens=DRAFTED_TOKENS if options.prediction == "prompt" else 0,
             simulated=False,
             prefills=options.prefill != "none",
+            first_token_timeout_us=int(options.first_token_timeout_s * 1e6),
             service_tiers=tuple(map(as_served, options.service_tiers)),
             fixed_tier=as_served(options.extra_body.get("service_tier")),
         )
@@ -253,8 +254,11 @@ class UpstreamGeneration:
         self._timer = self._loop.call_later(backend.first_check_s, self._check)
         self.pump = self._loop.create_task(self._run())  # cancelling it stops the upstream
 
-    def cancel(self) -> Usage:
+    def cancel(self, *, is_silent: bool = False) -> Usage:
         if self._usage is None:
+            if is_silent:
+                name = self._backend.name
+                self._backend.failed(broken(name, "the upstream said nothing for too long"))
             self._over(self._reader.usage())
             self.pump.cancel()
         assert self._usage is not None

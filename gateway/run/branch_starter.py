@@ -20,7 +20,8 @@ from gateway.run.continuation import Joint, Said, continuing, names_after
 from gateway.run.side_reservations import Settle, SideReservations
 from gateway.wire.errors import ProtocolError
 from router.decide.decision import RankedRoute, Reason
-from router.decide.failover import MAX_CONTINUATIONS, REFUSALS, replacement
+from router.decide.failover import MAX_CONTINUATIONS, REFUSALS, replacement, silence_us
+from router.policy.conditions import load_of
 from router.strategies.part_requests import branch_request
 from router.strategies.subtasks import Subtask
 
@@ -41,6 +42,7 @@ class BranchStarter:
         reservations: SideReservations | None,
         expected_output_tokens: int,
         clock_us: Callable[[], int],
+        late_words_us: Callable[[str], float | None],
     ) -> None:
         self._spares = chosen.spares
         self._stand_ins = chosen.stand_ins
@@ -49,6 +51,7 @@ class BranchStarter:
         self._reservations = reservations
         self._expected_output_tokens = expected_output_tokens
         self._clock_us = clock_us
+        self._late_words_us = late_words_us
         self._failed: set[str] = set()
 
     def prepare(self, backends: Mapping[str, Backend], request: GenerateRequest) -> None:
@@ -66,8 +69,20 @@ class BranchStarter:
         request = continuing(self._request_of(branch), said, branch.num_continuations)
         self._start(branch, request, Joint(branch, said))
 
-    def replacement(self, branch: Branch, error: BackendError, said: Said) -> str | None:
+    def silence_us(self, branch: Branch) -> int | None:
+        """Returns how long a branch may say nothing at all; None: its backend times it alone."""
+        timeout_us = self._backends[branch.backend].info.first_token_timeout_us
+        late_us = self._late_words_us(branch.backend) if timeout_us else None
+        if late_us is None:
+            return None
+        return silence_us(late_us, timeout_us, branch.num_prompt_tokens)
+
+    def replacement(
+        self, branch: Branch, error: BackendError, said: Said, *, may_wait: bool = False
+    ) -> str | None:
         """Finds a backend to go on where one failed; None if there is none.
+
+        One that `may_wait` for its first word is left for a backend with a free place only.
 
         Before its first word that is one of its group, or any that may have the task where this
         runs on one engine; but a route that the client asked for may refuse it. Behind its first
@@ -88,9 +103,10 @@ class BranchStarter:
             others = self._stand_ins
         failed = {branch.backend} if said.words else self._failed
         failed.add(branch.backend)
-        return replacement(
-            names_after(spares, others), failed, error, usable=lambda name: self._takes(name, said)
-        )
+        names = names_after(spares, others)
+        if may_wait and said.last is None:
+            names = tuple(name for name in names if load_of(self._backends[name].stats()) < 1)
+        return replacement(names, failed, error, usable=lambda name: self._takes(name, said))
 
     def is_of_group(self, backend: str, branch: Branch) -> bool:
         """Returns whether a backend is of the group that a branch runs on."""

@@ -58,19 +58,25 @@ class Run:
         clock_us: Callable[[], int],
         reservations: SideReservations | None = None,
         expected_output_tokens: int = MAX_EXPECTED_TOKENS,
+        late_words_us: Callable[[str], float | None] = lambda _backend: None,
     ) -> None:
-        """Takes `reservations` for branches outside the task's own reservation."""
+        """Takes `reservations` for branches outside the task's own reservation.
+
+        `late_words_us` says in which time 95 % of a backend's latest answers had words.
+        """
         self._chosen = chosen
         self._writer = writer
         self._clock_us = clock_us
-        self._starter = BranchStarter(chosen, reservations, expected_output_tokens, clock_us)
+        self._starter = BranchStarter(
+            chosen, reservations, expected_output_tokens, clock_us, late_words_us
+        )
         self._loop = asyncio.get_running_loop()
         self.ended: asyncio.Future[RunOutcome] = self._loop.create_future()
         self.branches = Branches(chosen.backends)
         self.shown = ClientView(self.branches, writer, clock_us)
         self.failovers: list[Failover] = []
         self.continued: list[Continued] = []
-        self._stalls = StallWatch(self.branches, clock_us, self._on_stall)
+        self._stalls = StallWatch(self.branches, clock_us, self._on_stall, self._starter.silence_us)
         self._is_paused = False
         self.on_failover: Callable[[], None] | None = None
         self.on_delegations: Callable[[], None] | None = None  # when one changes its state
@@ -99,7 +105,9 @@ class Run:
         machine = self._machine = self._chosen.record.machine(self._chosen.options, request)
         if isinstance(machine, Delegate):
             self._delegations = machine.delegations
-        self._act(machine.start(self._clock_us()))
+        now_us = self._clock_us()
+        self._act(machine.start(now_us))
+        self._stalls.begin(now_us)
         if self.ended.done():  # backends push later, so this can only be refusals
             finish = self.ended.result().finish
             assert finish is not None
@@ -185,10 +193,8 @@ class Run:
         times = branch.times
         if times is None:
             branch.times = times = TokenTimes(delta.at_us, delta.at_us, delta)
-            now_us = self._clock_us()
-            self._stalls.begin(now_us)
             if self._machine.transparent and self.shown.first_branch is None:
-                self.shown.see_first(branch, now_us)
+                self.shown.see_first(branch, self._clock_us())
                 branch.answers = True
         times.last, times.last_at_us = delta, delta.at_us
         times.num_pieces += 1
@@ -227,7 +233,8 @@ class Run:
             else:
                 words = (each.at_us for each in branch.said if each.kind is not DeltaKind.REASONING)
                 at_us = next(words, branch.gave_way_us)
-            if at_us and not branch.num_continuations:
+            was_left = branch.failed and branch.times is None
+            if at_us and not (branch.num_continuations or was_left):
                 yield branch.backend, max(0, at_us - branch.started_us)
 
     def _said(self, branch: Branch) -> Said:
@@ -248,7 +255,9 @@ class Run:
         `usage` is of the generation that failed; None: it runs still, and is cancelled.
         """
         said = self._said(branch)
-        to = None if self._closed else self._starter.replacement(branch, error, said)
+        if self._closed:
+            return False
+        to = self._starter.replacement(branch, error, said, may_wait=usage is None)
         if to is None:
             return False
         is_of_group = self._starter.is_of_group(to, branch)
@@ -259,13 +268,13 @@ class Run:
             self.failovers.append(Failover(to, error))
         if is_of_group and branch.backend_index < len(self._chosen.backends):
             self.branches.backends[branch.backend_index] = to
-        if is_of_group and said.last is None:
+        if is_of_group and said.last is None and usage is not None:
             self._starter.start_again(branch, to)
         else:
             branch.failed = True
             if usage is None:
                 assert branch.generation is not None
-                usage = branch.generation.cancel()
+                usage = branch.generation.cancel(is_silent=said.last is None)
             self._succeed(branch, to, said, error, usage, is_of_group=is_of_group)
         if self.on_failover is not None:
             self.on_failover()
@@ -308,13 +317,15 @@ class Run:
     def _on_stall(self, branch: Branch, silent_us: int, overdue_us: int) -> bool:
         """Goes on with a stalled stream elsewhere, or fails it; false: it may still wake."""
         try:
-            message = f"silent amid its words for {silent_us / 1e6:.1f} s"
+            is_begun = branch.last_delta is not None
+            what = "silent amid its words" if is_begun else "without a first word"
+            message = f"{what} for {silent_us / 1e6:.1f} s"
             error = BackendError(branch.backend, "server_error", message, retryable=True)
             if self._go_on(branch, error, "stalled"):
                 self._release_if_over()
                 return True
             if branch.times is None:
-                return False  # it has only begun to go on, and nobody else can
+                return False  # it has not said anything yet, and nobody else can
             actions = self._machine.on_stall(branch.number)
             self._act(actions)
             if actions or overdue_us < WAKES_US or self._starter.may_call(branch):

@@ -1,7 +1,8 @@
-"""Notices streams that have fallen silent amid their words.
+"""Notices streams that have fallen silent amid their words, or do not come to a first one.
 
 The limit is the stream's own (`router.decide.failover.stall_us`). It holds between words of a
-message: an engine that reasons, or that writes a call's arguments, has its own time limits.
+message: an engine that reasons, or that writes a call's arguments, has its own time limits. So has
+one that says nothing at all, unless it is known by when it should have (`silence_us`).
 This is an edge.
 """
 
@@ -24,18 +25,23 @@ class StallWatch:
         branches: Branches,
         clock_us: Callable[[], int],
         on_stall: Callable[[Branch, int, int], bool],
+        silence_us: Callable[[Branch], int | None],
     ) -> None:
-        """`on_stall` takes a branch, its silence and the time since its limit; false: it stays."""
+        """`on_stall` takes a branch, its silence and the time since its limit; false: it stays.
+
+        `silence_us` says how long a branch may say nothing at all.
+        """
         self._branches = branches
         self._clock_us = clock_us
         self._on_stall: Callable[[Branch, int, int], bool] | None = on_stall
+        self._silence_us = silence_us
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
         self._heard_us = 0  # nothing before counts as silence
         self._is_paused = False
 
     def begin(self, now_us: int) -> None:
-        """Starts at a stream's first token; harmless if it has begun."""
+        """Starts with the first streams; harmless if it has begun, or is over."""
         if self._timer is None and self._on_stall is not None:
             self._wake_in(MIN_STALL_US, now_us)
 
@@ -64,16 +70,10 @@ class StallWatch:
             self._heard_us = now_us
         next_us = now_us + MIN_STALL_US
         for branch in list(self._branches.values()):
-            heard_us = self._heard(branch)
-            if heard_us is None:
+            heard_us, limit_us = self._heard(branch), self._limit_us(branch)
+            if heard_us is None or limit_us is None:
                 continue
-            times = branch.times
-            num_tokens = duration_us = 0
-            if times is not None:
-                # Our own count of a text's tokens may be twice its server's.
-                num_tokens = max(times.num_pieces, branch.num_streamed_tokens // 2)
-                duration_us = times.last_at_us - times.first_at_us
-            due_us = heard_us + stall_us(num_tokens, duration_us)
+            due_us = heard_us + limit_us
             if due_us <= now_us and self._on_stall is not None:
                 stays = not self._on_stall(branch, now_us - heard_us, now_us - due_us)
                 due_us = now_us + (AGAIN_US if stays else MIN_STALL_US)
@@ -83,11 +83,21 @@ class StallWatch:
             self._wake_in(next_us - now_us, now_us)
 
     def _heard(self, branch: Branch) -> int | None:
-        """Returns when the branch was heard last, or began to go on; None: not amid its words."""
+        """Returns when the branch was heard last, or began; None: it may be silent."""
         if branch.usage is not None:
             return None
         if branch.times is None:
-            return max(self._heard_us, branch.started_us) if branch.num_tokens_before else None
+            return max(self._heard_us, branch.started_us)
         if branch.times.last.kind is not DeltaKind.TEXT:
             return None
         return max(self._heard_us, branch.times.last_at_us)
+
+    def _limit_us(self, branch: Branch) -> int | None:
+        times = branch.times
+        if times is None:
+            if branch.num_tokens_before:
+                return stall_us(0, 0)
+            return None if branch.generation is None else self._silence_us(branch)
+        # Our own count of a text's tokens may be twice its server's.
+        num_tokens = max(times.num_pieces, branch.num_streamed_tokens // 2)
+        return stall_us(num_tokens, times.last_at_us - times.first_at_us)

@@ -121,11 +121,12 @@ def _running_task(gw: Gateway, job: Job, admitted: AdmittedTask) -> RunningTask:
     task, plan = admitted.loaded.task, admitted.loaded.plan
     if job.trace is not None:
         task = traced(task, job.trace)
-    chosen = admitted.chosen.tuned(gw.experience.backend_speeds.late_words_us)
+    late_words_us = gw.experience.backend_speeds.late_words_us
+    chosen = admitted.chosen.tuned(late_words_us)
     side_reservations = SideReservations(gw, job, task)
     summary = SummaryRun(gw, chosen, job.parsed, plan) if plan is not None else None
     expected = admitted.decision.task_class.expected_output_tokens
-    run = Run(chosen, job.writer, gw.clock_us, side_reservations, expected)
+    run = Run(chosen, job.writer, gw.clock_us, side_reservations, expected, late_words_us)
 
     def used() -> dict[BackendGroup, int]:
         usages = run.branches.own_usages()

@@ -17,6 +17,12 @@ MAX_CONTINUATIONS = 2  # of one generation's words: an answer that breaks at eve
 # or preemption of a working engine makes it, and for 3 s at least.
 STALL_TOKENS = 20
 MIN_STALL_US = 3_000_000
+# Ours, too, for an engine that has said nothing at all: 20 times what 95 % of its answers take to
+# their first words, and a tenth of what its options allow it, since a server may load its model or
+# think unseen. A prompt is read at 1,000 tokens a second at least.
+SILENT_TIMES = 20
+SILENT_SHARE = 10
+READ_US = 1_000
 
 
 def replacement(
@@ -34,6 +40,18 @@ def replacement(
     if not error.retryable:
         return None
     return next((name for name in spares if name not in failed and usable(name)), None)
+
+
+def silence_us(late_words_us: float, timeout_us: int, num_prompt_tokens: int) -> int:
+    """Returns how long an engine may say nothing at all while another one is idle.
+
+    Args:
+        late_words_us: In which time 95 % of its latest answers had words.
+        timeout_us: How long its options let it take to its first token.
+        num_prompt_tokens: How much it has to read.
+    """
+    least_us = max(MIN_STALL_US, timeout_us // SILENT_SHARE, SILENT_TIMES * int(late_words_us))
+    return least_us + READ_US * num_prompt_tokens
 
 
 def stall_us(num_tokens: int, duration_us: int) -> int:

@@ -77,7 +77,7 @@ class Late:
         self.generation: Generation | None = None
         self.timer: asyncio.TimerHandle | None = None
 
-    def cancel(self) -> Usage:
+    def cancel(self, *, is_silent: bool = False) -> Usage:
         if self.timer is not None:
             self.timer.cancel()
         return Usage() if self.generation is None else self.generation.cancel()

@@ -327,6 +327,17 @@ async def test_failures_in_a_row_eject_it(server: FaultServer) -> None:
             backend.start(make_request(), RecordingSink())
 
 
+async def test_one_that_is_left_for_its_silence_has_failed(server: FaultServer) -> None:
+    server.plan = ["hang before the first token"]
+    async with upstream(server.base_url("chat"), "chat", eject_after=2) as backend:
+        for is_silent in (False, True, True):
+            assert not backend.stats().ejected
+            generation = backend.start(make_request(), RecordingSink())
+            await asyncio.wait_for(server.asked.wait(), WAIT_S)
+            generation.cancel(is_silent=is_silent)
+        assert backend.stats().ejected
+
+
 async def test_it_takes_no_more_than_its_places(server: FaultServer) -> None:
     server.plan = ["hang midway"]
     async with upstream(server.base_url("chat"), "chat", max_num_seqs=2) as backend:

@@ -108,10 +108,12 @@ class RecordingGeneration:
         self.request = request
         self.sink = sink
         self.num_cancels = 0
+        self.was_silent = False
         self._used = used
 
-    def cancel(self) -> Usage:
+    def cancel(self, *, is_silent: bool = False) -> Usage:
         self.num_cancels += 1
+        self.was_silent = is_silent
         return self._used
 
     def pause(self) -> bool:

@@ -4,6 +4,7 @@ import asyncio
 import random
 from typing import Any
 
+import msgspec
 import pytest
 
 from backends.contract import BackendError, BackendGroup, Message
@@ -386,6 +387,55 @@ async def test_a_model_and_the_security_rule_bind_before_the_first_word_too(
     site = Site(backend("fast", 0), backend("deep", 0))
     assert (await site.run(None, {}, **fields))["status"] == "failed"
     assert len(site.fast.generations) + len(site.deep.generations) == 1
+
+
+def silent_site(*given: BreakingBackend, num_measured: int = 20) -> Site:
+    """A gateway whose engines time out after minutes, and had words in a tenth of a second."""
+    site = Site(*given)
+    for each in site.world.gw.backends.values():
+        assert isinstance(each, BreakingBackend)
+        each._info = msgspec.structs.replace(each.info, first_token_timeout_us=2 * FULL_US)
+        for _ in range(num_measured):
+            site.world.gw.experience.backend_speeds.note_words(each.info.name, 100_000)
+    return site
+
+
+@pytest.mark.parametrize(("group", "other"), [("fast", "deep"), ("deep", "fast")])
+async def test_an_engine_alone_that_says_nothing_at_all_is_left_for_an_idle_one(
+    group: BackendGroup, other: BackendGroup
+) -> None:
+    site = silent_site(backend(group, 0, fault="stalls"))
+    response = await site.run(group, {})
+    engines = {"fast": site.fast, "deep": site.deep}
+    assert said(response) == [(TEXT, None)]
+    (moved,) = response["routing"]["failovers"]
+    assert (moved["from"], moved["to"]) == tuple(engines[each].info.name for each in (group, other))
+    assert "without a first word for" in moved["error"]
+    assert engines[group].only.was_silent, "its health counts that"
+    speeds = site.world.gw.experience.backend_speeds
+    assert speeds.late_words_us(engines[group].info.name) == 100_000, "it had no words to time"
+
+
+async def test_another_of_its_group_comes_first() -> None:
+    site = silent_site(backend("fast", 0, fault="stalls"), BreakingBackend("wafer-1", "fast"))
+    response = await site.run("fast", {})
+    assert said(response) == [(TEXT, None)]
+    assert response["routing"]["answered_by"] == "wafer-1"
+    assert site.fast.only.num_cancels == 1
+
+
+async def test_an_engine_that_is_not_known_to_be_late_is_waited_for() -> None:
+    site = silent_site(backend("fast", 0, fault="stalls"), num_measured=19)
+    await check_is_waited_for(site, site.world.job(metadata={"route": "fast"}))
+
+
+async def test_an_engine_that_says_nothing_is_not_left_for_a_full_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    site = silent_site(backend("fast", 0, fault="stalls"))
+    full = msgspec.structs.replace(site.deep.stats(), num_running=site.deep.stats().max_num_seqs)
+    monkeypatch.setattr(site.deep, "stats", lambda: full)
+    await check_is_waited_for(site, site.world.job(metadata={"route": "fast"}))
 
 
 async def test_how_long_first_words_took_is_remembered() -> None:

@@ -34,7 +34,7 @@ async def test_a_stream_may_be_silent_for_twenty_times_its_own_time_per_token(
         told_us.append(silent_us)
         return True
 
-    watch = StallWatch(branches, lambda: now_us, stalled)
+    watch = StallWatch(branches, lambda: now_us, stalled, lambda _branch: None)
     for tenth in range(1, 200):
         now_us = last_us + tenth * SECOND_US // 10
         watch._look(now_us)

@@ -4,7 +4,7 @@ import pytest
 
 from backends.contract import BackendError
 from router.classify.task import Hints, Route, Task
-from router.decide.failover import MAX_SPARES, MIN_STALL_US, replacement, stall_us
+from router.decide.failover import MAX_SPARES, MIN_STALL_US, replacement, silence_us, stall_us
 from router.policy.policy import Policy, Rule
 from tests.unit.router.decide.ranked_routes import ranked
 from tests.unit.router.tasks import FAST_ONLY, backend, of_class, task
@@ -103,3 +103,18 @@ def test_a_stream_may_be_silent_for_20_of_its_tokens(
     num_tokens: int, duration_us: int, expected: int
 ) -> None:
     assert stall_us(num_tokens, duration_us) == expected
+
+
+@pytest.mark.parametrize(
+    ("late_words_us", "timeout_us", "num_prompt_tokens", "expected"),
+    [
+        (50_000, 20_000_000, 0, MIN_STALL_US),
+        (500_000, 20_000_000, 0, 10_000_000),  # 20 times what 95 % take
+        (500_000, 600_000_000, 0, 60_000_000),  # a tenth of what its options allow
+        (50_000, 20_000_000, 24_000, MIN_STALL_US + 24_000_000),  # which it has to read
+    ],
+)
+def test_an_engine_may_say_nothing_for_20_times_what_its_answers_take(
+    late_words_us: float, timeout_us: int, num_prompt_tokens: int, expected: int
+) -> None:
+    assert silence_us(late_words_us, timeout_us, num_prompt_tokens) == expected
