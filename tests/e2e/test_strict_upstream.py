@@ -40,8 +40,10 @@ def strict(
     tmp_path_factory: pytest.TempPathFactory, redis_url: str, upstream: StrictUpstream
 ) -> Iterator[GatewayProcess]:
     folder = tmp_path_factory.mktemp("strict")
-    config = folder / "lanewise.toml"
-    config.write_text(CONFIG + upstream.config())
+    config, policy = folder / "lanewise.toml", folder / "policy.toml"
+    # Words of the faults may count as of security, whose answers nobody else goes on with.
+    policy.write_text("security_goes_deep = false\n")
+    config.write_text(f'policy_path = "{policy}"\n' + CONFIG + upstream.config())
     process = GatewayProcess(folder, "--config", str(config), "--redis", redis_url)
     process.wait_until_ready()
     yield process
