@@ -324,8 +324,8 @@ class Run:
             if self._go_on(branch, error, "stalled"):
                 self._release_if_over()
                 return True
-            if branch.times is None:
-                return False  # it has not said anything yet, and nobody else can
+            if branch.times is None:  # and nobody else can go on
+                return not is_begun and self._does_without(branch, error)
             actions = self._machine.on_stall(branch.number)
             self._act(actions)
             if actions or overdue_us < WAKES_US or self._starter.may_call(branch):
@@ -337,6 +337,15 @@ class Run:
         except Exception as fault:
             self.break_off(fault)
             return True
+
+    def _does_without(self, branch: Branch, error: BackendError) -> bool:
+        """Fails a branch that has said nothing, if its strategy has an answer without it."""
+        if not self._machine.does_without(branch.number):
+            return False
+        assert branch.generation is not None
+        usage = branch.generation.cancel(is_silent=True)
+        self.on_finish(branch, Finish(FinishReason.ERROR, usage, self._clock_us(), error))
+        return True
 
     def _on_time(self) -> None:
         self._timer = None

@@ -155,6 +155,9 @@ class Breadth(Machine):
         is_waited_for = self._judged and (has_whole or not any(self._said))
         return WAITED_FOR_US if is_waited_for else PATIENCE_US
 
+    def does_without(self, branch: int) -> bool:
+        return branch == self._judge and any(self._answer(number) for number in range(self._judge))
+
     def may_start(self, backend_index: int) -> bool:
         return backend_index == DEEP and self._judged and not self._concluded
 

@@ -141,6 +141,9 @@ class Delegate(ToolRounds):
     def _patience_us(self) -> int:
         return WAITED_FOR_US if self._deep_waits else PATIENCE_US
 
+    def does_without(self, branch: int) -> bool:
+        return any(each.branch == branch and each.state == "running" for each in self.delegations)
+
     def may_start(self, backend_index: int) -> bool:
         return backend_index == FAST and self._closing is None and not self._ended
 

@@ -115,6 +115,11 @@ class Drafting(Machine):
     def _next_look(self) -> WakeAt:
         return WakeAt(min(self._due_us, super()._next_look().at_us))
 
+    def does_without(self, branch: int) -> bool:
+        drafted = self._finishes.get(FAST)
+        is_whole = drafted is not None and drafted.reason is FinishReason.STOP
+        return branch == DEEP and is_whole and bool(self._draft)
+
     def may_start(self, backend_index: int) -> bool:
         return backend_index == DEEP and not self._has_deep
 
@@ -126,7 +131,7 @@ class Drafting(Machine):
     def _replace(self, failed: Finish) -> list[Action]:
         """Handles a failure of the deep engine before its first word."""
         drafted = self._finishes.get(FAST)
-        if drafted is not None and drafted.reason is FinishReason.STOP and self._draft:
+        if self.does_without(DEEP):
             shown = self._forward_held(FAST, self._draft, "final_answer")
             return [*shown, *self._end(failed, replaceable=True)]
         was_silent = FAST in self._cancelled and not self._was_heard

@@ -64,6 +64,10 @@ class Machine:
         """Takes the stall of a branch that no engine goes on with; nothing: it is waited for."""
         return []
 
+    def does_without(self, branch: int) -> bool:
+        """Returns whether there is an answer without a branch that has said nothing."""
+        return False
+
     def may_start(self, backend_index: int) -> bool:
         """Returns whether a branch may still start on the task's reservation; False is for good."""
         return False

@@ -149,6 +149,9 @@ class Verify(Machine):
             return [*late, *self._weigh(now_us)]
         return [self._next_look()]
 
+    def does_without(self, branch: int) -> bool:
+        return branch == self._deep and self._best != _NONE
+
     def _patience_us(self) -> int:
         return WAITED_FOR_US if self._stage == "answers" else PATIENCE_US
 
@@ -232,7 +235,7 @@ class Verify(Machine):
     def _end_deep(self, finish: Finish) -> list[Action]:
         """Ends with the deep answer; if it has no word, with the best fast one."""
         has_words = self._items.has_words_of(self._deep)
-        if finish.reason is FinishReason.ERROR and not has_words and self._best != _NONE:
+        if finish.reason is FinishReason.ERROR and not has_words and self.does_without(self._deep):
             return self._accept()
         return self._end(finish, replaceable=False)
 

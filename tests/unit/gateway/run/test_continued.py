@@ -416,6 +416,16 @@ async def test_an_engine_alone_that_says_nothing_at_all_is_left_for_an_idle_one(
     assert speeds.late_words_us(engines[group].info.name) == 100_000, "it had no words to time"
 
 
+@pytest.mark.parametrize("strategy", ["draft", "breadth"])
+async def test_a_deep_engine_that_says_nothing_at_all_is_done_without(strategy: str) -> None:
+    site = silent_site(backend("deep", 0, fault="stalls"))
+    response = await site.run("parallel", {"strategy": strategy})
+    assert said(response)[-1] == (TEXT, "final_answer")
+    assert response["routing"]["answered_by"] == "wafer"
+    assert "without a first word for" in response["routing"]["errors"][0]
+    assert site.deep.only.was_silent
+
+
 async def test_another_of_its_group_comes_first() -> None:
     site = silent_site(backend("fast", 0, fault="stalls"), BreakingBackend("wafer-1", "fast"))
     response = await site.run("fast", {})

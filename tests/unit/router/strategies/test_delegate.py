@@ -352,6 +352,13 @@ def test_a_client_steers_one_sub_task() -> None:
     assert machine.redirect(1, (steer,)) == [], "it is over"
 
 
+def test_sub_tasks_are_done_without_and_rounds_are_not() -> None:
+    machine = handed_over()
+    assert [machine.does_without(branch) for branch in range(3)] == [False, True, False]
+    machine.redirect(1, None)
+    assert not machine.does_without(SUB), "it is over"
+
+
 def test_a_client_cancels_one_sub_task() -> None:
     machine = handed_over()
     note = "The user cancelled this sub-task. Before that, it said:\n\nx"

@@ -189,6 +189,14 @@ def test_if_deep_has_no_word_the_best_fast_answer_stands() -> None:
     assert actions[-1] == (FinishReason.ERROR, 2, 1), "what has begun is not passed off as an end"
 
 
+def test_deep_is_done_without_where_a_fast_answer_stands() -> None:
+    for events, stands in (([*said(0, "4"), *said(1, "5")], True), ([], False)):
+        machine = weighed(0.6)
+        played(machine, events, [(n, failed()) for n in range(3)], [WAKE])
+        assert machine.does_without(DEEP) is stands
+        assert not machine.does_without(0)
+
+
 def test_every_generation_but_the_first_asks_the_pools_for_itself() -> None:
     actions = play(weighed(0.25), [*said(0, "4"), *said(1, "4"), *said(2, "6")])
     own = {a.branch: a.own_reservation for a in actions if isinstance(a, StartBranch)}
