@@ -10,9 +10,9 @@ from backends.service_tiers import TierRead
 from backends.upstream.answer.errors import WireError, broken, event_failure
 from backends.upstream.answer.reader import NO_BOUNDS, NO_EVENT, Bounds, Reader
 from backends.upstream.answer.reported_usage import (
-    NO_COMPLETION_DETAILS,
-    NO_INPUT_DETAILS,
-    ChatUsage,
+    NO_COMPLETION_FIGURES,
+    NO_PROMPT_FIGURES,
+    ChatFigures,
     Figures,
     believed,
 )
@@ -191,7 +191,7 @@ class ChatReader(Reader):
 
     def _take_usage(self, reported: Any) -> bool:
         """Notes the usage; returns False if it says nothing about the completion."""
-        usage, is_odd = believed(reported, ChatUsage)
+        usage, is_odd = believed(reported, ChatFigures)
         num_input, total = usage.prompt_tokens, usage.total_tokens
         num_shown = num_output = usage.completion_tokens
         if num_output is None and not is_odd:
@@ -199,8 +199,8 @@ class ChatReader(Reader):
         if num_output is not None and num_input is not None and total is not None:
             # xAI counts reasoning outside the completion; the total has both.
             num_output = max(num_output, total - num_input)
-        of_input = usage.prompt_tokens_details or NO_INPUT_DETAILS
-        of_output = usage.completion_tokens_details or NO_COMPLETION_DETAILS
+        of_input = usage.prompt_tokens_details or NO_PROMPT_FIGURES
+        of_output = usage.completion_tokens_details or NO_COMPLETION_FIGURES
         num_reasoning = of_output.reasoning_tokens or 0
         self._figures = Figures(
             num_input=num_input,

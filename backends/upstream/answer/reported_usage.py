@@ -37,20 +37,20 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
 _Count = Annotated[int, msgspec.Meta(ge=0)] | None
 
 
-class InputDetails(msgspec.Struct, frozen=True):
+class PromptFigures(msgspec.Struct, frozen=True):
     """Is what either protocol says of a prompt."""
 
     cached_tokens: _Count = None
     cache_write_tokens: _Count = None
 
 
-class OutputDetails(msgspec.Struct, frozen=True):
+class AnswerFigures(msgspec.Struct, frozen=True):
     """Is what a Responses server says of an answer."""
 
     reasoning_tokens: _Count = None
 
 
-class CompletionDetails(msgspec.Struct, frozen=True):
+class CompletionFigures(msgspec.Struct, frozen=True):
     """Is what a chat server says of an answer."""
 
     reasoning_tokens: _Count = None
@@ -58,33 +58,33 @@ class CompletionDetails(msgspec.Struct, frozen=True):
     rejected_prediction_tokens: _Count = None
 
 
-class ResponsesUsage(msgspec.Struct, frozen=True):
+class ResponsesFigures(msgspec.Struct, frozen=True):
     """Is the usage object of a Responses server."""
 
     input_tokens: _Count = None
     output_tokens: _Count = None
-    input_tokens_details: InputDetails | None = None
-    output_tokens_details: OutputDetails | None = None
+    input_tokens_details: PromptFigures | None = None
+    output_tokens_details: AnswerFigures | None = None
 
 
-class ChatUsage(msgspec.Struct, frozen=True):
+class ChatFigures(msgspec.Struct, frozen=True):
     """Is the usage object of a chat server."""
 
     prompt_tokens: _Count = None
     completion_tokens: _Count = None
     total_tokens: _Count = None
-    prompt_tokens_details: InputDetails | None = None
-    completion_tokens_details: CompletionDetails | None = None
+    prompt_tokens_details: PromptFigures | None = None
+    completion_tokens_details: CompletionFigures | None = None
 
 
-NO_INPUT_DETAILS = InputDetails()
-NO_OUTPUT_DETAILS = OutputDetails()
-NO_COMPLETION_DETAILS = CompletionDetails()
+NO_PROMPT_FIGURES = PromptFigures()
+NO_ANSWER_FIGURES = AnswerFigures()
+NO_COMPLETION_FIGURES = CompletionFigures()
 _DETAILS: dict[str, type[msgspec.Struct]] = {
-    "input_tokens_details": InputDetails,
-    "prompt_tokens_details": InputDetails,
-    "output_tokens_details": OutputDetails,
-    "completion_tokens_details": CompletionDetails,
+    "input_tokens_details": PromptFigures,
+    "prompt_tokens_details": PromptFigures,
+    "output_tokens_details": AnswerFigures,
+    "completion_tokens_details": CompletionFigures,
 }
 
 _Kind = TypeVar("_Kind", bound=msgspec.Struct)

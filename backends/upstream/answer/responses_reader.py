@@ -13,10 +13,10 @@ from backends.upstream.answer.errors import Failure, WireError, broken, event_fa
 from backends.upstream.answer.item_order import MAX_ITEMS
 from backends.upstream.answer.reader import NO_BOUNDS, NO_EVENT, Bounds, Reader
 from backends.upstream.answer.reported_usage import (
-    NO_INPUT_DETAILS,
-    NO_OUTPUT_DETAILS,
+    NO_ANSWER_FIGURES,
+    NO_PROMPT_FIGURES,
     Figures,
-    ResponsesUsage,
+    ResponsesFigures,
     believed,
 )
 
@@ -357,9 +357,9 @@ class ResponsesReader(Reader):
 
 
 def _figures(reported: Any) -> Figures:
-    usage, is_odd = believed(reported, ResponsesUsage)
-    details = usage.input_tokens_details or NO_INPUT_DETAILS
-    num_reasoning = (usage.output_tokens_details or NO_OUTPUT_DETAILS).reasoning_tokens or 0
+    usage, is_odd = believed(reported, ResponsesFigures)
+    details = usage.input_tokens_details or NO_PROMPT_FIGURES
+    num_reasoning = (usage.output_tokens_details or NO_ANSWER_FIGURES).reasoning_tokens or 0
     return Figures(
         num_input=usage.input_tokens,
         num_output=usage.output_tokens,

@@ -7,8 +7,8 @@ import msgspec
 import pytest
 
 from backends.upstream.answer.reported_usage import (
-    ChatUsage,
-    ResponsesUsage,
+    ChatFigures,
+    ResponsesFigures,
     believed,
     believed_figures,
 )
@@ -24,7 +24,7 @@ def figure(chance: random.Random, odd: float) -> Any:
     )
 
 
-@pytest.mark.parametrize("kind", [ChatUsage, ResponsesUsage])
+@pytest.mark.parametrize("kind", [ChatFigures, ResponsesFigures])
 @pytest.mark.parametrize("odd", [0.0, 0.1])
 def test_any_usage(kind: type[msgspec.Struct], odd: float) -> None:
     seed = random.randrange(1 << 32)
