@@ -32,7 +32,9 @@ _BLOCK_TAGS = re.compile(
     r"|^[ \t]*</?[\w-]{1,40}+(?: [^<>\n]{0,80})?>[ \t]*$",  # or any that has a line of its own
     re.MULTILINE,
 )
-_OBJECT = msgspec.json.Decoder(dict[str, object])
+_JSON = msgspec.json.Decoder()
+_OTHER_ROLES = ("system", "developer", "assistant")  # whose messages are not the task
+_OPEN, _CLOSED = ('{"', '{ "', "{\n", "[{"), ("}", "]")
 # Of an object that is not quite JSON, since the text was put in as it is: before it, and behind.
 _VALUE = r'(?:"[^"\n]{0,80}+"|[\w.+-]{1,40}+|\[\])'
 _FIELDS_BEFORE = re.compile(
@@ -63,7 +65,7 @@ def without_framing(text: str, *, before: bool = True, behind: bool = True) -> s
     text = text.strip()
     while len(text) <= MAX_SPACED_CHARS and "  " in text:
         text = text.replace("  ", " ")
-    if before and behind and text.startswith("{") and text.endswith("}"):
+    if before and behind and text.startswith(_OPEN) and text.endswith(_CLOSED):
         text = _unwrapped(text)
     if before and behind and text.count('"') == 2:
         text = _as_said(text)
@@ -83,8 +85,8 @@ def without_framing(text: str, *, before: bool = True, behind: bool = True) -> s
             break
         text = text[start:end].rstrip(_END_EDGES if end < len(text) else None)
         text = text.lstrip(EDGES) if before else text
-    text = text.lstrip(EDGES) if before else text
-    return text.rstrip(_END_EDGES) if behind else text
+    bare = text.lstrip(EDGES) if before else text
+    return (bare.rstrip(_END_EDGES) if behind else bare) or text
 
 
 def _without_markup(text: str, before: bool, behind: bool) -> str:
@@ -115,13 +117,20 @@ def _as_said(text: str) -> str:
 
 
 def _unwrapped(text: str) -> str:
-    """Returns the longest text of a JSON object that wraps one."""
-    try:
-        values: list[object] = [*_OBJECT.decode(text).values()]
-    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+    """Returns the longest text of a JSON object that wraps one, or of messages, one a line too."""
+    values: list[object] = []
+    for decode in (_JSON.decode, _JSON.decode_lines):
+        try:
+            values = [decode(text)]
+            break
+        except (msgspec.MsgspecError, UnicodeError, RecursionError):
+            continue
+    else:
         return _between_fields(text)
     for value in values:  # those of objects within follow
-        if isinstance(value, dict):
+        if isinstance(value, list):
+            values.extend(value)
+        elif isinstance(value, dict) and value.get("role") not in _OTHER_ROLES:
             values.extend(value.values())
     texts = [value.strip() for value in values if isinstance(value, str)]
     longest = max(texts, key=len, default="")

@@ -33,7 +33,10 @@ MAX_SPELLED_WORDS = 12  # of a sentence in which one slip counts
 UNKNOWN = b"?"  # stands for any word that is not known
 # A sentence counts as framing from here. A doubtful one goes: a sentence less of a task changes a
 # lane more rarely than one of framing that stays.
-MIN_LOG_ODDS = -0.75
+MIN_LOG_ODDS = -1.25
+# Where a text has a sentence that clearly is a task's, others need less to count as framing.
+CLEAR_LOG_ODDS = -4.25  # of such a sentence
+SHIFT, MAX_SHIFT = 0.5, 2.0  # of what is needed, for each that it is below
 MAX_LOSS = 1.5  # of the log-odds' sum, by doubtful sentences; behind more nothing is framing
 MAX_ASKING_WEIGHT = -0.3  # of a first word; a lower one begins tasks
 MAX_QUIET_LOSS = 4.0  # by sentences that ask for nothing
@@ -41,6 +44,9 @@ MAX_GLUED_CHARS = 70  # of a goodbye that follows a task without a full stop
 MIN_GLUED_LOG_ODDS = 1.0
 MIN_OPENER_LOG_ODDS = 0.4  # of its first word, as names have none
 _NO_ENDS = frozenset(" \n\t,;:-(&/+ABCDEFGHIJKLMNOPQRSTUVWXYZ")  # before a goodbye
+# Where a task may begin behind a few words without a mark at their end: "ok so Rename the file".
+_LED_IN = re.compile(r"(?<=[\])|\u2026]) (?=\S)|(?<=[\w,]) (?=[A-Z\u00c0-\u00de](?![A-Z]))")
+MAX_LEAD_CHARS = 48
 _LAST_CHARS = (96, 300)  # where most of the last sentences begin
 
 MARGIN = " \n\t\r\"'*_`#=>{-"
@@ -86,6 +92,7 @@ _GLUED = re.compile(
 )
 
 MARKS = ":?!.,;：？！。，"  # that a sentence may end with
+FIRST_MARKS = "[(<|@/·•・+0"  # that one may begin with; 0 is any digit
 LENGTHS = (0, 1, 2, 3, 4, 5, 6, 10, 16)  # the least number of words of each class of lengths
 SHAPES = (
     "bias",
@@ -98,9 +105,11 @@ SHAPES = (
     "field",  # as of a ticket, "Reporter: Ann Lee"
     "other language",  # than what is beside it, which is English
     *(f"ends with {mark}" for mark in MARKS),
+    *(f"begins with {mark}" for mark in FIRST_MARKS),
     *(f"from {length} words" for length in LENGTHS),
 )
 _MARKS_AT = SHAPES.index(f"ends with {MARKS[0]}")
+_FIRST_MARKS_AT = SHAPES.index(f"begins with {FIRST_MARKS[0]}")
 _LENGTHS_AT = SHAPES.index("from 0 words")
 _CLASS_OF_LENGTH = tuple(
     max(at for at, least in enumerate(LENGTHS) if n >= least) for n in range(MAX_SENTENCE_CHARS + 1)
@@ -125,6 +134,7 @@ class _Side(NamedTuple):
     field: float
     other_language: float
     by_mark: Mapping[str, float]
+    by_first_mark: Mapping[str, float]
     by_length: Sequence[float]  # with the bias, by the number of words
 
 
@@ -132,7 +142,7 @@ class FramingModel:
     """Holds the weights, immutable.
 
     Args:
-        words: Known words; the first is `UNKNOWN`.
+        words: Known words, and two that a sentence begins or ends with; the first is `UNKNOWN`.
         word_weights: Shape (words, 3): of a word anywhere in a sentence, first in it, last in it.
         shape_weights: Shape (2, shapes): for sentences before and behind a task.
     """
@@ -178,8 +188,11 @@ class FramingModel:
             known, first, last = self._anywhere, words[0], words[-1]
             found += self._first.get(first, 0.0 if first in known else self._unknown_first)
             found += self._last.get(last, 0.0 if last in known else self._unknown_last)
+            if num_words > 1:
+                found += self._first.get(words[0] + b" " + words[1], 0.0)
+                found += self._last.get(words[-2] + b" " + words[-1], 0.0)
         bare = sentence.strip(MARGIN)
-        found += shape.by_mark.get(bare[-1:], 0.0)
+        found += shape.by_mark.get(bare[-1:], 0.0) + shape.by_first_mark.get(sentence[:1], 0.0)
         if ": " in bare:
             found += shape.field
         if len(encoded.translate(None, _DIGITS)) < len(encoded):
@@ -213,7 +226,8 @@ class FramingModel:
             return start, size
         if before and not first and size <= MAX_SENTENCE_CHARS:  # one sentence
             end = self._glued(text, 0)
-            return (0, end) if text[:end].strip(MARGIN) else (0, size)
+            end = end if text[:end].strip(MARGIN) else size
+            return self._led_in(text, 0, end), end
         doubtful = [part for part in first if part[1] <= start and part[2] < 0]
         if doubtful:
             # If all that is behind the likeliest task among them is framing, too, it is the task.
@@ -226,11 +240,12 @@ class FramingModel:
         if start and not last and size - start <= MAX_SENTENCE_CHARS:
             # One sentence is left, which may be framing, too.
             found = self.log_odds(text[start:], BEHIND, gap=0) - MIN_LOG_ODDS
+            last.append((start, size, found))
             if found > 0:
-                last.append((start, size, found))
                 start = end
         if text[start:end].strip(MARGIN):
-            return start, end
+            start, end = _wider(text, start, end, first, last)
+            return (self._led_in(text, start, end) if before else start), end
         # All of it looks like framing: then the likeliest task of its sentences is one.
         return min([*first, *last], key=_LOG_ODDS, default=(0, size, 0.0))[:2]
 
@@ -315,6 +330,19 @@ class FramingModel:
                 best, cut = found, at + 1
         return cut
 
+    def _led_in(self, text: str, begin: int, end: int) -> int:
+        """Returns where the task begins behind a few words that lead to it in the same sentence."""
+        best, cut = MIN_GLUED_LOG_ODDS, begin
+        for match in _LED_IN.finditer(text, begin + 1, min(begin + MAX_LEAD_CHARS, end)):
+            at = match.start()
+            if text[text.rfind(" ", begin, at) + 1 : at].lower().encode() in _GOES_ON:
+                continue
+            beside = text[at + 1 : at + 1 + BESIDE_CHARS]
+            found = self.log_odds(text[begin:at], BEFORE, beside, gap=0) - MIN_LOG_ODDS
+            if found > best:
+                best, cut = found, at + 1
+        return cut
+
     def _begins_anew(self, text: str, begin: int, at: int) -> bool:
         """Returns whether the capital behind a space begins a goodbye's sentence, and no name."""
         before = text[text.rfind(" ", begin, at) + 1 : at]
@@ -324,6 +352,36 @@ class FramingModel:
         opener = all_words_of(word)[:1]
         found = sum(self._anywhere.get(each, 0.0) + self._first.get(each, 0.0) for each in opener)
         return found >= MIN_OPENER_LOG_ODDS
+
+
+def _wider(
+    text: str, start: int, end: int, first: list[_Part], last: list[_Part]
+) -> tuple[int, int]:
+    """Returns where the task begins and ends, if a sentence that clearly is its own is found."""
+    least = min(map(_LOG_ODDS, (*first, *last)), default=0.0)
+    shift = min(MAX_SHIFT, SHIFT * (CLEAR_LOG_ODDS - MIN_LOG_ODDS - least))
+    if shift <= 0:
+        return start, end
+    if (number := _reach(first, least, shift)) >= 0:
+        start = max(start, first[number][1])
+    if (number := _reach(last, least, shift)) >= 0 and start < last[number][0] < end:
+        words = text[start : last[number][0]].split()
+        if words and words[-1].lower().encode() not in _GOES_ON:
+            end = last[number][0]
+    return start, end
+
+
+def _reach(parts: list[_Part], least: float, shift: float) -> int:
+    """Returns up to which part the sum is highest, before the one that is the clearest task."""
+    total = best = 0.0
+    found = -1
+    for number, (_, _, log_odds) in enumerate(parts):
+        if log_odds == least:
+            break
+        total += log_odds + shift
+        if total > best:
+            best, found = total, number
+    return found
 
 
 def _is_name(text: str, begin: int) -> bool:
@@ -342,9 +400,15 @@ def _side(weights: Sequence[float]) -> _Side:
         digits=weights[SHAPES.index("digits")],
         field=weights[SHAPES.index("field")],
         other_language=weights[SHAPES.index("other language")],
-        by_mark=dict(zip(MARKS, weights[_MARKS_AT:_LENGTHS_AT], strict=True)),
+        by_mark=dict(zip(MARKS, weights[_MARKS_AT:_FIRST_MARKS_AT], strict=True)),
+        by_first_mark=_by_first_mark(weights[_FIRST_MARKS_AT:_LENGTHS_AT]),
         by_length=[weights[0] + by_class[at] for at in _CLASS_OF_LENGTH],
     )
+
+
+def _by_first_mark(weights: Sequence[float]) -> dict[str, float]:
+    found = dict(zip(FIRST_MARKS, weights, strict=True))
+    return found | dict.fromkeys("0123456789", found["0"])
 
 
 def _is_other_language(encoded: bytes, words: list[bytes], beside: str) -> bool:
@@ -379,6 +443,10 @@ def shapes_of(sentence: str, words: list[bytes], beside: str = "", *, gap: int) 
         found.append(SHAPES.index("other language"))
     if bare and bare[-1] in MARKS:
         found.append(_MARKS_AT + MARKS.index(bare[-1]))
+    first = sentence[:1]
+    first = "0" if first.isascii() and first.isdigit() else first
+    if first and first in FIRST_MARKS:
+        found.append(_FIRST_MARKS_AT + FIRST_MARKS.index(first))
     return found
 
 

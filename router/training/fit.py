@@ -53,8 +53,10 @@ from router.record.labelled import (
     security_target,
 )
 from router.training.prompts import (
+    EVERYDAY_SOURCE,
     LANGUAGE_SOURCES,
     SOURCE,
+    everyday_prompts,
     security_prompts,
     with_pastes,
     with_wrappings,
@@ -153,7 +155,8 @@ def _example(record: Record) -> Example:
 
 def fit(records: Sequence[Record], calibration: Sequence[Record], seed: int) -> LinearModel:
     """Fits a model and calibrates it on other records; the same arguments give the same bits."""
-    plain = [*records, *written_prompts(seed), *security_prompts(seed)]
+    written = (*written_prompts(seed), *security_prompts(seed), *everyday_prompts(seed))
+    plain = [*records, *written]
     again = [*with_wrappings(plain, seed), *with_pastes(plain, seed)]
     examples = [_example(record) for record in (*plain, *again)]
     columns = _columns(examples[: len(plain)])
@@ -250,7 +253,9 @@ def _fit_head(
     groups = [records[at].group for at in goals]
     sizes = Counter(groups)
     parts = [
-        part * sizes[of] ** -options.source_power * (WRITTEN_WEIGHT if of == SOURCE else 1)
+        part
+        * sizes[of] ** -options.source_power
+        * (WRITTEN_WEIGHT if of in (SOURCE, EVERYDAY_SOURCE) else 1)
         for (_, part), of in zip(goals.values(), groups, strict=True)
     ]
     weight = np.array(parts)

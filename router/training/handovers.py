@@ -35,7 +35,7 @@ from router.classify.framing_model import (
 from router.classify.words import all_words_of
 from router.record.labelled import Record, RecordError, read_records
 from router.training.fit import DEFAULT_SEED
-from router.training.prompts import fill, written_prompts
+from router.training.prompts import everyday_prompts, fill, security_prompts, written_prompts
 from router.training.solver import Rows, fit_logistic, total
 
 HANDOVERS_PATH = Path(__file__).with_name("handovers.toml")
@@ -49,6 +49,7 @@ WORDS_PER_PIECE = 4  # of the lists of plain words of framings
 NUM_SENTENCES = 4  # of each end of a record
 MAX_END_CHARS = 1_200  # of a record, in which they are
 MIN_SENTENCES, MIN_LINES = 3, 2  # of tasks, or of framing, that a known word must be in
+MIN_PAIRS = 8  # sentences that begin or end with the same two words
 SOURCE_POWER = 0.3  # a source of n records counts n ** (1 - SOURCE_POWER)
 FRAMING_SHARE = 0.5  # that all framing counts, as against all that is none
 WORD_PENALTY, SHAPE_PENALTY = 1.0, 0.1
@@ -71,7 +72,8 @@ class Sentence(msgspec.Struct, frozen=True):
 def fit_framing(records: Sequence[Record], seed: int) -> FramingModel:
     """Fits a model; the same arguments give the same bits."""
     rng = np.random.default_rng(seed)
-    plain = [*records, *written_prompts(seed), *_asks(rng)]
+    plain = [*records, *written_prompts(seed), *security_prompts(seed)]
+    plain += [*_asks(rng), *_as_asks(everyday_prompts(seed))]
     found = [*_framing(plain, rng), *_of_tasks(plain, rng)]
     words = _known(found)
     rows = _rows(found, {word: at for at, word in enumerate(words)})
@@ -156,6 +158,11 @@ def _asks(rng: np.random.Generator) -> list[Record]:
     return [Record(source=ASKS, text=text) for text in texts]
 
 
+def _as_asks(records: Sequence[Record]) -> list[Record]:
+    """Makes them count as much as the short sentences that ask for work."""
+    return [msgspec.structs.replace(record, source=ASKS) for record in records]
+
+
 def _fillings() -> dict[str, list[str]]:
     slots: Mapping[str, str] = tomllib.loads(HANDOVERS_PATH.read_text("utf-8"))["slots"]
     return {name: block.strip().splitlines() for name, block in slots.items()}
@@ -182,9 +189,10 @@ def _of_tasks(records: Sequence[Record], rng: np.random.Generator) -> Iterator[S
                 for part, earlier in zip(tail[:0:-1][:NUM_SENTENCES], tail[-2::-1], strict=False)
             ),
         ]
-        if len(head) == 1:  # may stand behind or before framing
+        if len(head) == 1:  # may stand behind or before framing, of another language, too
             gap = int(rng.integers(len(GAPS)))
-            found = [(head[0], side, "", gap) for side in (BEFORE, BEHIND)]
+            beside = records[int(rng.integers(len(records)))].text[:BESIDE_CHARS]
+            found = [(head[0], side, beside, gap) for side in (BEFORE, BEHIND)]
         for part, side, beside, gap in found:
             if len(part) <= MAX_SENTENCE_CHARS:
                 yield _sentence(part, side, beside, weight=weight, gap=gap)
@@ -202,7 +210,14 @@ def _known(found: Sequence[Sentence]) -> list[bytes]:
             of_tasks.update(set(sentence.words))
     known = {word for word, count in of_tasks.items() if count >= MIN_SENTENCES}
     known |= {word for word, of_lines in lines.items() if len(of_lines) >= MIN_LINES}
-    return [UNKNOWN, *sorted(known, key=lambda word: (-of_tasks[word], word))]
+    words = [UNKNOWN, *sorted(known, key=lambda word: (-of_tasks[word], word))]
+    pairs = Counter(pair for sentence in found for pair in set(_ends(sentence.words)))
+    return [*words, *sorted(pair for pair, count in pairs.items() if count >= MIN_PAIRS)]
+
+
+def _ends(words: Sequence[bytes]) -> list[bytes]:
+    """Returns the two words that a sentence begins with, and the two that it ends with."""
+    return [b" ".join(words[:2]), b" ".join(words[-2:])] if len(words) > 1 else []
 
 
 def _rows(found: Sequence[Sentence], columns: Mapping[bytes, int]) -> Rows:
@@ -219,6 +234,8 @@ def _rows(found: Sequence[Sentence], columns: Mapping[bytes, int]) -> Rows:
         value += [share * count for count in counts.values()]
         if words:
             column += [words[0] + 1, words[-1] + 2]
+            of_ends = [columns.get(pair) for pair in _ends(sentence.words)]
+            column += [3 * at + side for side, at in enumerate(of_ends, 1) if at is not None]
         first = num_word_columns + sentence.side * len(SHAPES)
         column += [first + shape for shape in sentence.shapes]
         value += [1.0] * (len(column) - len(value))

@@ -21,6 +21,7 @@ from router.record.labelled import Record
 TEMPLATES_PATH = Path(__file__).with_name("prompts.toml")
 SHORT_ASKS_PATH = Path(__file__).with_name("short_asks.toml")  # uses the slots of both files
 SECURITY_ASKS_PATH = Path(__file__).with_name("security_asks.toml")
+EVERYDAY_ASKS_PATH = Path(__file__).with_name("everyday_asks.toml")
 PER_TEMPLATE = 4  # prompts
 GLOSSARY_PATH = Path(__file__).with_name("glossary.tsv")
 LANGUAGES_PATH = Path(__file__).with_name("languages.toml")
@@ -28,6 +29,7 @@ LANGUAGES = ("de", "fr", "es", "pt", "zh", "ja")  # the columns of the glossary,
 UNSPACED = ("zh", "ja")
 PER_PROMPT = 2  # languages that each English prompt is put into
 SOURCE = "written"
+EVERYDAY_SOURCE = "written_everyday"
 LANGUAGE_SOURCES = frozenset(f"{SOURCE}_{language}" for language in LANGUAGES)
 
 WRAPPINGS_PATH = Path(__file__).with_name("wrappings.toml")
@@ -74,6 +76,16 @@ def security_prompts(seed: int) -> list[Record]:
     rng = np.random.default_rng(seed)
     english = _filled(document.pop("en"), slots, SOURCE, rng)
     return _in_all_languages(english, document, slots, rng)
+
+
+def everyday_prompts(seed: int) -> list[Record]:
+    """Lists the asks of `everyday_asks.toml`, in all languages."""
+    document = tomllib.loads(EVERYDAY_ASKS_PATH.read_text("utf-8"))
+    rng = np.random.default_rng(seed)
+    records = []
+    for sections in document.values():
+        records += _filled(sections, {}, EVERYDAY_SOURCE, rng)
+    return records
 
 
 def _in_all_languages(

@@ -112,6 +112,27 @@ def test_a_text_wrapped_in_json_is_what_it_wraps() -> None:
     assert without_framing(config) == config[2:-2]
 
 
+def test_of_messages_the_users_is_what_they_wrap() -> None:
+    task = "Rename the retry helper"
+    rules = {"role": "system", "content": "You help the guests of a small hotel by the sea."}
+    messages = [rules, {"role": "user", "content": task}]
+    assert without_framing(json.dumps(messages)) == task
+    assert without_framing(json.dumps({"messages": messages})) == task
+    assert without_framing("\n".join(map(json.dumps, messages))) == task
+
+
+@pytest.mark.parametrize("lead", ["[HARBOR-77] ", "ok so ", "Hi Sam, "])
+def test_a_few_words_that_lead_to_a_task_are_dropped(lead: str) -> None:
+    assert without_framing(f"{lead}Rename the helper") == "Rename the helper"
+
+
+@pytest.mark.parametrize(
+    "text", ["In Java, How do I sort a list?", "My Android app crashes", "As Ruby users we need it"]
+)
+def test_a_task_is_not_cut_at_a_name(text: str) -> None:
+    assert without_framing(text) == text
+
+
 def test_of_framing_alone_the_part_with_most_words_of_its_own_stays() -> None:
     text = "Help me with this.\n\nAnyone can read it by the number\n\nRegards,\nTom"
     assert without_framing(text) == "Anyone can read it by the number"

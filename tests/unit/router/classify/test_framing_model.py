@@ -50,7 +50,24 @@ def test_log_odds_are_those_of_words_and_shape() -> None:
     assert found("?!", BEHIND, gap=0) == -1
 
 
-@pytest.mark.parametrize("sentence", ["Hi all,", "HI!", "a.b(c)", "", "fix it " * 20, "嗨。"])
+def test_two_words_at_an_end_count_as_a_pair() -> None:
+    of_shape = np.zeros((2, len(SHAPES)), np.float32)
+    weights = np.array([*WEIGHTS, (0, 1.5, 0.75)], np.float32)
+    found = FramingModel((*WORDS, b"hi all"), weights, of_shape).log_odds
+    assert found("hi all", BEFORE, gap=0) - model().log_odds("hi all", BEFORE, gap=0) == 2.25
+    assert found("hi fix all", BEFORE, gap=0) == model().log_odds("hi fix all", BEFORE, gap=0)
+
+
+def test_beside_a_clear_task_less_is_needed_to_be_framing() -> None:
+    doubtful = "perhaps perhaps perhaps perhaps perhaps perhaps perhaps perhaps perhaps"
+    assert model().log_odds(doubtful, BEFORE, gap=0) == pytest.approx(-1.5, abs=1e-6)
+    assert task_in(f"{doubtful}. Fix it. {doubtful}") == "Fix it."
+    assert task_in(f"{doubtful}. {doubtful}") == f"{doubtful}. {doubtful}"
+
+
+@pytest.mark.parametrize(
+    "sentence", ["Hi all,", "[hi", "7 hi", "(Hi)", "HI!", "a.b(c)", "", "fix it " * 20, "嗨。"]
+)
 @pytest.mark.parametrize("gap", [0, 1, 2])
 def test_training_sees_the_shapes_that_serving_sees(sentence: str, gap: int) -> None:
     rng = np.random.default_rng(3)
