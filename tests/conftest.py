@@ -21,8 +21,9 @@ def pytest_runtest_setup() -> Generator[None, None, None]:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_call() -> Generator[None, None, None]:
-    with limited():
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
+    mark = item.get_closest_marker("patience")
+    with limited(*(() if mark is None else mark.args)):
         return (yield)
 
 

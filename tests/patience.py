@@ -11,7 +11,7 @@ from types import FrameType
 
 import pytest
 
-LIMIT_S = 45.0  # for a test's setup, itself, or its teardown
+LIMIT_S = 45.0  # for a test's setup, itself, or its teardown, unless its mark `patience` says more
 AGAIN_S = 1.0  # then it is stopped, and again: code under test may catch what stops it
 UNTIL_S = 5.0  # of this process's CPU, which a busy machine does not use up
 
@@ -25,23 +25,23 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 @contextlib.contextmanager
-def limited() -> Iterator[None]:
+def limited(limit_s: float = LIMIT_S) -> Iterator[None]:
     """Fail what runs here for longer than the limit, with where its tasks stand."""
     began_s = time.monotonic()
 
     def stop(number: int, frame: FrameType | None) -> None:
         # With more processes than two for each core, all take longer in proportion.
         crowd = os.getloadavg()[0] / (2 * (os.cpu_count() or 1))
-        limit_s = LIMIT_S * max(1.0, crowd)
-        if time.monotonic() - began_s >= limit_s:
+        longest_s = limit_s * max(1.0, crowd)
+        if time.monotonic() - began_s >= longest_s:
             stacks = ""
             with contextlib.suppress(RuntimeError):  # no loop runs
                 asyncio.get_running_loop().stop()  # uvloop's passes over what is raised
                 stacks = _stacks()
-            pytest.fail(f"not done after {limit_s:.0f} s\n{stacks}")
+            pytest.fail(f"not done after {longest_s:.0f} s\n{stacks}")
 
     before = signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, LIMIT_S, AGAIN_S)
+    signal.setitimer(signal.ITIMER_REAL, limit_s, AGAIN_S)
     try:
         yield
     finally:

@@ -37,7 +37,7 @@ def test_a_task_is_counted_call_by_call_and_a_rise_is_told(tmp_path: Path) -> No
     counts = json.loads(file.read_bytes())["counts"][PATH]
     task, token = counts["task"], counts["token"]
     assert task["Redis commands"] == 2  # what it reserves, and what it settles
-    assert task["JSON decoded"] > 20  # an event for each token, at least
+    assert task["JSON decoded"] >= 20  # an event for each token, at least
     assert token["JSON decoded"] == 1
     assert token["Redis commands"] == token["tasks"] == token["futures"] == 0
     assert 0 < token["Python calls"] < token["bytecodes"] < task["bytecodes"]
