@@ -43,7 +43,7 @@ _UNIT = re.compile(rf"[{_CJK}]{{1,4}}|[^{_SPACE}{_CJK}]{{1,128}}|[{_SPACE}]{{128
 def max_answer_bytes(max_tokens: int, max_bytes: int | None = None) -> int:
     """Returns the most bytes of an answer of so many tokens."""
     of_tokens = SPARE_BYTES + MAX_TOKEN_BYTES * max_tokens
-    return of_tokens if max_bytes is None or of_tokens < max_bytes else max_bytes
+    return of_tokens if max_bytes is None else min(of_tokens, max_bytes)
 
 
 class OutputMeter:

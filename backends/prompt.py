@@ -39,7 +39,7 @@ from backends.contract import (
     TextPart,
     Tool,
 )
-from backends.tokenizer import MAX_TOKEN_CHARS, count, min_tokens
+from backends.tokenizer import count, min_tokens
 
 ITEM_OVERHEAD_TOKENS = 4  # the markers around every item: start, role, separator, end
 
@@ -87,17 +87,17 @@ def measure(item: Item, max_tokens: int | None = None) -> ContextItem:
             raise TooLongError(num_tokens)
         return ContextItem(item, num_tokens, 0)
     text = render(item)
-    if max_tokens is not None and len(text) > max_tokens * MAX_TOKEN_CHARS:
+    if max_tokens is not None and min_tokens(len(text)) > max_tokens:
         raise TooLongError(min_tokens(len(text)))
     num_tokens = ITEM_OVERHEAD_TOKENS + count(text, max_tokens) + _attachment_tokens(item)
     if max_tokens is not None and num_tokens > max_tokens:
         raise TooLongError(num_tokens)
-    return ContextItem(item, num_tokens, _hash(text.encode("utf-8", "surrogatepass")))
+    return ContextItem(item, num_tokens, _digest(text))
 
 
 def digest_of(item: Item) -> int:
     """Returns an item's hash alone, as `measure` computes it."""
-    return _hash(render(item).encode("utf-8", "surrogatepass"))
+    return _digest(render(item))
 
 
 @lru_cache(maxsize=4096)
@@ -283,6 +283,10 @@ def _measured_head(head: bytes) -> tuple[int, int]:
     if not head:
         return 0, 0
     return ITEM_OVERHEAD_TOKENS + count(head.decode("utf-8", "surrogatepass")), _hash(head)
+
+
+def _digest(text: str) -> int:
+    return _hash(text.encode("utf-8", "surrogatepass"))
 
 
 def _hash(content: bytes) -> int:

@@ -11,7 +11,4 @@ def pause(cost: float, *, ratio: float, least: float, most: float) -> float:
 
     A ratio of 9 gives flushes a tenth of the time. Cost, `least` and `most` are in one unit.
     """
-    wait = cost * ratio
-    if wait < least:
-        wait = least
-    return wait if wait < most else most
+    return min(max(least, cost * ratio), most)

@@ -68,7 +68,7 @@ class Health:
 
     def room(self, now_us: int) -> int:
         """Returns how many generations it may run at once: fewer while it starts slowly."""
-        if not self._alive or now_us < self._out_until_us:
+        if not self.healthy(now_us):
             return 0
         slots = self._options.max_num_seqs
         if self._back_us is None:
@@ -80,8 +80,7 @@ class Health:
         return max(1, int(slots * share))
 
     def on_request(self) -> None:
-        if self._retry_balance < MAX_RETRY_BALANCE:
-            self._retry_balance = min(self._retry_balance + RETRY_EARNED, MAX_RETRY_BALANCE)
+        self._retry_balance = min(self._retry_balance + RETRY_EARNED, MAX_RETRY_BALANCE)
 
     def take_retry(self) -> bool:
         if self._retry_balance < 1:

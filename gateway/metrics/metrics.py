@@ -129,10 +129,7 @@ class Metrics(Counters):
 
     def spent(self, entry: LedgerEntry) -> None:
         """Counts the money of a ledger's entry; what has no price counts nothing."""
-        cost_nusd = 0
-        for line in entry.lines:
-            cost_nusd += line.cost_nusd
-        if not cost_nusd:
+        if not any(line.cost_nusd for line in entry.lines):
             return
         spend = self.counts["lanewise_spend_usd_total"]
         tenant = self.tenants.label(entry.tenant_id, 0)

@@ -216,13 +216,6 @@ class Branches(dict[int, Branch]):
             branch.cancel()
         self._used = self.usage_by_backend()
 
-    def usages(self) -> list[Usage]:
-        """Returns the usage by backend index; complete after `cancel`."""
-        totals = [NO_USAGE] * len(self.backends)
-        for branch in self._all:
-            totals[branch.backend_index] += branch.usage or NO_USAGE
-        return totals
-
     def own_usages(self) -> list[Usage]:
         """Returns the usage so far of the task's own reservation, by backend index."""
         totals = [NO_USAGE] * len(self.backends)

@@ -26,11 +26,11 @@ class ClientView:
         """Returns the backend of the answer: whose words came last, commentary left out."""
         return self._answered_by or self._branches.backends[-1]
 
-    def see_first(self, branch: Branch, now_us: int) -> None:
-        """Notes that the client gets its first token now, from this branch."""
+    def see_first(self, branch: Branch) -> None:
+        """Notes that the client got its first token, from this branch."""
         self.first_branch = branch
         if branch.times is not None:
-            branch.times.seen_us = now_us
+            branch.times.seen_us = self._clock_us()
 
     def goes_on_at(self, backend: str) -> None:
         """Notes who goes on with an answer whose deltas bypass this."""
@@ -40,7 +40,7 @@ class ClientView:
         """Writes a forwarded delta."""
         branch = self._branches[forward.branch]
         if self.first_branch is None:
-            self.see_first(branch, self._clock_us())
+            self.see_first(branch)
         self._speaker = branch
         if forward.phase != "commentary":
             branch.is_shown = True

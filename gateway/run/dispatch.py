@@ -193,13 +193,13 @@ class Run:
         times = branch.times
         if times is None:
             branch.times = times = TokenTimes(delta.at_us, delta.at_us, delta)
-            if self._machine.transparent and self.shown.first_branch is None:
-                self.shown.see_first(branch, self._clock_us())
-                branch.answers = True
         times.last, times.last_at_us = delta, delta.at_us
         times.num_pieces += 1
         branch.num_streamed_tokens += delta.num_tokens
         if self._machine.transparent:
+            if self.shown.first_branch is None:
+                self.shown.see_first(branch)
+                branch.answers = True
             branch.write = self._writer.push
             branch.write_more = branch.write(delta, None)
         else:

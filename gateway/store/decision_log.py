@@ -56,7 +56,6 @@ class Recorder:
         self._engine_settings = engine_settings
         self._num_recorded = 0
         self._thread: BatchThread[bytes] | None = None
-        self.is_writing = path is not None  # until it is closed
         if path is not None:
             self._path = path
             self._lock = _lock(path)
@@ -68,6 +67,11 @@ class Recorder:
     def path(self) -> Path | None:
         """Returns the newest file, if records are written to one."""
         return self._path if self._thread is not None else None
+
+    @property
+    def is_writing(self) -> bool:
+        """Says whether records are written to a file."""
+        return self._thread is not None
 
     def record(self, record: DecisionRecord) -> None:
         """Takes a record, without waiting for the disk."""
@@ -94,7 +98,6 @@ class Recorder:
             logger.warning("the decision log's disk does not take its last lines")
             return
         self._thread = None
-        self.is_writing = False
         self._file.close()
         self._lock.close()
 

@@ -69,10 +69,11 @@ def entry_of(
     if len(billed) > 1:
         order = {name: place for place, name in enumerate(chosen.backends)}
         billed = tuple(sorted(billed, key=lambda each: order.get(each.backend, len(order))))
-    lines: tuple[LedgerLine, ...] = ()
-    for each in billed:
-        info = infos[each.backend]
-        lines += (line_of(each.backend, info.group, info.model, each.usage, weights, each.nusd),)
+    lines = [
+        line_of(each.backend, info.group, info.model, each.usage, weights, each.nusd)
+        for each in billed
+        for info in [infos[each.backend]]
+    ]
     return LedgerEntry(
         task_id=task_id,
         tenant_id=tenant.id,
@@ -82,7 +83,7 @@ def entry_of(
         outcome=outcome,
         ended_s=ended_s,
         duration_ms=duration_us // 1_000,
-        lines=lines,
+        lines=tuple(lines),
     )
 
 

@@ -27,8 +27,8 @@ class Flushing(Protocol):
 
     def flush_due(self) -> None: ...
 
-    def let_go(self, held_s: float) -> None:
-        """Writes what it holds since that time of the loop, or before, and holds the rest on."""
+    def let_go(self, before_s: float) -> None:
+        """Writes what it holds since that time of the loop, or longer, and holds the rest on."""
         return
 
 
@@ -39,7 +39,7 @@ class FlushTimer:
         """Buffers text for at least `interval_s`, except a response's first."""
         self._interval_s = interval_s
         self._longest_s = max(interval_s, longest_s)
-        self._held_s = max(interval_s, HELD_S)
+        self._hold_s = max(interval_s, HELD_S)
         self._holding: dict[Flushing, None] = {}
         self._waiting: dict[Flushing, None] = {}  # for the next flush
         self._rest: Iterator[Flushing] | None = None  # of the current flush
@@ -61,14 +61,14 @@ class FlushTimer:
     def hold(self, flushing: Flushing) -> None:
         """Calls its `let_go` when the time of what it holds now may be over."""
         if not self._holding:
-            asyncio.get_running_loop().call_later(self._held_s, self._let_go)
+            asyncio.get_running_loop().call_later(self._hold_s, self._let_go)
         self._holding[flushing] = None
 
     def _let_go(self) -> None:
         holding, self._holding = self._holding, {}
-        held_s = asyncio.get_running_loop().time() - self._held_s
+        before_s = asyncio.get_running_loop().time() - self._hold_s
         for flushing in holding:
-            flushing.let_go(held_s)
+            flushing.let_go(before_s)
 
     def _flush(self) -> None:
         """Begins a flush, or goes on with the one that has yielded."""

@@ -59,7 +59,7 @@ class Outbox:
         self._dirty: dict[Flushable, None] = {}
         self._is_gathering = False
         self._is_leaving = False  # a write at the end of the next turn of the loop is scheduled
-        self._held_s = 0.0  # the loop's time when the first of the frames was queued to be held
+        self._held_since_s = 0.0  # the loop's time, if the first frame is to be held
         self._is_due = False  # a flush is left to the writer
         self._fault: Exception | None = None  # of a flush; the writer raises it
         self._write_now: WriteNow | None = None  # while the writer runs, as is the next
@@ -84,7 +84,7 @@ class Outbox:
             self._room.clear()
         if kind in OPENING:
             if len(frames) == 1:  # what is before it has a time to leave at
-                self._held_s = self._loop.time()
+                self._held_since_s = self._loop.time()
                 self._flush_timer.hold(self)
         elif kind in TERMINAL:
             self._write_queued()
@@ -144,11 +144,11 @@ class Outbox:
             self._bound()
             self._flush_timer.add(self)  # to look again
 
-    def let_go(self, held_s: float) -> None:
-        """Writes frames that were queued to be held by then; holds later ones on."""
+    def let_go(self, before_s: float) -> None:
+        """Writes frames that are held since then, or longer; holds later ones on."""
         if not self._frames:
             return
-        if self._held_s > held_s:
+        if self._held_since_s > before_s:
             self._flush_timer.hold(self)
         else:
             self._write_queued()

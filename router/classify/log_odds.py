@@ -5,11 +5,8 @@ import math
 
 def log_odds(probability: float, margin: float) -> float:
     """Returns the log-odds of a probability that is kept `margin` away from 0 and 1."""
-    if probability < margin:
-        probability = margin
-    elif probability > 1 - margin:
-        probability = 1 - margin
-    return math.log(probability / (1 - probability))
+    bounded = min(1 - margin, max(margin, probability))
+    return math.log(bounded / (1 - bounded))
 
 
 def probability(log_odds: float) -> float:

@@ -36,9 +36,7 @@ def demands(
         return tuple(tuple(Demand(group, 0) for group in route.route.groups) for route in ranked)
     expected = min(task.request.max_output_tokens, task_class.expected_output_tokens)
     once = Usage(num_input_tokens=task.request.num_prompt_tokens, num_output_tokens=expected)
-    found: tuple[tuple[Demand, ...], ...] = ()
-    for route in ranked:
-        found += (_demands(task, route, once, weights),)
+    found = tuple([_demands(task, route, once, weights) for route in ranked])
     if most_nusd is None:
         return found
     whole = msgspec.structs.replace(once, num_output_tokens=task.request.max_output_tokens)
@@ -68,12 +66,13 @@ def _demands(task: Task, route: RankedRoute, once: Usage, weights: Weights) -> t
     usage = record.usage(route.options, once)
     if task.beforehand is not NO_USAGE:
         usage[groups[record.prepared_by]] += task.beforehand
-    found: tuple[Demand, ...] = ()
-    for group in groups:
-        if group in usage:
-            tokens = cost_tokens(usage[group], weights.get(group, EVEN))
-            found += (Demand(group, tokens),)
-    return found
+    return tuple(
+        [
+            Demand(group, cost_tokens(usage[group], weights.get(group, EVEN)))
+            for group in groups
+            if group in usage
+        ]
+    )
 
 
 def outgrown(

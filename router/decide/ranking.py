@@ -74,8 +74,7 @@ def rank(
     policy: Policy, task: Task, task_class: TaskClass, stats: Sequence[BackendStats]
 ) -> tuple[RankedRoute, ...] | Refusal:
     """Returns the possible routes, best first, or a refusal: a pure function of one snapshot."""
-    if policy.tenants:  # else it is a tenant's already, or the same for all
-        policy = policy.for_tenant(task.tenant.id)
+    policy = policy.for_tenant(task.tenant.id)
     wish = _wish(policy, task, task_class, stats)
     if isinstance(wish, Refusal):
         return wish
@@ -188,11 +187,7 @@ def _others(choice: Choice) -> tuple[Route, ...]:
 
 def _pinned_model(policy: Policy, task: Task, stats: Sequence[BackendStats]) -> _Wish | Refusal:
     model, wanted = task.hints.model, task.hints.route
-    group: BackendGroup | None = None
-    for each in stats:
-        if each.info.model == model:
-            group = each.info.group
-            break
+    group = next((s.info.group for s in stats if s.info.model == model), None)
     if group is None:
         known = sorted({AUTO, *policy.aliases, *(s.info.model for s in stats)})
         message = f"The model {model!r} does not exist. Models here: {', '.join(known)}."
@@ -267,13 +262,13 @@ def _orders(
     stats: Sequence[BackendStats], task: Task, wish: _Wish, least_tokens: int
 ) -> dict[BackendGroup, list[BackendStats]]:
     """Returns the backends that can serve the task, by group and best first."""
-    orders: dict[BackendGroup, list[BackendStats]] = {"fast": [], "deep": []}
+    orders: dict[BackendGroup, list[BackendStats]] = {group: [] for group in _GROUPS}
     for each in stats:
         if _obstacle(each, task, wish, least_tokens) is None:
             orders[each.info.group].append(each)
-    for group in orders:
-        if len(orders[group]) > 1:
-            _sort_by_load(orders[group], task)
+    for order in orders.values():
+        if len(order) > 1:
+            _sort_by_load(order, task)
     return orders
 
 
@@ -339,7 +334,7 @@ def _routes(
         ):
             spare = [route for route in (Route.FAST, Route.DEEP) if route not in routes]
         routes += spare
-    ranked: tuple[RankedRoute, ...] = ()
+    ranked: list[RankedRoute] = []
     blocked: Reason | None = None
     for route in routes:
         best = _best(route, orders)
@@ -355,21 +350,22 @@ def _routes(
         else:
             reason, why = Reason.FALLBACK, f"For when {wish.route} is full"
         held = " (holds the conversation)" if task.last_backend in names else ""
-        found = RankedRoute(
-            route=route,
-            backends=names,
-            strategy=wish.strategy if route is Route.PARALLEL else None,
-            options=options,
-            reason=reason,
-            why=f"{why}: {route} on {' and '.join(names)}{held}.",
-            rule=wish.rule,
-            canary=wish.canary,
-            control=wish.control,
-            spares=spares,
-            stand_ins=stand_ins,
+        ranked.append(
+            RankedRoute(
+                route=route,
+                backends=names,
+                strategy=wish.strategy if route is Route.PARALLEL else None,
+                options=options,
+                reason=reason,
+                why=f"{why}: {route} on {' and '.join(names)}{held}.",
+                rule=wish.rule,
+                canary=wish.canary,
+                control=wish.control,
+                spares=spares,
+                stand_ins=stand_ins,
+            )
         )
-        ranked += (found,)
-    return ranked
+    return tuple(ranked)
 
 
 def _best(

@@ -308,7 +308,4 @@ def _sketch(distinct: dict[bytes, None]) -> list[float]:
 
 
 def _bounded(values: list[float]) -> list[float]:
-    return [
-        MAX_TRAIT if value > MAX_TRAIT else -MAX_TRAIT if value < -MAX_TRAIT else value
-        for value in values
-    ]
+    return [min(MAX_TRAIT, max(-MAX_TRAIT, value)) for value in values]

@@ -48,14 +48,12 @@ class Breaker:
     def succeeded(self, started_us: int, now_us: int) -> None:
         """Counts a call that began at `started_us` and got a reply."""
         self.seen = True
-        if self.state != "closed":
+        if not self.is_closed:
             return  # it was sent before
         self._failed_in_row = 0
         if started_us >= self._good_us:
             self._good_us = now_us
-            if now_us - self._window_us >= WINDOW_US:
-                self._begin_window(now_us)
-            self._window_good += 1
+            self._count(now_us, good=True)
 
     def failed(self, started_us: int, now_us: int) -> bool:
         """Counts a call that began at `started_us` and timed out; returns whether it opened."""
@@ -63,9 +61,7 @@ class Breaker:
             return False
         self._failed_us = now_us
         self._failed_in_row += 1
-        if now_us - self._window_us >= WINDOW_US:
-            self._begin_window(now_us)
-        self._window_failed += 1
+        self._count(now_us, good=False)
         num_rounds = self._window_good + self._window_failed
         if self._failed_in_row >= MAX_FAILED_ROUNDS or (
             num_rounds >= MIN_ROUNDS and self._window_failed > MAX_FAILED_SHARE * num_rounds
@@ -95,6 +91,11 @@ class Breaker:
         self._failed_in_row = 0
         self._window_good = self._window_failed = 0
 
-    def _begin_window(self, now_us: int) -> None:
-        self._window_us = now_us
-        self._window_good = self._window_failed = 0
+    def _count(self, now_us: int, *, good: bool) -> None:
+        if now_us - self._window_us >= WINDOW_US:
+            self._window_us = now_us
+            self._window_good = self._window_failed = 0
+        if good:
+            self._window_good += 1
+        else:
+            self._window_failed += 1

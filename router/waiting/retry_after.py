@@ -67,10 +67,9 @@ class RetryAfter:
         self, tenant_id: str, demands: tuple[Demand, ...], mode: PoolsMode, now_us: int
     ) -> None:
         """Ends the burst if a task was admitted before the first turn."""
-        if not self._bursts:
-            self._mode = mode
-            return
         self._meet(mode)
+        if not self._bursts:
+            return
         for demand in demands:
             key = tenant_id, demand.group
             burst = self._bursts.get(key)
