@@ -74,7 +74,10 @@ class KeepingRecorder(Recorder):
     def __init__(self) -> None:
         super().__init__(None, max_bytes=0, keep=0, on_recorded=lambda *_: None)
         self.kept: list[DecisionRecord] = []
-        self.is_writing = True
+
+    @property
+    def is_writing(self) -> bool:
+        return True
 
     def record(self, record: DecisionRecord) -> None:
         self.kept.append(record)
