@@ -136,7 +136,8 @@ class LinkBackend:
             try:
                 async with self._connect() as connection:
                     assert isinstance(connection, QuickConnection)
-                    hello = await asyncio.wait_for(connection.recv(), self._options.open_timeout_s)
+                    async with asyncio.timeout(self._options.open_timeout_s):
+                        hello = await connection.recv()
                     self._greet(hello, connection)
                     pause_s = self._options.retry_min_s
                     await self._talk(connection)

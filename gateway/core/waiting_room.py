@@ -290,7 +290,8 @@ class WaitingRoom:
             wake_us = min(wake_us, room.shown_us + POSITIONS_INTERVAL_US)
         timeout_s = max(0.0, (wake_us - self.clock_us()) / 1e6)
         try:
-            await asyncio.wait_for(room.changed.wait(), timeout_s)
+            async with asyncio.timeout(timeout_s):
+                await room.changed.wait()
         except TimeoutError:
             return
 

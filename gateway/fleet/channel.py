@@ -69,13 +69,15 @@ class Channel:
             raise ChannelClosed(f"nobody is there to answer {word!r}")
         self._num_asked += 1
         number = self._num_asked
-        answer = self._asked[number] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        self._asked[number] = answer
         try:
             if reload is None:
                 self.send(Query(number, word))
             else:
                 self.send(msgspec.structs.replace(reload, id=number))
-            return await asyncio.wait_for(answer, timeout_s)
+            async with asyncio.timeout(timeout_s):
+                return await answer
         except TimeoutError:
             raise ChannelClosed(f"no answer to {word!r} within {timeout_s:g} s") from None
         finally:

@@ -133,7 +133,8 @@ class Elsewhere:
         self._recalls[number] = owner, answer
         self._mail.send(owner, Recall(response_id, self._mail.inbox, number, key))
         try:
-            recalled = await asyncio.wait_for(answer, CLAIM_S)
+            async with asyncio.timeout(CLAIM_S):
+                recalled = await answer
         except TimeoutError:
             return None
         finally:
@@ -202,7 +203,8 @@ class Elsewhere:
         self._claims[claim.number], self._asked[claim.number] = answer, channel
         self._mail.send(channel, claim)
         try:
-            return await asyncio.wait_for(answer, ASK_ALL_S if channel == ALL else CLAIM_S)
+            async with asyncio.timeout(ASK_ALL_S if channel == ALL else CLAIM_S):
+                return await answer
         except TimeoutError:
             return None
         finally:

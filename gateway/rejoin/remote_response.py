@@ -90,9 +90,12 @@ class RemoteResponse(LostResponse):
 
     def lose(self) -> None:
         """Gives it back to its process: the connection was lost again."""
-        self._parting = Left(self._inbox, self.number, "lost")
         self.follower = None
-        self.stop()
+        if self.is_running:
+            self._parting = Left(self._inbox, self.number, "lost")
+            self.stop()
+        else:  # its end came, and the client has not been told
+            self._give_back()
 
     def _give_back(self) -> None:
         self._send(self.owner, Left(self._inbox, self.number, "lost"))
@@ -105,7 +108,8 @@ class RemoteResponse(LostResponse):
         beating = asyncio.create_task(self._beat())
         try:
             while True:
-                note = await asyncio.wait_for(self._notes.get(), SILENT_S)
+                async with asyncio.timeout(SILENT_S):
+                    note = await self._notes.get()
                 if note is None:
                     raise TimeoutError
                 if isinstance(note, Told):
