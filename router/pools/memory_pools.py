@@ -101,15 +101,19 @@ class MemoryPools:
     def extend(self, reservation: Reservation, now_us: int) -> bool:
         """Reserves what `extended` added, or charges and releases what `shrunk` removed."""
         pools = self._at(reservation.tenant_id, now_us)
-        former = reservation.former
-        if former is not None and pools.expiry_ms.pop(former, None) is not None:
+        former = reservation.former or ""
+        had_former = pools.expiry_ms.pop(former, None) is not None
+        if reservation.lease in pools.expiry_ms:
+            if had_former:  # a late renewal took it anew
+                pools.release(former, {})
+        elif had_former:
             held = parse_lease(former)
             assert held is not None, "only leases of ours are held"
             for demand in reservation.demands:
                 more_tokens = demand.tokens - held.pop(demand.group)
                 pools.change(bucket.extend, demand.group, key_of(reservation.hold), more_tokens)
             pools.settle(held, key_of(reservation.hold), dict(reservation.released))
-        elif reservation.lease not in pools.expiry_ms:
+        else:
             return False
         self._hold(pools, reservation.lease, now_us)
         return True
@@ -140,6 +144,9 @@ class MemoryPools:
         num_held = num_anew = 0
         for reservation in reservations:
             pools = self._at(reservation.tenant_id, now_us)
+            if reservation.former is not None:
+                self.extend(reservation, now_us)  # which has no reply yet
+                continue
             if reservation.lease in pools.expiry_ms:
                 num_held += 1
             elif pools.has(reservation.demands):

@@ -669,14 +669,16 @@ end
 
 if operation == 'extend' then
   local lease, former, status = ARGV[4], ARGV[5], 0
-  if redis.call('ZREM', KEYS[1], former) == 1 then
+  local had_former = redis.call('ZREM', KEYS[1], former) == 1
+  if redis.call('ZSCORE', KEYS[1], lease) then
+    status = 2
+    if had_former then give_back(former, 0, 0, 0) end  -- a late renewal took it anew
+  elseif had_former then
     status = 1
     local fast, deep, counted, key = held_by(former)
     local more_fast, more_deep = held_by(lease)
     change(1, key, fast, more_fast, tonumber(ARGV[6]), counted)
     change(2, key, deep, more_deep, tonumber(ARGV[7]), counted)
-  elseif redis.call('ZSCORE', KEYS[1], lease) then
-    status = 2
   end
   if status > 0 then redis.call('ZADD', KEYS[1], now_ms + tonumber(ARGV[3]), lease) end
   save()

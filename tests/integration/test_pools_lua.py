@@ -318,6 +318,8 @@ class RandomTasks:
         outcome = self._chance.random()
         if outcome < 0.9:  # else it never arrives
             self._pools.extend(reservation, self._now_us)
+        if outcome < 0.05:  # a renewal was on its way, and comes late
+            self._pools.renew(held, self._now_us)
         if outcome < 0.1:
             self._pools.extend(reservation, self._now_us)
         if outcome < 0.8:  # else nobody hears the answer

@@ -19,7 +19,7 @@ from router.classify.task import GroupLimits, Task, Tenant
 from router.decide.admission import outgrown
 from router.decide.waiting_queues import WaitingQueues
 from router.pools.memory_pools import MemoryPools
-from router.pools.pools import GROUPS, Demand, Grant, Reservation, parse_lease, shrunk
+from router.pools.pools import GROUPS, Demand, Grant, Renewal, Reservation, parse_lease, shrunk
 from router.waiting.fair_queue import Waiter
 from router.waiting.rules import WaitingConfig
 from tests.unit.router.tasks import task
@@ -352,10 +352,19 @@ class World:
             running.reservation = msgspec.structs.replace(held, former=None, released=())
 
     def _extend(self, held: Reservation) -> bool:
-        if held.former in self.leases(held.tenant_id):
+        self._note_released(held)
+        return self.pools.extend(held, self.pools_us)
+
+    def _renew(self, held: Sequence[Reservation]) -> Renewal:
+        for each in held:  # one whose extension has no reply yet is extended
+            self._note_released(each)
+        return self.pools.renew(held, self.pools_us)
+
+    def _note_released(self, held: Reservation) -> None:
+        leases = self.leases(held.tenant_id)
+        if held.former in leases and held.lease not in leases:
             for group, tokens in held.released:
                 self.charged[held.tenant_id, group] += tokens
-        return self.pools.extend(held, self.pools_us)
 
     def _crash(self, number: int) -> None:
         dead = self.gateways[number]
@@ -398,7 +407,7 @@ class World:
             self._next_renewal_us += RENEW_US
             for gateway in self.gateways:
                 held = [each.reservation for each in gateway.running.values()]
-                renewal = self.call(lambda held=held: self.pools.renew(held, self.pools_us))  # type: ignore[misc]
+                renewal = self.call(lambda held=held: self._renew(held))  # type: ignore[misc]
                 self.num_anew += len(held) if renewal is None else renewal.num_anew
 
     def _finish(self, gateway: Gateway, name: str, running: Running) -> None:

@@ -319,6 +319,28 @@ def test_renewing_takes_anew_what_was_given_back_too_early() -> None:
     assert left_today(pools, LEASE_US)[0] == 960
 
 
+def test_renewing_extends_what_may_not_be_extended_yet() -> None:
+    pools = MemoryPools()
+    grown = extended(reserved(pools, "a", 100, 0), {"fast": 5_000})
+    assert pools.renew([grown], S) == Renewal(0, 0)
+    assert pools.settle(grown, {"fast": 100}, S)
+    assert remaining(pools.balances(DAILY, S))["fast", "concurrent"] == 9
+
+
+def test_a_renewal_that_comes_after_an_extension_takes_no_place_for_good() -> None:
+    pools = MemoryPools()
+    held = reserved(pools, "a", 100, 0)
+    grown = extended(held, {"fast": 5_000})
+    assert pools.extend(grown, 0)
+    assert pools.renew([held], S) == Renewal(0, 1)
+    assert remaining(pools.balances(DAILY, S))["fast", "concurrent"] == 7
+    assert pools.extend(grown, S)  # its answer was lost
+    assert remaining(pools.balances(DAILY, S))["fast", "concurrent"] == 8
+    assert pools.settle(grown, {"fast": 700}, S)
+    left = remaining(pools.balances(DAILY, S))
+    assert (left["fast", "concurrent"], left["fast", "tokens_day"]) == (9, 300)
+
+
 def test_what_a_restarted_redis_forgot_is_adopted_not_renewed() -> None:
     held = reserved(MemoryPools(), "a", 100, 0)
     empty = MemoryPools()
