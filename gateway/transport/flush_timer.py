@@ -2,13 +2,15 @@
 
 Events cost by their number, hardly by their length. So text is buffered between two flushes, and
 the pause grows with the cost of a flush: a few milliseconds with few streams, at most `LONGEST_S`
-with a thousand fast ones. A flush yields to other work every few milliseconds.
+with a thousand fast ones. A flush yields to other work every few milliseconds. Where no text came
+for an interval, the next one passes without a flush: it would wait for nothing.
 
 The events that open a response are held longer: a write costs a short task a thirtieth of its CPU,
 and a quick answer takes them along. This is an edge.
 """
 
 import asyncio
+import math
 from collections.abc import Iterator
 from time import perf_counter
 from typing import Protocol
@@ -44,8 +46,28 @@ class FlushTimer:
         self._waiting: dict[Flushing, None] = {}  # for the next flush
         self._rest: Iterator[Flushing] | None = None  # of the current flush
         self._is_scheduled = False
+        # When text may pass without a flush. Where flushes follow at once it never may, so that
+        # their cost alone decides how far apart they are.
+        self._passes_s = 0.0 if interval_s else math.inf
         self._began_s = self._cost_s = 0.0  # of the current flush, or of the last
         self._next_s = 0.0  # the earliest time of the next
+
+    def lets_pass(self) -> bool:
+        """Says whether text may leave without a flush: none is scheduled, and text is rare now.
+
+        If so, other text does not pass for an interval.
+        """
+        now_s = perf_counter()
+        if now_s < self._passes_s:
+            return False
+        self._passes_s = now_s + self._interval_s
+        return True
+
+    def put_off(self) -> None:
+        """Notes that text has left without asking; what follows within an interval is buffered."""
+        passes_s = perf_counter() + self._interval_s
+        if passes_s > self._passes_s:
+            self._passes_s = passes_s
 
     def add(self, flushing: Flushing) -> None:
         """Adds an object to the next flush; adding it twice is harmless."""
@@ -54,7 +76,7 @@ class FlushTimer:
             self._schedule(perf_counter())
 
     def _schedule(self, now_s: float) -> None:
-        self._is_scheduled = True
+        self._is_scheduled, self._passes_s = True, math.inf
         pause_s = max(self._interval_s, self._next_s - now_s)
         asyncio.get_running_loop().call_later(pause_s, self._flush)
 
@@ -91,3 +113,5 @@ class FlushTimer:
         self._is_scheduled = False
         if self._waiting:  # it was added meanwhile
             self._schedule(now_s)
+        elif self._interval_s:
+            self._passes_s = self._next_s

@@ -5,9 +5,10 @@ and drains the queue. A frame that only announces something is held a little for
 that a quick first token takes one write and not two. While the transport has room, a flush and the
 end of the next turn of the event loop write directly, without waking the task.
 
-Text is buffered in its stream, and what a client does not read is bounded. While a write waits,
-each flush that is due looks at how much waits behind it. Above the limit it pauses the streams
-whose upstream connection is their own. A stream that cannot pause, since others share its
+Text is buffered in its stream until a flush; only where text is rare, as that of one stream of
+fifty tokens a second, it leaves without one. What a client does not read is bounded. While a write
+waits, each flush that is due looks at how much waits behind it. Above the limit it pauses the
+streams whose upstream connection is their own. A stream that cannot pause, since others share its
 connection, has its client cut once the text alone is above the limit. This is an edge.
 """
 
@@ -48,6 +49,10 @@ class Flushable(Protocol):
         return
 
 
+def _forget(sizes: Iterable[int]) -> None:
+    """Takes sizes that nobody asked for."""
+
+
 class Outbox:
     """Queues frames for one writer, `run`."""
 
@@ -57,13 +62,12 @@ class Outbox:
         self._flush_timer = flush_timer
         self._frames: deque[bytes] = deque()
         self._dirty: dict[Flushable, None] = {}
-        self._is_gathering = False
-        self._is_leaving = False  # a write at the end of the next turn of the loop is scheduled
+        self._is_leaving = False  # what is queued is about to be written
         self._held_since_s = 0.0  # the loop's time, if the first frame is to be held
         self._is_due = False  # a flush is left to the writer
         self._fault: Exception | None = None  # of a flush; the writer raises it
-        self._write_now: WriteNow | None = None  # while the writer runs, as is the next
-        self._note_sizes: NoteSizes | None = None  # takes those of the frames that were written
+        self._write_now: WriteNow | None = None  # while the writer runs, and has nothing to write
+        self._note_sizes: NoteSizes = _forget  # takes those of the frames that were written
         self._wake = LightEvent()
         self._closed = False
         self._queued_bytes = 0
@@ -75,30 +79,26 @@ class Outbox:
 
     def emit(self, kind: str, event: bytes) -> None:
         """Sends an event of a response: the first may wait for the next, the last does not."""
-        frames = self._frames
-        frames.append(event)
+        self._frames.append(event)
         self._queued_bytes += len(event)
-        if self._is_gathering:  # it is text, which its flush writes
-            return
-        if self._queued_bytes > MAX_QUEUED_BYTES:
-            self._room.clear()
-        if kind in OPENING:
-            if len(frames) == 1:  # what is before it has a time to leave at
-                self._held_since_s = self._loop.time()
-                self._flush_timer.hold(self)
-        elif kind in TERMINAL:
+        if kind in TERMINAL:
             self._write_queued()
-        elif not self._is_leaving:
+        elif self._is_leaving:
+            return
+        elif kind not in OPENING:
             self._leave_soon()
+            self._flush_timer.put_off()
+        elif len(self._frames) == 1:  # what is before it has a time to leave at
+            self._held_since_s = self._loop.time()
+            self._flush_timer.hold(self)
 
     def send(self, frame: bytes) -> None:
         """Queues a finished frame."""
         self._frames.append(frame)
         self._queued_bytes += len(frame)
-        if self._queued_bytes > MAX_QUEUED_BYTES:
-            self._room.clear()
-        if not (self._is_gathering or self._is_leaving):
+        if not self._is_leaving:
             self._leave_soon()
+            self._flush_timer.put_off()
 
     def _leave_soon(self) -> None:
         """Has what is queued written at the end of the next turn of the loop.
@@ -107,26 +107,34 @@ class Outbox:
         all came in one read, is then in the same write. A write costs as much as a short step.
         """
         self._is_leaving = True
-        self._loop.call_soon(self._loop.call_soon, self._leave)
+        self._loop.call_soon(self._loop.call_soon, self._write_queued)
 
     @property
     def has_room(self) -> bool:
         """Says whether less than the limit is queued."""
-        return self._room.flag
+        return self._queued_bytes <= MAX_QUEUED_BYTES
 
     async def room(self) -> None:
         """Waits until less than the limit is queued; call it before reading more requests."""
-        await self._room.wait()
+        while not self.has_room:
+            self._room.clear()
+            await self._room.wait()
 
     def mark(self, stream: Flushable) -> None:
-        """Notes that a stream has text, for the next flush."""
+        """Notes that a stream has text, for the next flush; where text is rare, it leaves soon."""
         if not self._dirty:
+            if self._write_now is not None and self._flush_timer.lets_pass():
+                if not self._is_leaving:
+                    self._leave_soon()
+                stream.flush()
+                return
             self._flush_timer.add(self)
         self._dirty[stream] = None
 
     def close(self) -> None:
         """Lets `run` return once everything queued is written."""
         self._closed = True
+        self._write_now = None
         self._wake.set()
 
     def flush(self) -> None:
@@ -136,11 +144,21 @@ class Outbox:
 
     def flush_due(self) -> None:
         """Writes the buffered text, or lets the writer do it later."""
-        if not self._dirty and not self._frames:
-            return  # held frames went out already
+        if not self._dirty:
+            return
+        if self._write_now is not None:
+            num_frames = len(self._frames)
+            try:
+                self._gather()
+            except Exception as error:
+                self._fault = error
+                self._wake.set()
+            if len(self._frames) > num_frames:  # those before it have a time to leave at
+                self._write_queued()
+            return
         self._is_due = True
-        self._write_queued()
-        if self.blocked_since_s is not None and self._dirty:
+        self._wake.set()
+        if self.blocked_since_s is not None:
             self._bound()
             self._flush_timer.add(self)  # to look again
 
@@ -173,22 +191,17 @@ class Outbox:
         for stream in paused:
             stream.resume()
 
-    def _leave(self) -> None:
-        self._is_leaving = False
-        if self._frames:  # else a flush or the writer has written them
-            self._write_queued()
-
     def _write_queued(self) -> None:
         """Writes all of it if the transport has room; otherwise wakes the writer."""
-        write_now = self._write_now
-        if write_now is not None and self.blocked_since_s is None and not self._closed:
+        self._is_leaving = False
+        frames, write_now = self._frames, self._write_now
+        if not frames:
+            return  # the writer or an earlier write has taken them
+        if write_now is not None and self._queued_bytes <= MAX_WRITE_BYTES:
             try:
-                if self._is_due:
-                    self._gather()
-                if self._queued_bytes <= MAX_WRITE_BYTES and write_now(self._frames):
-                    if self._note_sizes is not None:
-                        self._note_sizes(map(len, self._frames))
-                    self._frames.clear()
+                if write_now(frames):
+                    self._note_sizes(map(len, frames))
+                    frames.clear()
                     self._queued_bytes = 0
                     return
             except Exception as error:
@@ -196,17 +209,15 @@ class Outbox:
         self._wake.set()
 
     def _gather(self) -> None:
-        """Turns buffered text into frames."""
+        """Turns buffered text into frames, which whoever calls this has written."""
         self._is_due = False
         dirty, self._dirty = self._dirty, {}
-        self._is_gathering = True
+        self._is_leaving = True
         try:
             for stream in dirty:
                 stream.flush()
         finally:
-            self._is_gathering = False
-            if self._queued_bytes > MAX_QUEUED_BYTES:
-                self._room.clear()
+            self._is_leaving = False
 
     def _take(self) -> tuple[list[bytes], int]:
         """Takes the next frames to write, and their size."""
@@ -222,7 +233,7 @@ class Outbox:
         write: Write,
         write_now: WriteNow | None = None,
         cut: Callable[[], object] | None = None,
-        note_sizes: NoteSizes | None = None,
+        note_sizes: NoteSizes = _forget,
     ) -> None:
         """Writes frames, several at once, until closed. Cancelling drops the rest.
 
@@ -230,9 +241,11 @@ class Outbox:
         `cut` closes the connection of a client that leaves too much unread. `note_sizes` takes the
         frames' sizes in bytes, once they are written.
         """
-        self._write_now, self._cut, self._note_sizes = write_now, cut, note_sizes
+        self._cut, self._note_sizes = cut, note_sizes
         try:
             while not self._closed or self._frames or self._dirty:
+                if not self._closed:
+                    self._write_now = write_now
                 await self._wake.wait()
                 self._wake.clear()
                 if self._fault is not None:
@@ -240,17 +253,17 @@ class Outbox:
                 if self._is_due or self._closed:
                     self._gather()
                 while self._frames:
-                    self.blocked_since_s = self._loop.time()
+                    self._write_now, self.blocked_since_s = None, self._loop.time()
                     frames, num_bytes = self._take()
                     await write(frames)
-                    if note_sizes is not None:
-                        note_sizes(map(len, frames))
+                    note_sizes(map(len, frames))
                     self.blocked_since_s = None
                     self._queued_bytes -= num_bytes
-                    if self._queued_bytes <= MAX_QUEUED_BYTES:
+                    if self.has_room:
                         self._room.set()
                 if self._paused and not self._is_due:
                     self._resume()
         finally:
-            self._write_now = self._cut = self._note_sizes = None
+            self._write_now = self._cut = None
+            self._note_sizes = _forget
             self._fault = None  # its traceback holds the connection, which holds this

@@ -5,9 +5,9 @@
 Calls of Python and C functions, bytecodes, JSON texts, asyncio tasks and futures and commands to
 Redis, on five paths through a gateway in this process; client and upstream are in another one. A
 task is alone and has 20 tokens: after a warm-up, the medians over `--repeat` such tasks. A token is
-the slope between 20 and 220 tokens, each of which is an event by itself, but on the path where all
-events of an answer come in one read. What traces one thing changes another, so that each kind of
-counting has tasks of its own.
+the slope between 20 and 220 tokens, each of which is an event by itself and comes 20 ms after the
+one before, but on the path where all events of an answer come in one read. What traces one thing
+changes another, so that each kind of counting has tasks of its own.
 
 The loop is asyncio's own, since uvloop makes tasks, futures and calls where nobody can count them,
 and the clock stands still while the gateway works (`counts_gateway.py`). What the loop's functions

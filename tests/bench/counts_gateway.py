@@ -1,10 +1,10 @@
 """The gateway of `counts.py`: in this process, on asyncio's own loop, under a clock that waits.
 
-Time stands still while the gateway works and passes only while it waits for a timer: what happens
-after what then follows from the code alone, not from the machine. Timers of more than `LONG_S` are
-put off while tasks are counted, so that periodic work and time-outs stay out. Only what runs in the
-loop's callbacks counts, not the loop itself, nor what it does when it is called: a gateway that
-serves has uvloop, where that is C.
+Time stands still while the gateway works and passes only while it waits, for a timer or for the
+next token of an answer: what happens after what then follows from the code alone, not from the
+machine. Timers of more than `LONG_S` are put off while tasks are counted, so that periodic work and
+time-outs stay out. Only what runs in the loop's callbacks counts, not the loop itself, nor what it
+does when it is called: a gateway that serves has uvloop, where that is C.
 """
 
 import _socket
@@ -31,6 +31,7 @@ from tests.bench.counts_peer import Orders, Series
 LONG_S = 0.05  # no timer of a task's own is longer
 PUT_OFF_S = 1e6
 GRACE_S = 0.001  # really waited for a timer at most: what comes from outside comes before it
+TOKEN_S = 0.02  # between two tokens of an upstream, which so sends fifty a second
 QUIET_S = 0.03  # nothing happens for so long: the task is over, its settlement included
 MESSAGE_BYTES = 65_536  # of the control socket
 LOOP_FILES = tuple(
@@ -203,6 +204,8 @@ class Waiting(selectors.DefaultSelector):
             if message != b"rest" and (events := super().select(QUIET_S)):
                 return events
             self.control.recv(MESSAGE_BYTES)
+            if message == b"rest":
+                self._clock.now_s += TOKEN_S
             if message == b"over" or not message:
                 self.is_counting = False
                 self.on_over()

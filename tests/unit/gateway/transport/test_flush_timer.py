@@ -26,6 +26,27 @@ def test_dear_rounds_move_apart(cost: float, expected: float) -> None:
     assert pause(cost, ratio=9, least=8, most=50) == expected
 
 
+class Clock:
+    """Stands in for `perf_counter`."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now_s = 100.0
+        monkeypatch.setattr("gateway.transport.flush_timer.perf_counter", lambda: self.now_s)
+
+
+class Dear:
+    """Takes so long by the clock."""
+
+    def __init__(self, clock: Clock, cost_s: float) -> None:
+        self._clock = clock
+        self._cost_s = cost_s
+        self.num_flushes = 0
+
+    def flush_due(self) -> None:
+        self._clock.now_s += self._cost_s
+        self.num_flushes += 1
+
+
 class Ripened:
     """Notes when its round came; each takes so long."""
 
@@ -67,3 +88,38 @@ async def test_a_long_round_gives_way_and_the_next_waits_for_it() -> None:
     await until(lambda: len(waiting[0].flush_timer) == 2)
     pause_s = waiting[0].flush_timer[1] - waiting[0].flush_timer[0]
     assert pause_s >= 0.03 - 0.002, "a round of 20 ms is followed by the longest pause"
+
+
+def test_text_passes_once_in_an_interval(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, flush_timer = Clock(monkeypatch), FlushTimer(0.25)
+    passed = []
+    for _ in range(9):
+        passed.append(flush_timer.lets_pass())
+        clock.now_s += 0.125
+    assert passed == [True, False] * 4 + [True]
+    flush_timer.put_off()
+    clock.now_s += 0.125
+    assert not flush_timer.lets_pass(), "other text has just left"
+
+
+def test_without_an_interval_no_text_passes() -> None:
+    flush_timer = FlushTimer(0.0)
+    flush_timer.put_off()
+    assert not flush_timer.lets_pass()
+
+
+async def test_text_passes_neither_beside_a_round_nor_soon_behind_a_dear_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock, flush_timer = Clock(monkeypatch), FlushTimer(0.001)
+    dear = Dear(clock, cost_s=0.003)
+    flush_timer.add(dear)
+    clock.now_s += 60
+    assert not flush_timer.lets_pass(), "a round is about to come"
+    began_s = clock.now_s
+    await until(lambda: dear.num_flushes == 1)
+    flush_timer.put_off()
+    clock.now_s = began_s + 0.026
+    assert not flush_timer.lets_pass(), "a round takes a tenth of the time at most"
+    clock.now_s = began_s + 0.028
+    assert flush_timer.lets_pass()

@@ -76,6 +76,13 @@ class Talking(Flushable):
         self.is_paused = False
 
 
+def busy_timer() -> FlushTimer:
+    """Returns a timer that lets no text pass, and never flushes within a test."""
+    flush_timer = FlushTimer(NEVER_S)
+    flush_timer.put_off()
+    return flush_timer
+
+
 async def turns(number: int = 5) -> None:
     for _ in range(number):
         await asyncio.sleep(0)
@@ -378,7 +385,7 @@ async def test_a_round_writes_by_itself_and_in_order() -> None:
 
 
 async def test_what_a_turn_queues_goes_out_with_what_that_woke_in_one_write() -> None:
-    outbox, written, transport = Outbox(FlushTimer(NEVER_S)), Written(), Transport()
+    outbox, written, transport = Outbox(busy_timer()), Written(), Transport()
     writer = asyncio.create_task(outbox.run(written.write, transport.write_now))
     await turns()
     stream = Counted(outbox, "s")
@@ -438,3 +445,82 @@ async def test_a_round_that_fails_ends_the_writer() -> None:
     outbox.flush_due()
     with pytest.raises(ConnectionResetError):
         await asyncio.wait_for(writer, 20)
+
+
+async def test_text_that_is_alone_leaves_without_a_round() -> None:
+    outbox, written, transport = Outbox(FlushTimer(NEVER_S)), Written(), Transport()
+    writer = asyncio.create_task(outbox.run(written.write, transport.write_now))
+    await turns()
+    alone, other = Counted(outbox, "a"), Counted(outbox, "b")
+    alone.mark()
+    other.mark()
+    assert transport.frames == [], "the turn goes on"
+    await turns(2)
+    assert (transport.frames, other.num_marks) == ([b"a1"], 1), "one does, and others gather"
+    alone.mark()
+    await turns()
+    assert (transport.frames, alone.num_marks) == ([b"a1"], 1), "as does what follows at once"
+    outbox.close()
+    await writer
+    assert written.frames == [b"b1", b"a1"]
+
+
+async def test_the_end_in_the_same_turn_takes_text_that_is_alone_along() -> None:
+    outbox, transport = Outbox(FlushTimer(NEVER_S)), Transport()
+    writer = asyncio.create_task(outbox.run(Written().write, transport.write_now))
+    await turns()
+    Counted(outbox, "s").mark()
+    outbox.emit("response.completed", b"completed")
+    await turns()
+    assert (transport.frames, transport.num_writes) == ([b"s1", b"completed"], 1)
+    outbox.close()
+    await writer
+
+
+async def test_text_behind_a_first_delta_waits_for_its_round() -> None:
+    outbox, transport = Outbox(FlushTimer(NEVER_S)), Transport()
+    writer = asyncio.create_task(outbox.run(Written().write, transport.write_now))
+    await turns()
+    outbox.emit("response.output_text.delta", b"first")
+    await turns()
+    stream = Counted(outbox, "s")
+    stream.mark()
+    await turns()
+    assert (transport.frames, stream.num_marks) == ([b"first"], 1)
+    writer.cancel()
+    await asyncio.gather(writer, return_exceptions=True)
+
+
+async def test_text_that_is_alone_gathers_behind_a_write_that_waits() -> None:
+    outbox, written, transport = Outbox(FlushTimer(NEVER_S)), Written(), Transport()
+    writer = asyncio.create_task(outbox.run(written.write, transport.write_now))
+    written.room.clear()
+    transport.has_room = False
+    outbox.send(b"stuck")
+    await until(lambda: outbox.blocked_since_s is not None)
+    transport.has_room = True
+    stream = Counted(outbox, "s")
+    stream.mark()
+    await turns()
+    assert (transport.frames, stream.num_marks) == ([], 1)
+    written.room.set()
+    outbox.close()
+    await writer
+    assert written.frames == [b"stuck", b"s1"]
+
+
+async def test_a_round_writes_held_frames_only_with_text() -> None:
+    outbox, transport = Outbox(busy_timer()), Transport()
+    writer = asyncio.create_task(outbox.run(Written().write, transport.write_now))
+    await turns()
+    ended, goes_on = Counted(outbox, "a"), Counted(outbox, "b")
+    ended.mark()
+    ended.num_marks = 0  # its end has taken the text along
+    outbox.emit("response.created", b"created")
+    outbox.flush_due()
+    assert transport.frames == [], "there was no text, and a first word is soon to come"
+    goes_on.mark()
+    outbox.flush_due()
+    assert (transport.frames, transport.num_writes) == ([b"created", b"b1"], 1)
+    outbox.close()
+    await writer
