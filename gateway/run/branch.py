@@ -37,13 +37,11 @@ class Listener(Protocol):
 
 
 class TokenTimes(msgspec.Struct):
-    """A branch's first and last token, timed by its engine's clock."""
+    """A branch's first token, timed by its engine's clock, and its latest delta."""
 
     first_at_us: int
-    last_at_us: int
     last: Delta  # but for text that only went on with it
     seen_us: int = 0  # by the gateway's clock
-    num_pieces: int = 0  # that came, of a token or more each
 
 
 @dataclass(slots=True, eq=False)
@@ -65,6 +63,8 @@ class Branch:
     times: TokenTimes | None = None  # once it has a token
     num_prompt_tokens: int = 0
     num_streamed_tokens: int = 0
+    num_pieces: int = 0  # that they came in, of a token or more each
+    last_at_us: int = 0  # the time of the last of them, by its engine's clock
     cancelled: bool = False
     failed: bool = False
     gives_way: bool = False  # cancelled by its strategy, not from outside
@@ -87,8 +87,9 @@ class Branch:
             if self.write is None or times is None:
                 self.run.on_delta(self, delta)
             else:
-                times.last, times.last_at_us = delta, delta.at_us
-                times.num_pieces += 1
+                times.last = delta
+                self.last_at_us = delta.at_us
+                self.num_pieces += 1
                 self.num_streamed_tokens += delta.num_tokens
                 self.write_more = self.write(delta, None)
         except Exception as error:  # must not reach the engine
@@ -97,13 +98,11 @@ class Branch:
 
     def more(self, text: str, num_tokens: int, at_us: int) -> None:
         try:
-            times, write_more = self.times, self.write_more
-            assert times is not None
-            assert write_more is not None
-            times.last_at_us = at_us
-            times.num_pieces += 1
+            self.last_at_us = at_us
+            self.num_pieces += 1
             self.num_streamed_tokens += num_tokens
-            write_more(text)
+            assert self.write_more is not None
+            self.write_more(text)
         except Exception as error:
             self.run.break_off(error)
 
@@ -156,7 +155,7 @@ class Branch:
         num_tokens = used.num_output_tokens - used.num_rejected_tokens
         if self.times is None or num_tokens < 2:
             return None
-        return (self.times.last_at_us - self.times.first_at_us) / (num_tokens - 1)
+        return (self.last_at_us - self.times.first_at_us) / (num_tokens - 1)
 
     @property
     def waits(self) -> bool:

@@ -192,9 +192,9 @@ class Run:
     def on_delta(self, branch: Branch, delta: Delta) -> None:
         times = branch.times
         if times is None:
-            branch.times = times = TokenTimes(delta.at_us, delta.at_us, delta)
-        times.last, times.last_at_us = delta, delta.at_us
-        times.num_pieces += 1
+            branch.times = times = TokenTimes(delta.at_us, delta)
+        times.last, branch.last_at_us = delta, delta.at_us
+        branch.num_pieces += 1
         branch.num_streamed_tokens += delta.num_tokens
         if self._machine.transparent:
             if self.shown.first_branch is None:
@@ -407,7 +407,7 @@ class Run:
     def _cancel(self, branch: Branch, *, is_silent: bool) -> None:
         if is_silent:
             branch.failed = True
-            heard_us = branch.times.last_at_us if branch.times else branch.started_us
+            heard_us = branch.last_at_us if branch.times else branch.started_us
             silent_us = max(0, self._clock_us() - heard_us)
             message = f"silent for {silent_us / 1e6:.0f} s, so the answer goes on without it"
             error = BackendError(branch.backend, "server_error", message, retryable=True)

@@ -90,7 +90,7 @@ class StallWatch:
             return max(self._heard_us, branch.started_us)
         if branch.times.last.kind is not DeltaKind.TEXT:
             return None
-        return max(self._heard_us, branch.times.last_at_us)
+        return max(self._heard_us, branch.last_at_us)
 
     def _limit_us(self, branch: Branch) -> int | None:
         times = branch.times
@@ -99,5 +99,5 @@ class StallWatch:
                 return stall_us(0, 0)
             return None if branch.generation is None else self._silence_us(branch)
         # Our own count of a text's tokens may be twice its server's.
-        num_tokens = max(times.num_pieces, branch.num_streamed_tokens // 2)
-        return stall_us(num_tokens, times.last_at_us - times.first_at_us)
+        num_tokens = max(branch.num_pieces, branch.num_streamed_tokens // 2)
+        return stall_us(num_tokens, branch.last_at_us - times.first_at_us)

@@ -121,7 +121,7 @@ def _generation(branch: Branch, arrived_us: int) -> GenerationRecord:
         state=branch.state,
         started_ms=(branch.started_us - arrived_us) / 1e3,
         first_ms=None if times is None else (times.first_at_us - arrived_us) / 1e3,
-        last_ms=None if times is None else (times.last_at_us - arrived_us) / 1e3,
+        last_ms=None if times is None else (branch.last_at_us - arrived_us) / 1e3,
         input_tokens=usage.num_input_tokens,
         cached_tokens=usage.num_cached_tokens,
         output_tokens=usage.num_output_tokens,

@@ -82,7 +82,7 @@ def _generation(gw: Gateway, branch: Branch, now_us: int) -> GenerationSpan:
     }
     ended_us = now_us
     if branch.times is not None:
-        ended_us = branch.times.last_at_us
+        ended_us = branch.last_at_us
         first_us = branch.times.first_at_us - branch.started_us
         attributes["gen_ai.server.time_to_first_token"] = max(0, first_us) / 1e6
     span = TaskStep(f"chat {info.model}", branch.started_us, ended_us)

@@ -188,7 +188,8 @@ async def test_one_backend_passes_through() -> None:
     assert usages_of(stage.run) == [stop(3).usage]
     first = stage.run.shown.first_branch
     assert first is not None
-    assert (first.backend_index, first.times) == (0, TokenTimes(10, 30, text("b", at_us=30), 40, 2))
+    assert (first.backend_index, first.times) == (0, TokenTimes(10, text("b", at_us=30), 40))
+    assert (first.num_pieces, first.last_at_us) == (2, 30)
     assert stage.deep.generations == []
 
 
@@ -419,10 +420,8 @@ async def test_tpot(num_output_tokens: int, tpot_us: float | None) -> None:
     stage = Stage(None)
     stage.start()
     branch = stage.run.branches[0]
-    branch.times, branch.usage = (
-        TokenTimes(10, 100, text("b", at_us=100), 5),
-        Usage(num_output_tokens=num_output_tokens),
-    )
+    branch.times, branch.last_at_us = TokenTimes(10, text("b", at_us=100), 5), 100
+    branch.usage = Usage(num_output_tokens=num_output_tokens)
     assert branch.tpot_us == tpot_us
 
 

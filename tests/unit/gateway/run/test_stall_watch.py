@@ -24,8 +24,13 @@ async def test_a_stream_may_be_silent_for_twenty_times_its_own_time_per_token(
     num_pieces: int, num_tokens: int, limit_s: int
 ) -> None:
     last_us = 2 * SECOND_US
-    times = TokenTimes(0, last_us, text("a", at_us=last_us), 0, num_pieces)
-    branch: Any = SimpleNamespace(usage=None, times=times, num_streamed_tokens=num_tokens)
+    branch: Any = SimpleNamespace(
+        usage=None,
+        times=TokenTimes(0, text("a", at_us=last_us)),
+        last_at_us=last_us,
+        num_pieces=num_pieces,
+        num_streamed_tokens=num_tokens,
+    )
     branches: Any = {0: branch}
     told_us: list[int] = []
     now_us = last_us
