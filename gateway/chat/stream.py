@@ -16,7 +16,7 @@ from backends.contract import (
 )
 from gateway.chat.request import ChatBody
 from gateway.wire.requests import ParsedCreate
-from gateway.wire.response import Ending, ResponseWriter, joined_bytes
+from gateway.wire.response import Ending, ResponseWriter, at_once, joined_bytes
 from gateway.wire.response_json import asked_tier
 from gateway.wire.routing import Routing, Unrouted
 
@@ -69,7 +69,7 @@ class ChatStream(ResponseWriter):
     ) -> None:
         """Streams to `emit`; without it, only the whole answer is made."""
         self.id = f"chatcmpl-{parsed.id.removeprefix('resp_')}"
-        self._on_dirty = on_dirty
+        self._on_dirty = on_dirty or at_once
         self._emit = emit
         self._include_usage = bool(chat.stream_options and chat.stream_options.include_usage)
         self._head: Json = {}
@@ -105,7 +105,7 @@ class ChatStream(ResponseWriter):
             new_paragraph = delta.index != self._source and bool(said)
             self._source = delta.index
             self._pending.append("\n\n" + delta.text if new_paragraph else delta.text)
-            if not said or self._on_dirty is None:
+            if not said:
                 self.flush()
             else:
                 self._on_dirty(self)
@@ -120,16 +120,13 @@ class ChatStream(ResponseWriter):
         call = self._calls[-1]
         call.text += delta.text
         self._chunk({"tool_calls": [{"index": index, call.kind: call.fields(delta.text)}]})
-        if self._on_dirty is not None:
-            self._on_dirty(self)  # so that it is paused if nobody reads
+        self._on_dirty(self)  # so that it is paused if nobody reads
         return None
 
     def _more(self, text: str) -> None:
         """Buffers text that goes on with the latest delta's."""
         self._pending.append(text)
-        if self._on_dirty is None:
-            self.flush()
-        elif len(self._pending) == 1:
+        if len(self._pending) == 1:
             self._on_dirty(self)
 
     def flush(self) -> None:

@@ -17,7 +17,7 @@ from gateway.messages.request import MessagesBody
 from gateway.messages.thinking import signature
 from gateway.wire.errors import ProtocolError
 from gateway.wire.requests import ParsedCreate
-from gateway.wire.response import Ending, ResponseWriter, joined_bytes
+from gateway.wire.response import Ending, ResponseWriter, at_once, joined_bytes
 from gateway.wire.routing import Routing
 
 _encode = msgspec.json.encode
@@ -92,7 +92,7 @@ class MessageStream(ResponseWriter):
         """Streams to `emit`; without it, only the whole message is made."""
         self.id = f"msg_{parsed.id.removeprefix('resp_')}"
         self._emit = emit
-        self._on_dirty = on_dirty
+        self._on_dirty = on_dirty or at_once
         self._model = body.model  # clients book costs by the name that they asked for
         self._wants_thinking = body.wants_thinking
         self._shows_thinking = body.thinking is not None and body.thinking.is_shown
@@ -129,7 +129,7 @@ class MessageStream(ResponseWriter):
         if not delta.text or (kind == "thinking" and not self._shows_thinking):
             return None
         self._pending.append(delta.text)
-        if not block.pieces or self._on_dirty is None:
+        if not block.pieces:
             self.flush()
         elif len(self._pending) == 1:
             self._on_dirty(self)
@@ -138,9 +138,7 @@ class MessageStream(ResponseWriter):
     def _more(self, text: str) -> None:
         """Buffers text that goes on with the latest delta's."""
         self._pending.append(text)
-        if self._on_dirty is None:
-            self.flush()
-        elif len(self._pending) == 1:
+        if len(self._pending) == 1:
             self._on_dirty(self)
 
     def flush(self) -> None:

@@ -76,7 +76,7 @@ class LostResponse:
     def join(
         self,
         emit: Emit,
-        on_dirty: Callable[[ResponseWriter], None] | None,
+        on_dirty: Callable[[ResponseWriter], None],
         stream_id: str | None = None,
     ) -> None:
         """Sends a client that came back what it does not hold, and what follows."""

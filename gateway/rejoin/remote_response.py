@@ -81,7 +81,7 @@ class RemoteResponse(LostResponse):
     def join(
         self,
         emit: Emit,
-        on_dirty: Callable[[ResponseWriter], None] | None,
+        on_dirty: Callable[[ResponseWriter], None],
         stream_id: str | None = None,
     ) -> None:
         del on_dirty  # text is gathered where it is generated

@@ -7,7 +7,6 @@ import msgspec
 
 from backends.contract import DeltaKind
 
-DELTA = b',"delta":'
 LOGPROBS = b',"logprobs":[]'
 
 
@@ -24,12 +23,11 @@ class ItemEvents(NamedTuple):
     delta: str  # the event with more of its text
     done: str  # the event with all of it
     text: bytes  # the text's field in that
-    delta_head: bytes  # of the event with more, up to its number
 
 
 def _events(id_prefix: str, event: str, field: str) -> ItemEvents:
-    delta, text = f"{event}.delta", b',"%b":' % field.encode()
-    return ItemEvents(id_prefix, delta, f"{event}.done", text, head_of(delta))
+    text = b',"%b":' % field.encode()
+    return ItemEvents(id_prefix, f"{event}.delta", f"{event}.done", text)
 
 
 KINDS = {

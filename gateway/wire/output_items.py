@@ -143,8 +143,9 @@ class OpenItem(msgspec.Struct, eq=False):
     name: str
     namespace: str | None  # of the function that is called
     pieces: list[str] = []  # sent
-    pending: list[str] = []  # not yet sent
-    head: bytes = b""  # of its delta events, up to the text
+    position: bytes = b""  # in the response, as the events of its text name it
+    delta_type: str = ""  # of the events with more of its text
+    delta_format: bytes = b""  # of the same, for their number and their text's JSON
     sealed: str = ""  # encrypted content of reasoning
     is_aside: bool = False  # not of the conversation: the next turn is not to read it
 

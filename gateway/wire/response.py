@@ -21,7 +21,7 @@ from backends.contract import (
 )
 from backends.prompt import parts_text
 from gateway.wire.errors import ProtocolError
-from gateway.wire.item_events import DELTA, KINDS, LOGPROBS, head_of, suffix_of
+from gateway.wire.item_events import KINDS, LOGPROBS, head_of, suffix_of
 from gateway.wire.output_items import (
     ASIDE,
     CompactionOutput,
@@ -97,7 +97,7 @@ class ResponseWriter(Protocol):
     fault: ProtocolError | None = None  # why there is no whole object, though nothing failed
     source: DeltaSource | None = None  # while it runs
     words_at_us: int = 0  # its engine's time of the first word; 0: none yet
-    _on_dirty: "Callable[[ResponseWriter], None] | None"  # called when there is text to flush
+    _on_dirty: "Callable[[ResponseWriter], None]"  # called when there is text to flush
 
     @property
     def output(self) -> tuple[Item, ...]: ...  # the items that are done, for the next turn
@@ -167,7 +167,7 @@ class ResponseStream(ResponseWriter):
         on_dirty: Callable[[ResponseWriter], None] | None = None,
     ) -> None:
         self.id = parsed.id
-        self._on_dirty = on_dirty
+        self._on_dirty = on_dirty or at_once
         self._parsed = parsed
         self._emit = emit
         self._suffix = suffix_of(stream_id)
@@ -175,6 +175,7 @@ class ResponseStream(ResponseWriter):
         self._model = ""
         self._asked_tier = asked_tier(parsed.body.service_tier)
         self._item: OpenItem | None = None
+        self._pending: list[str] = []  # its text that is not sent yet
         self._items: list[msgspec.Raw] = []  # done ones, as on the wire
         self._output: list[Item] = []
         self.done_numbers: list[int] = []  # of the events that ended them
@@ -211,48 +212,42 @@ class ResponseStream(ResponseWriter):
         if delta.sealed and not item.is_aside:
             item.sealed = delta.sealed
         if delta.text:
-            item.pending.append(delta.text)
-            if not item.pieces or self._on_dirty is None:
+            self._pending.append(delta.text)
+            if not item.pieces:
                 self.flush()
-            elif len(item.pending) == 1:
+            elif len(self._pending) == 1:
                 self._on_dirty(self)
         return self._more if item.pieces else None
 
     def _more(self, text: str) -> None:
         """Buffers text that goes on with the latest delta's."""
-        assert self._item is not None
-        pending = self._item.pending
-        pending.append(text)
-        if self._on_dirty is None:
-            self.flush()
-        elif len(pending) == 1:
+        self._pending.append(text)
+        if len(self._pending) == 1:
             self._on_dirty(self)
 
     def flush(self) -> None:
         """Sends the buffered text as one delta event."""
         item = self._item
-        if item is None or not item.pending:
+        if item is None or not self._pending:
             return
-        if item.kind is DeltaKind.REASONING and not item.pieces:
+        if not item.pieces and item.kind is DeltaKind.REASONING:
             part = b',"part":' + _encode(SummaryText("summary_text", ""))
-            position = item.head.removesuffix(DELTA)
-            self._event("response.reasoning_summary_part.added", position + part)
-        text = "".join(item.pending) if len(item.pending) > 1 else item.pending[0]
-        item.pending.clear()
+            self._event("response.reasoning_summary_part.added", item.position + part)
+        text = "".join(self._pending)
+        self._pending.clear()
         item.pieces.append(text)
-        kind, number = KINDS[item.kind], self.num_events
+        number = self.num_events
         self.num_events = number + 1
-        event = kind.delta_head, number, item.head, _encode(text), self._suffix
-        self._emit(kind.delta, b"%b%d,%b%b%b" % event)
+        self._emit(item.delta_type, item.delta_format % (number, _encode(text)))
 
     def gathered_bytes(self) -> int:
-        return 0 if self._item is None else joined_bytes(self._item.pending)
+        return joined_bytes(self._pending)
 
     def words(self) -> tuple[str, bool]:
         texts = [parts_text(item.content) for item in self._output if isinstance(item, Message)]
         item = self._item
         if item is not None and item.kind is DeltaKind.TEXT:
-            texts.append("".join((*item.pieces, *item.pending)))
+            texts.append("".join((*item.pieces, *self._pending)))
         return "\n\n".join(texts), self.has_calls
 
     def end_item(self) -> None:
@@ -291,6 +286,7 @@ class ResponseStream(ResponseWriter):
         """
         if self.calls and ending.status == "failed":
             self._item = None
+            self._pending.clear()
         elif self._item is not None:
             cut = ending.status != "completed" and ending.reason != "steered"
             self._close_item("incomplete" if cut else "completed")
@@ -343,7 +339,7 @@ class ResponseStream(ResponseWriter):
     def join(
         self,
         emit: Emit,
-        on_dirty: Callable[[ResponseWriter], None] | None,
+        on_dirty: Callable[[ResponseWriter], None],
         stream_id: str | None,
         num_held: int,
         rejoined: RoutedRejoin,
@@ -366,7 +362,7 @@ class ResponseStream(ResponseWriter):
         item = self._item
         if item is not None:
             text = "".join(item.pieces)
-            item.pieces, item.pending = [], [text] if text else []
+            item.pieces, self._pending = [], [text] if text else []
             self._send_added(item, len(self._items))
             self.flush()
         if self.ended:
@@ -380,7 +376,7 @@ class ResponseStream(ResponseWriter):
             self._send_compaction(text or None, index, whole)
         else:
             self._send_added(item, index)
-            item.pending = [text] if text else []
+            self._pending = [text] if text else []
             running, self._item = self._item, item
             self.flush()
             self._item = running
@@ -401,8 +397,7 @@ class ResponseStream(ResponseWriter):
         item_id = f"{KINDS[kind].id_prefix}_{number}"
         phase = phase or delta.phase or None
         called = (delta.call_id, delta.name, self._namespaces.get(delta.name))
-        item = OpenItem(delta.index, kind, item_id, phase, *called, is_aside=is_aside)
-        self._item = item
+        item = self._item = OpenItem(delta.index, kind, item_id, phase, *called, is_aside=is_aside)
         self.has_calls = self.has_calls or kind >= DeltaKind.FUNCTION_CALL
         if not self.words_at_us and kind is not DeltaKind.REASONING:
             self.words_at_us = delta.at_us
@@ -419,7 +414,10 @@ class ResponseStream(ResponseWriter):
             position += LOGPROBS
         elif item.kind is DeltaKind.REASONING:
             position += b',"summary_index":0'
-        item.head = position + DELTA
+        item.position, item.delta_type = position, KINDS[item.kind].delta
+        suffix = self._suffix.replace(b"%", b"%%")  # it may have the client's name of a stream
+        head = head_of(item.delta_type)
+        item.delta_format = b'%b%%d,%b,"delta":%%b%b' % (head, position, suffix)
 
     def _close_item(self, status: str) -> None:
         item = self._item
@@ -435,7 +433,7 @@ class ResponseStream(ResponseWriter):
         self._item = None
 
     def _send_done(self, item: OpenItem, index: int, text: str, done: bytes) -> None:
-        position = item.head.removesuffix(DELTA)
+        position = item.position
         if item.kind is DeltaKind.FUNCTION_CALL:
             position += b',"name":' + _encode(item.name)
         if text or item.kind is not DeltaKind.REASONING:
@@ -485,6 +483,11 @@ def joined_bytes(pieces: list[str]) -> int:
     text = "".join(pieces)
     pieces[:] = [text]
     return len(text) if text.isascii() else len(text.encode(errors="replace"))
+
+
+def at_once(writer: ResponseWriter) -> None:
+    """Sends text as it comes, where nobody gathers it."""
+    writer.flush()
 
 
 def _unheard(*_: object) -> None:

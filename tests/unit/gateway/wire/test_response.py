@@ -395,7 +395,7 @@ def test_whatever_is_generated_the_protocol_holds() -> None:
     for _ in range(150):
         script = random_script(chance)
         ending = chance.choice([DONE, LENGTH, STEERED, CANCELLED, FAILED])
-        stream_id = chance.choice([None, "main"])
+        stream_id = chance.choice([None, "main", "100 %d %"])
         heard = Transcript()
         gathers = chance.random() < 0.7
         stream = ResponseStream(
