@@ -25,7 +25,9 @@ class MessageCutter:
     def __init__(self, max_bytes: int, *, cuts: bool = True) -> None:
         """Returns everything as it comes, from the beginning, unless it `cuts`."""
         self.max_bytes = max_bytes
-        self._max_lone_bytes = min(max_bytes, LONE_BYTES)
+        self._lone_bytes = min(max_bytes, LONE_BYTES)
+        # At most, of a message that `lone` takes now: none amid a frame, or where nothing is cut.
+        self._max_lone_bytes = self._lone_bytes if cuts else -1
         self._rest = bytearray()  # of an unfinished frame
         self._num_needed = 0  # bytes of it that must have come before it is parsed again
         self._cuts = cuts
@@ -36,14 +38,9 @@ class MessageCutter:
         None if it is not: then nothing was taken, and `feed` takes it.
         """
         size = len(arrived) - 4  # of the message, if its length takes two bytes (5.2)
-        if (
-            size <= self._max_lone_bytes
-            and int.from_bytes(arrived[:4], "big") == _TEXT_HEAD + size
-            and self._cuts
-            and not self._rest
-        ):
-            return arrived[4:]
-        return None
+        if size > self._max_lone_bytes or int.from_bytes(arrived[:4], "big") != _TEXT_HEAD + size:
+            return None
+        return arrived[4:]
 
     def feed(self, arrived: bytes) -> tuple[list[bytes], bytes]:
         """Returns the payloads of complete plain messages, and the bytes of other frames.
@@ -98,4 +95,6 @@ class MessageCutter:
         if at < size:
             self._rest += arrived[at:]
             self._num_needed = num_needed
+        is_between = self._cuts and not self._rest
+        self._max_lone_bytes = self._lone_bytes if is_between else -1
         return messages, others

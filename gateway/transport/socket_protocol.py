@@ -379,7 +379,7 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         """Sends messages as `write_messages` if the transport has room; otherwise returns false."""
         if not self.writable.flag:
             return False
-        if self.disconnected or self.conn.state is not State.OPEN:
+        if self.close_sent or self.transport.is_closing():
             raise ConnectionResetError("the peer is gone, or the connection is closing")
         self.transport.write(framed(BINARY if binary else TEXT, messages))
         return True
