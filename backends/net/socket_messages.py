@@ -26,7 +26,7 @@ class MessageCutter:
         """Returns everything as it comes, from the beginning, unless it `cuts`."""
         self.max_bytes = max_bytes
         self._lone_bytes = min(max_bytes, LONE_BYTES)
-        # At most, of a message that `lone` takes now: none amid a frame, or where nothing is cut.
+        # At most, of a message that `lone` takes now; -1 amid a frame, and where nothing is cut.
         self._max_lone_bytes = self._lone_bytes if cuts else -1
         self._rest = bytearray()  # of an unfinished frame
         self._num_needed = 0  # bytes of it that must have come before it is parsed again

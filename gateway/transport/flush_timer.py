@@ -53,9 +53,9 @@ class FlushTimer:
         self._next_s = 0.0  # the earliest time of the next
 
     def lets_pass(self) -> bool:
-        """Says whether text may leave without a flush: none is scheduled, and text is rare now.
+        """Says whether text may leave without a flush: none is scheduled, and none has left lately.
 
-        If so, other text does not pass for an interval.
+        If so, no other text passes for an interval.
         """
         now_s = perf_counter()
         if now_s < self._passes_s:
@@ -64,7 +64,7 @@ class FlushTimer:
         return True
 
     def put_off(self) -> None:
-        """Notes that text has left without asking; what follows within an interval is buffered."""
+        """Notes that something leaves unasked; text that follows within an interval is buffered."""
         passes_s = perf_counter() + self._interval_s
         if passes_s > self._passes_s:
             self._passes_s = passes_s

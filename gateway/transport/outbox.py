@@ -62,11 +62,11 @@ class Outbox:
         self._flush_timer = flush_timer
         self._frames: deque[bytes] = deque()
         self._dirty: dict[Flushable, None] = {}
-        self._is_leaving = False  # what is queued is about to be written
+        self._is_leaving = False  # what is queued is about to be written, and all that joins it
         self._held_since_s = 0.0  # the loop's time, if the first frame is to be held
         self._is_due = False  # a flush is left to the writer
         self._fault: Exception | None = None  # of a flush; the writer raises it
-        self._write_now: WriteNow | None = None  # while the writer runs, and has nothing to write
+        self._write_now: WriteNow | None = None  # while the writer waits for something to write
         self._note_sizes: NoteSizes = _forget  # takes those of the frames that were written
         self._wake = LightEvent()
         self._closed = False
@@ -84,7 +84,7 @@ class Outbox:
         if kind in TERMINAL:
             self._write_queued()
         elif self._is_leaving:
-            return
+            return  # with the others
         elif kind not in OPENING:
             self._leave_soon()
             self._flush_timer.put_off()
@@ -125,7 +125,7 @@ class Outbox:
         if not self._dirty:
             if self._write_now is not None and self._flush_timer.lets_pass():
                 if not self._is_leaving:
-                    self._leave_soon()
+                    self._leave_soon()  # with the frame that the stream makes of its text
                 stream.flush()
                 return
             self._flush_timer.add(self)

@@ -228,8 +228,9 @@ class ResponseStream(ResponseWriter):
     def flush(self) -> None:
         """Sends the buffered text as one delta event."""
         item = self._item
-        if item is None or not self._pending:
+        if not self._pending:
             return
+        assert item is not None
         if not item.pieces and item.kind is DeltaKind.REASONING:
             part = b',"part":' + _encode(SummaryText("summary_text", ""))
             self._event("response.reasoning_summary_part.added", item.position + part)
@@ -416,8 +417,7 @@ class ResponseStream(ResponseWriter):
             position += b',"summary_index":0'
         item.position, item.delta_type = position, KINDS[item.kind].delta
         suffix = self._suffix.replace(b"%", b"%%")  # it may have the client's name of a stream
-        head = head_of(item.delta_type)
-        item.delta_format = b'%b%%d,%b,"delta":%%b%b' % (head, position, suffix)
+        item.delta_format = b'%b%%d,%b,"delta":%%b%b' % (head_of(item.delta_type), position, suffix)
 
     def _close_item(self, status: str) -> None:
         item = self._item
