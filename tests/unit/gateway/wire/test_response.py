@@ -310,6 +310,19 @@ def test_text_gathers_between_flushes() -> None:
     assert heard.events[-1]["delta"] == "e"
 
 
+def test_what_gathered_of_a_dropped_call_is_dropped_with_it() -> None:
+    heard = Transcript()
+    stream = ResponseStream(parsed_create(), heard.emit, on_dirty=lambda stream: None)
+    stream.open(100, "m", ROUTING)
+    stream.push(call("{", 0))
+    stream.push(call("}", 0))
+    finish(stream, FAILED)
+    num_events = len(heard.events)
+    stream.flush()
+    assert (stream.gathered_bytes(), len(heard.events)) == (0, num_events)
+    assert "}" not in [event.get("delta") for event in heard.events]
+
+
 def test_heartbeats_repeat_the_response_while_it_runs() -> None:
     heard = Transcript()
     stream = ResponseStream(parsed_create(), heard.emit, stream_id="s")
