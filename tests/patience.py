@@ -11,7 +11,7 @@ from types import FrameType
 
 import pytest
 
-LIMIT_S = 45.0  # for a test's setup, itself, or its teardown, unless its mark `patience` says more
+LIMIT_S = 90.0  # for a test's setup, itself, or its teardown, unless its mark `patience` says more
 AGAIN_S = 1.0  # then it is stopped, and again: code under test may catch what stops it
 UNTIL_S = 5.0  # of this process's CPU, which a busy machine does not use up
 

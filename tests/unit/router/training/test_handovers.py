@@ -5,12 +5,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from router.classify.framing_file import unpack
 from router.classify.framing_model import BEFORE, BEHIND, MIN_LOG_ODDS
 
 ROOT = Path(__file__).parents[4]
 
 
+@pytest.mark.patience(300)
 def test_training_is_reproduced_bit_for_bit(tmp_path: Path) -> None:
     """Two processes with different hash seeds and thread counts write the same file."""
     texts = [f"Migrate module {n % 7}. It stores rows. Tests pass" for n in range(120)]
