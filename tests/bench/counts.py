@@ -46,6 +46,7 @@ FEW_TOKENS, MANY_TOKENS = 20, 220
 WARM_UP_TASKS = 5
 RISE = 0.03  # that a count may have
 GOAL_CALLS = 800  # of a task whose answer comes at once
+GOAL_BYTECODES = 300  # of a token alone, from one socket to the other
 LEAST = 0.005  # a token: what slopes of small numbers differ by
 BESIDE = ("loop turns", "socket calls")  # not guarded: they depend on what arrives together
 PACKAGES = ("hiredis", "httptools", "litestar", "msgspec", "redis", "uvicorn", "websockets")
@@ -62,10 +63,11 @@ class PathThrough(NamedTuple):
     together: bool = False  # all of an answer comes in one read, to a prompt that has come before
 
 
-TOGETHER = "socket, upstream over Responses, all at once"
+ALONE = "socket, upstream over Responses"
+TOGETHER = f"{ALONE}, all at once"
 PATHS = (
     PathThrough("socket, engine in the gateway", "responses-ws", "lanewise-deep"),
-    PathThrough("socket, upstream over Responses", "responses-ws", "by-socket", "responses-ws"),
+    PathThrough(ALONE, "responses-ws", "by-socket", "responses-ws"),
     PathThrough(TOGETHER, "responses-ws", "by-socket", "responses-ws", together=True),
     PathThrough("chat over SSE, upstream over chat", "chat-sse", "by-chat", "chat"),
     PathThrough("JSON, upstream over Responses", "responses-json", "by-sse", "responses"),
@@ -186,8 +188,15 @@ def change(count: float, base: float) -> str:
 
 def rows_of(table: Table) -> list[Row]:
     """For the table of all measurements: the two counts that say most, and those with a goal."""
+    goals = {(ALONE, "token", "bytecodes"): shape.at_most(GOAL_BYTECODES, "bytecodes")}
     rows = [
-        Row(name=f"{path}, a {per}: {name}", unit=name, values=[count], per=per)
+        Row(
+            name=f"{path}, a {per}: {name}",
+            unit=name,
+            values=[count],
+            goal=goals.get((path, per, name)),
+            per=per,
+        )
         for path, per, name, count in flat(table)
         if name in ("Python calls", "bytecodes")
     ]
