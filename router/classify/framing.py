@@ -51,6 +51,17 @@ _SPEAKERS = re.compile(
 )
 # What somebody said, with who said it before, and little behind.
 _SPEECH = re.compile(r'([^"]{0,120}[:,]? ?)"([^"]{24,})"([^"]{0,80})$')
+# "[09:14] Ana: ", "[3/10/25, 18:02] Ana: ", "<ana> " or "User: " before each message of a talk.
+_TURN = re.compile(
+    r"^(?:\[[\d/.,: -]{4,24}(?: ?[AaPp][Mm])?\] ?(?:<[^<>\n]{1,30}>|[^:\n]{1,30}:)"
+    r"|(User|Human|Customer|Assistant|AI|Agent|Bot|Model):)[ \n]?",
+    re.MULTILINE,
+)
+_ANSWERING = ("Assistant", "AI", "Agent", "Bot", "Model")
+MIN_TURNS = 3
+_MENTION = re.compile(r"@[\w.-]{1,30}[:,]? ")
+# Blocks of an agent's template before what is asked: "<environment> ... </environment>".
+_BLOCKS = re.compile(r"(?:<([\w-]{1,40})>\n(?:(?!</?\1>).){0,1500}?\n</\1>\s*)++", re.DOTALL)
 _QUOTED = re.compile(r"^ ?> ?", re.MULTILINE)
 _CDATA = "<![CDATA["
 _FENCES = re.compile(r"\A\s*(?:```\w*|\"\"\"|~~~)\n|\n(?:```|\"\"\"|~~~)\s*\Z")
@@ -71,6 +82,11 @@ def without_framing(text: str, *, before: bool = True, behind: bool = True) -> s
         text = _as_said(text)
     if before and behind and text.startswith("<") and text.endswith(">"):
         text = _BLOCK_TAGS.sub("\n\n", text).strip() or text
+    if before and text.startswith("<"):
+        blocks = _BLOCKS.match(text)
+        text = text[blocks.end() :] if blocks and blocks.end() < len(text) else text
+    if before and behind:
+        text = _of_talk(text)
     framing = served_framing()
     for _ in range(MAX_ROUNDS):
         # Courtesies go first, so that a text is the same with and without them to what follows.
@@ -106,6 +122,25 @@ def _without_markup(text: str, before: bool, behind: bool) -> str:
         tags = _TAGS_BEHIND.search(text, max(0, len(text) - MAX_TAGS_CHARS))
         text = text[: tags.start()] if tags and tags.start() else text
     return text
+
+
+def _of_talk(text: str) -> str:
+    """Returns what is asked in a talk: its last message, or the longest if all sides ask."""
+    if _TURN.match(text) is None:
+        return text
+    turns = [*_TURN.finditer(text)]
+    if len(turns) < MIN_TURNS:
+        return text
+    ends = [turn.start() for turn in turns[1:]]
+    said = [
+        (turn[1], text[turn.end() : end].strip())
+        for turn, end in zip(turns, [*ends, len(text)], strict=True)
+    ]
+    asked = [words for who, words in said if who not in _ANSWERING and words]
+    if not asked:
+        return text
+    found = asked[-1] if said[0][0] else max(asked, key=len)
+    return _MENTION.sub("", found, count=1) if _MENTION.match(found) else found
 
 
 def _as_said(text: str) -> str:

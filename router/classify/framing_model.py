@@ -49,6 +49,11 @@ _LED_IN = re.compile(r"(?<=[\])|\u2026]) (?=\S)|(?<=[\w,]) (?=[A-Z\u00c0-\u00de]
 MAX_LEAD_CHARS = 48
 _LAST_CHARS = (96, 300)  # where most of the last sentences begin
 
+# The end of a line that parts.
+_RULER = re.compile(r"[^\n]{0,60}[=_*-]{10}\s*\Z")
+CLEAR_LOSS = -3.5  # of a sentence that clearly is a task's
+ANNOUNCING_LOG_ODDS = 2.5  # of one that clearly is framing: what is before it goes with it
+
 MARGIN = " \n\t\r\"'*_`#=>{-"
 # Runs of characters that end nothing are matched at once: so it is several times as quick. A line
 # as of a ticket, "Reporter: Ann Lee", is one sentence.
@@ -269,7 +274,30 @@ class FramingModel:
                 best, start = total, end
             elif total < best - MAX_LOSS and self._asks(sentence):
                 break
-        return start, parts
+        return self._announced(text, start, MAX_SENTENCES - len(parts)), parts
+
+    def _announced(self, text: str, start: int, num_sentences: int) -> int:
+        """Returns where the task begins behind what clearly is framing, or a line that parts.
+
+        What is before that goes, too, as small talk, if a sentence behind it is more like a task's.
+        """
+        at = behind = start
+        least = 0.0
+        for _ in range(num_sentences):
+            match = _SENTENCE.match(text, at, at + MAX_SENTENCE_CHARS + 1)
+            end = match.end() if match is not None else len(text)
+            if end == at or end - at > MAX_SENTENCE_CHARS:
+                break
+            sentence, beside = text[at:end], text[end : end + BESIDE_CHARS]
+            at = end
+            found = self.log_odds(sentence, BEFORE, beside, gap=gap_in(sentence)) - MIN_LOG_ODDS
+            if found < least:
+                start, least = behind, found
+            if _RULER.match(sentence) or found >= ANNOUNCING_LOG_ODDS:
+                behind = end
+            elif found < CLEAR_LOSS or (found < 0 and _asks_for_work(sentence)):
+                break
+        return start
 
     def _closings(self, text: str, start: int) -> tuple[int, list[_Part]]:
         """Returns where the task ends, and the sentences that were looked at, the last first."""
@@ -382,6 +410,10 @@ def _reach(parts: list[_Part], least: float, shift: float) -> int:
         if total > best:
             best, found = total, number
     return found
+
+
+def _asks_for_work(sentence: str) -> bool:
+    return asks(all_words_of(sentence.encode("utf-8", "replace")))
 
 
 def _is_name(text: str, begin: int) -> bool:

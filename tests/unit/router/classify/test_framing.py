@@ -237,3 +237,50 @@ def test_a_slip_makes_no_framing_of_a_task(right: str) -> None:
 
 def test_a_name_is_no_slip() -> None:
     assert without_framing("Hi Mave,\n\nThe login handler leaks memory") == TASKS[0]
+
+
+MATTER = "Split the billing module into separate services, and move its data without downtime."
+
+
+@pytest.mark.parametrize(
+    "talk",
+    [
+        "[09:14] mia: morning all\n[09:15] jonas: hey\n[09:16] mia: @bot {}\n[09:16] jonas: :+1:",
+        "[10/3/25, 18:02] Ana: ya llegaste??\n[10/3/25, 18:03] Leo: sí\n[10/3/25, 18:04] Ana: {}",
+        "User: hi\nAssistant: Hello! How can I help you today?\nUser: {}\nAssistant:",
+        "Human: hi\n\nAI: Tell me more about it, and take as long as you like.\n\nHuman: {}",
+    ],
+)
+def test_of_a_talk_the_matter_stays(talk: str) -> None:
+    assert without_framing(talk.replace("{}", MATTER)) == without_framing(MATTER)
+
+
+def test_two_lines_are_no_talk() -> None:
+    text = "User: the page is blank\nAgent: which page, and since when?"
+    assert "which page" in without_framing(text)
+
+
+def test_a_template_before_the_task_is_dropped() -> None:
+    about = "<environment>\nShell: bash\nModel context: 128k\n</environment>\n\n"
+    notes = "<notes>\nBe brief.\n</notes>\n\n"
+    assert without_framing(about + notes + MATTER) == without_framing(MATTER)
+    unclosed = "<environment>\nShell: bash\n" + MATTER
+    assert "billing" in without_framing(unclosed)
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        "Good morning! It has been raining for nine days straight, and the dog refuses to go out. "
+        "How are you? Anyway, to the matter: ",
+        "Bonjour à tous,\n\nC'est la première fois que j'écris ici, alors veuillez m'excuser si ce "
+        "n'est pas le bon endroit. Voici donc ma demande :\n\n",
+    ],
+)
+def test_small_talk_goes_with_what_ends_it(before: str) -> None:
+    assert without_framing(before + MATTER) == without_framing(MATTER)
+
+
+def test_what_is_framing_behind_a_task_takes_none_of_it_along() -> None:
+    text = f"{MATTER}\n\nAdditional notes\n\nThanks a lot, and see you tomorrow!"
+    assert "billing" in without_framing(text)
