@@ -45,7 +45,7 @@ from router.strategies.tool_rounds import (
 )
 
 MAX_QUESTION_CHARS = 4_096
-THINKS_US = 30_000_000  # ours: before its first word, which not every engine shows
+THINKS_US = 30_000_000  # ours, at most: before its first word, which not every engine shows
 NO_ADVICE = "There is no advice: answer by yourself."
 ADVICE_PROMPT = (
     "You advise a smaller model, which answers the request above and asks you:\n\n{question}\n\n"
@@ -159,6 +159,9 @@ class Advise(ToolRounds):
 
     def _patience_us(self) -> int:
         return PATIENCE_US if self._said else THINKS_US
+
+    def does_without(self, branch: int) -> bool:
+        return branch == self._advice
 
     def may_start(self, backend_index: int) -> bool:
         return backend_index == FAST and self._advice is not None and not self._ended

@@ -154,6 +154,14 @@ def test_it_asks_as_often_as_it_may() -> None:
     assert in_short(machine.on_delta(3, delta("x"))) == [(0, "x", A)]
 
 
+def test_advice_is_done_without_and_rounds_are_not() -> None:
+    machine = machine_of("advise", REQUEST)
+    play(machine, [(0, asking()), (0, done(1))])
+    assert [machine.does_without(branch) for branch in range(3)] == [False, True, False]
+    machine.on_finish(1, done(0), 1)
+    assert not machine.does_without(1), "it is over"
+
+
 def test_words_beside_one_call_too_many_are_the_answer() -> None:
     machine = machine_of("advise", REQUEST, max_advices=1)
     long = "these are words enough to be an answer by themselves, and no preamble of a call"
