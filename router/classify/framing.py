@@ -51,9 +51,12 @@ _SPEAKERS = re.compile(
 )
 # What somebody said, with who said it before, and little behind.
 _SPEECH = re.compile(r'([^"]{0,120}[:,]? ?)"([^"]{24,})"([^"]{0,80})$')
-# "[09:14] Ana: ", "[3/10/25, 18:02] Ana: ", "<ana> " or "User: " before each message of a talk.
+# "[09:14] Ana: ", "[3/10/25, 18:02] Ana: ", "[09:14] <ana> " or "User: " before each message of a
+# talk; "[09:14] ERROR: " is of a log.
+_LEVELS = "TRACE|DEBUG|INFO|NOTICE|WARN|WARNING|ERROR|CRITICAL|FATAL"
 _TURN = re.compile(
-    r"^(?:\[[\d/.,: -]{4,24}(?: ?[AaPp][Mm])?\] ?(?:<[^<>\n]{1,30}>|[^:\n]{1,30}:)"
+    rf"^(?:\[[\d/.,: -]{{4,24}}(?: ?[AaPp][Mm])?\] ?+(?!(?:{_LEVELS}):)"
+    r"(?:<[^<>\n]{1,30}>|[^:\n]{1,30}:)"
     r"|(User|Human|Customer|Assistant|AI|Agent|Bot|Model):)[ \n]?",
     re.MULTILINE,
 )
@@ -61,7 +64,12 @@ _ANSWERING = ("Assistant", "AI", "Agent", "Bot", "Model")
 MIN_TURNS = 3
 _MENTION = re.compile(r"@[\w.-]{1,30}[:,]? ")
 # Blocks of an agent's template before what is asked: "<environment> ... </environment>".
-_BLOCKS = re.compile(r"(?:<([\w-]{1,40})>\n(?:(?!</?\1>).){0,1500}?\n</\1>\s*)++", re.DOTALL)
+_ABOUT = (
+    "env|guideline|info|memory|meta|note|permission|preference|rule|setting|system|tool|workspace"
+)
+_BLOCKS = re.compile(
+    rf"(?:<(?=\w*(?:{_ABOUT}))([\w-]{{1,40}})>\n(?:(?!</?\1>).){{0,1500}}?\n</\1>\s*)++", re.DOTALL
+)
 _QUOTED = re.compile(r"^ ?> ?", re.MULTILINE)
 _CDATA = "<![CDATA["
 _FENCES = re.compile(r"\A\s*(?:```\w*|\"\"\"|~~~)\n|\n(?:```|\"\"\"|~~~)\s*\Z")
@@ -129,7 +137,8 @@ def _of_talk(text: str) -> str:
     if _TURN.match(text) is None:
         return text
     turns = [*_TURN.finditer(text)]
-    if len(turns) < MIN_TURNS:
+    has_roles = turns[0][1] is not None
+    if len(turns) < MIN_TURNS or ("\n\n" in text and not has_roles):  # it has more than the talk
         return text
     ends = [turn.start() for turn in turns[1:]]
     said = [
@@ -139,7 +148,7 @@ def _of_talk(text: str) -> str:
     asked = [words for who, words in said if who not in _ANSWERING and words]
     if not asked:
         return text
-    found = asked[-1] if said[0][0] else max(asked, key=len)
+    found = asked[-1] if has_roles else max(asked, key=len)
     return _MENTION.sub("", found, count=1) if _MENTION.match(found) else found
 
 

@@ -255,6 +255,19 @@ def test_of_a_talk_the_matter_stays(talk: str) -> None:
     assert without_framing(talk.replace("{}", MATTER)) == without_framing(MATTER)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[12:00:01] ERROR: lost\n[12:00:02] INFO: a long line of a log, which asks for nothing\n"
+        "[12:00:03] ERROR: lost again. Find out why.",
+        "[12:01] ann: it is down, and I have no idea since when\n[12:02] bob: oh\n[12:03] ann: yes"
+        "\n\nFind out why.",
+    ],
+)
+def test_what_is_asked_behind_a_log_or_a_talk_stays(text: str) -> None:
+    assert "Find out why" in without_framing(text)
+
+
 def test_two_lines_are_no_talk() -> None:
     text = "User: the page is blank\nAgent: which page, and since when?"
     assert "which page" in without_framing(text)
@@ -264,6 +277,9 @@ def test_a_template_before_the_task_is_dropped() -> None:
     about = "<environment>\nShell: bash\nModel context: 128k\n</environment>\n\n"
     notes = "<notes>\nBe brief.\n</notes>\n\n"
     assert without_framing(about + notes + MATTER) == without_framing(MATTER)
+    wrapped = f"<assignment>\n{MATTER}\n</assignment>\n<hints>none</hints>"
+    assert "billing" in without_framing(wrapped)
+    assert "billing" in without_framing(f"<task>\n{MATTER}\n</task>\n\nThanks!")
     unclosed = "<environment>\nShell: bash\n" + MATTER
     assert "billing" in without_framing(unclosed)
 
