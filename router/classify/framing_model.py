@@ -274,23 +274,24 @@ class FramingModel:
                 best, start = total, end
             elif total < best - MAX_LOSS and self._asks(sentence):
                 break
-        return self._announced(text, start, MAX_SENTENCES - len(parts)), parts
+        return self._announced(text, start, parts), parts
 
-    def _announced(self, text: str, start: int, num_sentences: int) -> int:
+    def _announced(self, text: str, start: int, parts: list[_Part]) -> int:
         """Returns where the task begins behind what clearly is framing, or a line that parts.
 
         What is before that goes, too, as small talk, if a sentence behind it is more like a task's.
+        `parts` are the sentences that were looked at.
         """
+        if not parts or (start == 0 and parts[0][2] < CLEAR_LOSS):
+            return start
+        known = {begin: (end, found) for begin, end, found in parts}
         at = behind = start
         least = 0.0
-        for _ in range(num_sentences):
-            match = _SENTENCE.match(text, at, at + MAX_SENTENCE_CHARS + 1)
-            end = match.end() if match is not None else len(text)
-            if end == at or end - at > MAX_SENTENCE_CHARS:
+        for _ in range(MAX_SENTENCES - len(parts) + sum(begin >= start for begin in known)):
+            end, found = known.get(at) or self._opening(text, at)
+            if end == at:
                 break
-            sentence, beside = text[at:end], text[end : end + BESIDE_CHARS]
-            at = end
-            found = self.log_odds(sentence, BEFORE, beside, gap=gap_in(sentence)) - MIN_LOG_ODDS
+            sentence, at = text[at:end], end
             if found < least:
                 start, least = behind, found
             if _RULER.match(sentence) or found >= ANNOUNCING_LOG_ODDS:
@@ -298,6 +299,18 @@ class FramingModel:
             elif found < CLEAR_LOSS or (found < 0 and _asks_for_work(sentence)):
                 break
         return start
+
+    def _opening(self, text: str, at: int) -> tuple[int, float]:
+        """Returns where the sentence before a task ends that begins there, and its log-odds.
+
+        Where it is none, that is where it begins.
+        """
+        match = _SENTENCE.match(text, at, at + MAX_SENTENCE_CHARS + 1)
+        end = match.end() if match is not None else len(text)
+        if end - at > MAX_SENTENCE_CHARS:
+            return at, 0.0
+        sentence, beside = text[at:end], text[end : end + BESIDE_CHARS]
+        return end, self.log_odds(sentence, BEFORE, beside, gap=gap_in(sentence)) - MIN_LOG_ODDS
 
     def _closings(self, text: str, start: int) -> tuple[int, list[_Part]]:
         """Returns where the task ends, and the sentences that were looked at, the last first."""

@@ -43,6 +43,7 @@ def test_a_task_is_counted_call_by_call_and_a_rise_is_told(tmp_path: Path) -> No
     assert 0 < token["Python calls"] < token["bytecodes"] < task["bytecodes"]
 
 
+@pytest.mark.patience(300)
 def test_no_count_has_risen(tmp_path: Path) -> None:
     """A task and a token cost no more than in `tests/bench/counts.json`, which says of what.
 
