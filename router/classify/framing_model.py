@@ -48,9 +48,7 @@ _NO_ENDS = frozenset(" \n\t,;:-(&/+ABCDEFGHIJKLMNOPQRSTUVWXYZ")  # before a good
 _LED_IN = re.compile(r"(?<=[\])|\u2026]) (?=\S)|(?<=[\w,]) (?=[A-Z\u00c0-\u00de](?![A-Z]))")
 MAX_LEAD_CHARS = 48
 _LAST_CHARS = (96, 300)  # where most of the last sentences begin
-
-# The end of a line that parts.
-_RULER = re.compile(r"[^\n]{0,60}[=_*-]{10}\s*\Z")
+_RULER = re.compile(r"[^\n]{0,60}[=_*-]{10}\s*\Z")  # the end of a line that parts
 CLEAR_LOSS = -3.5  # of a sentence that clearly is a task's
 ANNOUNCING_LOG_ODDS = 2.5  # of one that clearly is framing: what is before it goes with it
 
@@ -122,8 +120,6 @@ _CLASS_OF_LENGTH = tuple(
 _ROOTS = tuple(math.sqrt(n) for n in range(MAX_SENTENCE_CHARS + 1))
 
 Singles: TypeAlias = Any  # an array of float32
-
-
 _Part = tuple[int, int, float]  # where it starts and ends, and its log-odds less the least
 _LOG_ODDS = itemgetter(2)
 
@@ -155,11 +151,8 @@ class FramingModel:
     def __init__(
         self, words: Sequence[bytes], word_weights: Singles, shape_weights: Singles
     ) -> None:
-        self.words, self.word_weights, self.shape_weights = (
-            tuple(words),
-            word_weights,
-            shape_weights,
-        )
+        self.words = tuple(words)
+        self.word_weights, self.shape_weights = word_weights, shape_weights
         # One object for each number, and most words stand nowhere first or last: so little is kept
         # that it stays in the processor's cache.
         numbers: dict[float, float] = {}
@@ -279,8 +272,8 @@ class FramingModel:
     def _announced(self, text: str, start: int, parts: list[_Part]) -> int:
         """Returns where the task begins behind what clearly is framing, or a line that parts.
 
-        What is before that goes, too, as small talk, if a sentence behind it is more like a task's.
-        `parts` are the sentences that were looked at.
+        What is before that goes, too, if a sentence behind it is more like a task's. `parts` were
+        looked at.
         """
         if not parts or (start == 0 and parts[0][2] < CLEAR_LOSS):
             return start
@@ -296,15 +289,12 @@ class FramingModel:
                 start, least = behind, found
             if _RULER.match(sentence) or found >= ANNOUNCING_LOG_ODDS:
                 behind = end
-            elif found < CLEAR_LOSS or (found < 0 and _asks_for_work(sentence)):
+            elif found < CLEAR_LOSS or (found < 0 and asks(_words(sentence))):
                 break
         return start
 
     def _opening(self, text: str, at: int) -> tuple[int, float]:
-        """Returns where the sentence before a task ends that begins there, and its log-odds.
-
-        Where it is none, that is where it begins.
-        """
+        """Returns where a sentence before a task ends, if it is one, and its log-odds."""
         match = _SENTENCE.match(text, at, at + MAX_SENTENCE_CHARS + 1)
         end = match.end() if match is not None else len(text)
         if end - at > MAX_SENTENCE_CHARS:
@@ -350,7 +340,7 @@ class FramingModel:
 
     def _asks(self, sentence: str) -> bool:
         """Returns whether a sentence asks for work, by any word or, in any language, its first."""
-        words = all_words_of(sentence.encode("utf-8", "replace"))
+        words = _words(sentence)
         first = self._first.get(words[0], 0.0) if words else 0.0
         return first < MAX_ASKING_WEIGHT or asks(words)
 
@@ -425,8 +415,8 @@ def _reach(parts: list[_Part], least: float, shift: float) -> int:
     return found
 
 
-def _asks_for_work(sentence: str) -> bool:
-    return asks(all_words_of(sentence.encode("utf-8", "replace")))
+def _words(sentence: str) -> list[bytes]:
+    return all_words_of(sentence.encode("utf-8", "replace"))
 
 
 def _is_name(text: str, begin: int) -> bool:
@@ -437,6 +427,7 @@ def _is_name(text: str, begin: int) -> bool:
 
 def _side(weights: Sequence[float]) -> _Side:
     by_class = weights[_LENGTHS_AT:]
+    by_mark = dict(zip(FIRST_MARKS, weights[_FIRST_MARKS_AT:_LENGTHS_AT], strict=True))
     return _Side(
         by_gap=(0.0, weights[SHAPES.index("line")], weights[SHAPES.index("apart")]),
         capitals=weights[SHAPES.index("capitals")],
@@ -446,14 +437,9 @@ def _side(weights: Sequence[float]) -> _Side:
         field=weights[SHAPES.index("field")],
         other_language=weights[SHAPES.index("other language")],
         by_mark=dict(zip(MARKS, weights[_MARKS_AT:_FIRST_MARKS_AT], strict=True)),
-        by_first_mark=_by_first_mark(weights[_FIRST_MARKS_AT:_LENGTHS_AT]),
+        by_first_mark=by_mark | dict.fromkeys("0123456789", by_mark["0"]),
         by_length=[weights[0] + by_class[at] for at in _CLASS_OF_LENGTH],
     )
-
-
-def _by_first_mark(weights: Sequence[float]) -> dict[str, float]:
-    found = dict(zip(FIRST_MARKS, weights, strict=True))
-    return found | dict.fromkeys("0123456789", found["0"])
 
 
 def _is_other_language(encoded: bytes, words: list[bytes], beside: str) -> bool:
