@@ -62,7 +62,7 @@ _TURN = re.compile(
 )
 _ANSWERING = ("Assistant", "AI", "Agent", "Bot", "Model")
 MIN_TURNS = 3
-_MENTION = re.compile(r"@[\w.-]{1,30}[:,]? ")
+_MENTION = re.compile(r"\A@[\w.-]{1,30}[:,]? ")
 # Blocks of an agent's template before what is asked: "<environment> ... </environment>".
 _ABOUT = (
     "env|guideline|info|memory|meta|note|permission|preference|rule|setting|system|tool|workspace"
@@ -149,7 +149,7 @@ def _of_talk(text: str) -> str:
     if not asked:
         return text
     found = asked[-1] if has_roles else max(asked, key=len)
-    return _MENTION.sub("", found, count=1) if _MENTION.match(found) else found
+    return _MENTION.sub("", found)
 
 
 def _as_said(text: str) -> str:

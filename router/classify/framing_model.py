@@ -253,15 +253,12 @@ class FramingModel:
         total = best = 0.0
         parts: list[_Part] = []
         while len(parts) < MAX_SENTENCES and total >= best - MAX_QUIET_LOSS:
-            match = _SENTENCE.match(text, at, at + MAX_SENTENCE_CHARS + 1)
-            end = match.end() if match is not None else size
+            end = _end_of(text, at)
             if end >= size or end - at > MAX_SENTENCE_CHARS:
                 break
-            sentence = text[at:end]
-            beside = text[end : end + BESIDE_CHARS]
-            found = self.log_odds(sentence, BEFORE, beside, gap=gap_in(sentence)) - MIN_LOG_ODDS
+            found = self._opening(text, at, end)
             parts.append((at, end, found))
-            at = end
+            sentence, at = text[at:end], end
             total += found
             if total > best:
                 best, start = total, end
@@ -277,13 +274,16 @@ class FramingModel:
         """
         if not parts or (start == 0 and parts[0][2] < CLEAR_LOSS):
             return start
-        known = {begin: (end, found) for begin, end, found in parts}
-        at = behind = start
-        least = 0.0
-        for _ in range(MAX_SENTENCES - len(parts) + sum(begin >= start for begin in known)):
-            end, found = known.get(at) or self._opening(text, at)
-            if end == at:
-                break
+        seen = [part for part in parts if part[0] >= start]
+        at, behind, least = start, start, 0.0
+        for number in range(MAX_SENTENCES - len(parts) + len(seen)):
+            if number < len(seen):
+                _, end, found = seen[number]
+            else:
+                end = _end_of(text, at)
+                if end == at or end - at > MAX_SENTENCE_CHARS:
+                    break
+                found = self._opening(text, at, end)
             sentence, at = text[at:end], end
             if found < least:
                 start, least = behind, found
@@ -293,14 +293,10 @@ class FramingModel:
                 break
         return start
 
-    def _opening(self, text: str, at: int) -> tuple[int, float]:
-        """Returns where a sentence before a task ends, if it is one, and its log-odds."""
-        match = _SENTENCE.match(text, at, at + MAX_SENTENCE_CHARS + 1)
-        end = match.end() if match is not None else len(text)
-        if end - at > MAX_SENTENCE_CHARS:
-            return at, 0.0
+    def _opening(self, text: str, at: int, end: int) -> float:
+        """Returns the log-odds, less the least, of a sentence before the task."""
         sentence, beside = text[at:end], text[end : end + BESIDE_CHARS]
-        return end, self.log_odds(sentence, BEFORE, beside, gap=gap_in(sentence)) - MIN_LOG_ODDS
+        return self.log_odds(sentence, BEFORE, beside, gap=gap_in(sentence)) - MIN_LOG_ODDS
 
     def _closings(self, text: str, start: int) -> tuple[int, list[_Part]]:
         """Returns where the task ends, and the sentences that were looked at, the last first."""
@@ -413,6 +409,11 @@ def _reach(parts: list[_Part], least: float, shift: float) -> int:
         if total > best:
             best, found = total, number
     return found
+
+
+def _end_of(text: str, at: int) -> int:
+    match = _SENTENCE.match(text, at, at + MAX_SENTENCE_CHARS + 1)
+    return match.end() if match is not None else len(text)
 
 
 def _words(sentence: str) -> list[bytes]:
