@@ -52,17 +52,19 @@ class BreadthOptions(StrategyOptions, frozen=True, kw_only=True):
 class Vary(TaskPart, frozen=True):
     """Requests one of several independent answers without tools; `number` counts from 0.
 
-    `num_answers` of them share the request's limit of output: all that are final.
+    `num_final` of them are the final answers, which share the request's limit of output; 0 if a
+    judge's is final.
     """
 
     name = "vary"
     number: int
-    num_answers: int = 1
+    num_final: int = 0
 
     def request(self, request: GenerateRequest) -> GenerateRequest:
-        share = max(1, request.max_output_tokens // self.num_answers)
+        share = max(1, request.max_output_tokens // max(1, self.num_final))
         varied = in_words(request, min(VARIATION_MAX_OUTPUT_TOKENS, share), request.instructions)
-        return msgspec.structs.replace(varied, seed=(request.seed or 0) + self.number)
+        stop = request.stop if self.num_final else ()
+        return msgspec.structs.replace(varied, seed=(request.seed or 0) + self.number, stop=stop)
 
 
 class Judge(TaskPart, frozen=True):
@@ -93,9 +95,9 @@ class Breadth(Machine):
         self._concluded = False  # nothing but the judge may come
 
     def start(self, now_us: int) -> list[Action]:
-        num_answers = 1 if self._judged else self._judge
+        num_final = 0 if self._judged else self._judge
         variations = [
-            StartBranch(number, FAST, Vary(number, num_answers), own_reservation=number > 0)
+            StartBranch(number, FAST, Vary(number, num_final), own_reservation=number > 0)
             for number in range(self._judge)
         ]
         self._hear(now_us)

@@ -91,7 +91,8 @@ class Machine:
             answer = next((f for f in heard if f.reason is not FinishReason.ERROR), answer)
         usage = sum((finish.usage for finish in heard), Usage())
         at_us = max(finish.at_us for finish in heard)
-        return [EndRun(Finish(answer.reason, usage, at_us, answer.error), errors)]
+        ended = Finish(answer.reason, usage, at_us, answer.error, answer.stop_sequence)
+        return [EndRun(ended, errors)]
 
     def _patience_us(self) -> int:
         """Returns how long a helper may be silent now."""

@@ -50,7 +50,10 @@ def branch_request(
 def in_words(
     request: GenerateRequest, max_output_tokens: int, instructions: str | None
 ) -> GenerateRequest:
-    """Makes a shorter request without tools, since only the final answer may act."""
+    """Makes a shorter request without tools, since only the final answer may act.
+
+    The client's stop sequences end that answer alone; a plan or a verdict may say them.
+    """
     num_prompt_tokens, prefix = prompt_size(
         instructions, (), request.text_format, request.items, request.cache_salt
     )
@@ -64,6 +67,7 @@ def in_words(
         tool_choice=ToolChoice("none"),
         reasoning_effort=None,
         reasoning_summary=None,
+        stop=(),
         prediction=None,  # of the whole answer
     )
 

@@ -3,6 +3,7 @@
 import random
 from collections.abc import Callable
 
+import msgspec
 import pytest
 
 from backends.contract import FinishReason
@@ -33,6 +34,7 @@ from tests.unit.router.strategies.plays import (
     WAKE,
     A,
     C,
+    Event,
     Row,
     check_forwards,
     delta,
@@ -325,6 +327,27 @@ def test_rows(strategy: str, row: str) -> None:
     make, start, rows = STRATEGIES[strategy]
     ((_, events, expected),) = (found for found in rows if found[0] == row)
     assert in_short(play(make(), events)) == start + expected
+
+
+@pytest.mark.parametrize(
+    ("make", "branches"),
+    [
+        (lambda: Hedge(1_000), [DEEP]),
+        (lambda: Breadth(2, judged=True), [0, 1, 2]),
+        (lambda: Breadth(2, judged=False), [0, 1]),
+        (lambda: Delegate(2), [0]),
+    ],
+)
+def test_the_stop_sequence_that_ended_the_answer_is_told(
+    make: Callable[[], Machine], branches: list[int]
+) -> None:
+    ended = msgspec.structs.replace(done(), stop_sequence="END")
+    events: list[Event] = []
+    for branch in branches:
+        events += [(branch, delta("a")), (branch, ended)]
+    end = play(make(), events)[-1]
+    assert isinstance(end, EndRun)
+    assert end.finish.stop_sequence == "END"
 
 
 def test_single_passes_everything_through_untouched() -> None:

@@ -18,6 +18,7 @@ from backends.contract import (
 from backends.delegation import DELEGATE
 from backends.prompt import measure, prompt_size
 from router.strategies.actions import DEEP, FAST
+from router.strategies.advise import GiveAdvice
 from router.strategies.breadth import (
     JUDGE_INSTRUCTIONS,
     MAX_VARIATIONS,
@@ -31,6 +32,7 @@ from router.strategies.record import Usages
 from router.strategies.subtasks import SUBTASK_MAX_OUTPUT_TOKENS, Subtask
 from router.strategies.table import RECORDS
 from router.strategies.tool_rounds import Converse
+from router.strategies.verify import AskVerdict, OneOfMany
 
 
 def request(**fields: Any) -> GenerateRequest:
@@ -91,6 +93,24 @@ def test_variations_differ_in_their_seed_alone() -> None:
     assert (first.items, first.prefix) == (second.items, second.prefix), "a clean context each"
     assert first.max_output_tokens == VARIATION_MAX_OUTPUT_TOKENS
     assert asked(Vary(0, 5), max_output_tokens=1_000).max_output_tokens == 200
+
+
+@pytest.mark.parametrize(
+    ("part", "is_kept"),
+    [
+        (WholeAnswer(), True),
+        (OneOfMany(1), True),
+        (Converse("opening"), True),
+        (Judge(("One.", "Two.")), True),
+        (Vary(0, 5), True),
+        (Vary(0), False),
+        (AskVerdict("Forty-two."), False),
+        (Subtask("Prove it."), False),
+        (GiveAdvice("How?", 64), False),
+    ],
+)
+def test_stop_sequences_end_the_answer_alone(part: TaskPart, is_kept: bool) -> None:
+    assert asked(part, stop=("no", "\n")).stop == (("no", "\n") if is_kept else ())
 
 
 def check_behind(made: GenerateRequest, *texts: str) -> None:
