@@ -161,7 +161,7 @@ class MessageStream(ResponseWriter):
             texts[-1] += "".join(self._pending)
         return "\n\n".join(texts), any(block.kind == "tool_use" for block in blocks)
 
-    def end_item(self) -> None:
+    def end_item(self, *, is_cut: bool = False) -> None:
         block = self._block
         if block is None:
             return

@@ -49,10 +49,14 @@ class ClientView:
         self._writer.push(forward.delta, forward.phase)
 
     def end_item_of(self, branch: Branch) -> None:
-        """Closes the open item if it is this branch's, which has ended."""
+        """Closes the open item if it is this branch's, which has ended.
+
+        A final answer that broke off is `incomplete`, even if others make the response whole.
+        """
         if self._speaker is branch:
             self._speaker = None
-            self._writer.end_item()
+            is_cut = branch.failed or branch.ended is None
+            self._writer.end_item(is_cut=is_cut and branch.is_shown)
 
     def release(self) -> None:
         """Drops the branches, which refer to their run."""

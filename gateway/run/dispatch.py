@@ -221,6 +221,8 @@ class Run:
         branch.failed = finish.error is not None
         self._one_over = True
         if not self._closed:
+            if branch.failed:
+                self.shown.end_item_of(branch)  # before others' words
             self._act(self._machine.on_finish(branch.number, finish, self._clock_us()))
             if not self.ended.done():
                 self.shown.end_item_of(branch)  # others go on

@@ -127,8 +127,8 @@ class ResponseWriter(Protocol):
         if self.source is not None:
             self.source.resume()
 
-    def end_item(self) -> None:
-        """Ends the open item, while the response goes on."""
+    def end_item(self, *, is_cut: bool = False) -> None:
+        """Ends the open item, which may be cut, while the response goes on."""
         self.flush()
 
     def update(self, routing: Routing) -> None:
@@ -251,9 +251,9 @@ class ResponseStream(ResponseWriter):
             texts.append("".join((*item.pieces, *self._pending)))
         return "\n\n".join(texts), self.has_calls
 
-    def end_item(self) -> None:
-        if self._item is not None:
-            self._close_item("completed")
+    def end_item(self, *, is_cut: bool = False) -> None:
+        if self._item is not None and not (is_cut and self.calls):  # see `close_items`
+            self._close_item("incomplete" if is_cut else "completed")
 
     def add_compaction(self, item: Compaction) -> None:
         """Writes a whole compaction item; no item may be open."""

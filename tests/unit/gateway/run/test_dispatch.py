@@ -381,6 +381,23 @@ async def test_breadth_starts_all_variations_at_once_and_adds_their_usage_up() -
     )
 
 
+async def test_a_final_answer_that_is_cut_is_no_whole_one() -> None:
+    stage = Stage("breadth", num_variations=2, judged=False)
+    stage.start()
+    first, second = (generation.sink for generation in stage.fast.generations)
+    first.push(text("half"))
+    second.push(text("whole"))
+    second.finish(stop())
+    first.finish(failure())
+    assert stage.outcome().finish is not None
+    events = stage.heard.events
+    done = [event["item"] for event in events if event["type"] == "response.output_item.done"]
+    assert [(item["status"], item["content"][0]["text"]) for item in done] == [
+        ("incomplete", "half")
+    ]
+    assert stage.said == [("half", "final_answer"), ("whole", "final_answer")]
+
+
 async def test_a_fault_of_ours_in_the_timer_ends_the_run() -> None:
     stage = Stage("hedge", hedge_after_ms=0, fast_refuses=RuntimeError("a fault of ours"))
     stage.start()
