@@ -53,7 +53,7 @@ class Band(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     high: float = 0.6
     # The least `p_security` of security-sensitive tasks: a miss is worse than a false alarm, of
     # which there is 1 in 100.
-    security: float = 0.15
+    security: float = 0.2
 
 
 DEFAULT_BAND = Band()

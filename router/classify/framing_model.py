@@ -64,6 +64,7 @@ _SENTENCE = re.compile(
 )
 _NAME = re.compile(r"(?:[A-Z][a-z]*\.? ){0,2}[A-Z][a-z]*\.?\s*$")
 MAX_NAME_CHARS = 32
+NAME_LOG_ODDS = 1.0  # at least, of a last line that may be a name
 BESIDE_CHARS = 24
 GAP_CHARS = 6  # before a sentence, in which line breaks count
 # Words without which sentences of some length hardly are English, and such of other languages.
@@ -269,8 +270,7 @@ class FramingModel:
     def _announced(self, text: str, start: int, parts: list[_Part]) -> int:
         """Returns where the task begins behind what clearly is framing, or a line that parts.
 
-        What is before that goes, too, if a sentence behind it is more like a task's. `parts` were
-        looked at.
+        What is before that goes, too, if a sentence behind it is more like a task's.
         """
         if not parts or (start == 0 and parts[0][2] < CLEAR_LOSS):
             return start
@@ -285,7 +285,7 @@ class FramingModel:
                     break
                 found = self._opening(text, at, end)
             sentence, at = text[at:end], end
-            if found < least:
+            if found < least and not _is_name(text, at - len(sentence)):
                 start, least = behind, found
             if _RULER.match(sentence) or found >= ANNOUNCING_LOG_ODDS:
                 behind = end
@@ -319,8 +319,8 @@ class FramingModel:
                 gap = gap_in(text[max(0, begin - GAP_CHARS) : begin])
                 beside = text[max(start, begin - BESIDE_CHARS) : begin]
                 found = self.log_odds(text[begin:end], BEHIND, beside, gap=gap) - MIN_LOG_ODDS
-                if not parts and found < 0 and _is_name(text, begin):
-                    found = 0.0  # what is before it decides
+                if not parts and _is_name(text, begin):
+                    found = max(found, NAME_LOG_ODDS)
                 parts.append((begin, end, found))
                 end = begin
                 total += found

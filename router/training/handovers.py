@@ -52,6 +52,9 @@ MIN_SENTENCES, MIN_LINES = 3, 2  # of tasks, or of framing, that a known word mu
 MIN_PAIRS = 8  # sentences that begin or end with the same two words
 SOURCE_POWER = 0.3  # a source of n records counts n ** (1 - SOURCE_POWER)
 FRAMING_SHARE = 0.5  # that all framing counts, as against all that is none
+# That framing counts in the line of what is beside it. Every line is shown there, too, but of what
+# people write most sentences of a paragraph are the task's own.
+SAME_LINE_SHARE = 0.37
 WORD_PENALTY, SHAPE_PENALTY = 1.0, 0.1
 
 
@@ -77,14 +80,14 @@ def fit_framing(records: Sequence[Record], seed: int) -> FramingModel:
     found = [*_framing(plain, rng), *_of_tasks(plain, rng)]
     words = _known(found)
     rows = _rows(found, {word: at for at, word in enumerate(words)})
-    num_framing = sum([sentence.is_framing for sentence in found])
+    num_of_tasks = sum([not sentence.is_framing for sentence in found])
+    of_framing = total(np.array([s.weight if s.is_framing else 0.0 for s in found]))
     of_tasks = total(np.array([0.0 if s.is_framing else s.weight for s in found]))
-    scale = (len(found) - num_framing) / of_tasks
-    weight = FRAMING_SHARE * (len(found) - num_framing) / num_framing
+    framing_scale, scale = FRAMING_SHARE * num_of_tasks / of_framing, num_of_tasks / of_tasks
     fitted = fit_logistic(
         rows,
         np.array([float(sentence.is_framing) for sentence in found]),
-        np.array([weight if s.is_framing else scale * s.weight for s in found]),
+        np.array([(framing_scale if s.is_framing else scale) * s.weight for s in found]),
         np.array([WORD_PENALTY] * (3 * len(words)) + [SHAPE_PENALTY] * (2 * len(SHAPES))),
         num_steps=12,
     )
@@ -121,7 +124,8 @@ def _framing(plain: Sequence[Record], rng: np.random.Generator) -> Iterator[Sent
                     elif side == BEHIND and at:
                         beside = parts[at - 1][-BESIDE_CHARS:]
                         stands = gap_in(beside[-GAP_CHARS:])
-                    yield _sentence(part, side, beside, line, gap=stands)
+                    weight = 1.0 if stands else SAME_LINE_SHARE
+                    yield _sentence(part, side, beside, line, weight, gap=stands)
 
 
 def _lines(rng: np.random.Generator) -> Iterator[tuple[str, int]]:
