@@ -80,14 +80,16 @@ def fit_framing(records: Sequence[Record], seed: int) -> FramingModel:
     found = [*_framing(plain, rng), *_of_tasks(plain, rng)]
     words = _known(found)
     rows = _rows(found, {word: at for at, word in enumerate(words)})
-    num_of_tasks = sum([not sentence.is_framing for sentence in found])
-    of_framing = total(np.array([s.weight if s.is_framing else 0.0 for s in found]))
-    of_tasks = total(np.array([0.0 if s.is_framing else s.weight for s in found]))
-    framing_scale, scale = FRAMING_SHARE * num_of_tasks / of_framing, num_of_tasks / of_tasks
+    weight = np.array([sentence.weight for sentence in found])
+    is_framing = np.array([float(sentence.is_framing) for sentence in found])
+    is_task = 1 - is_framing
+    num_of_tasks = total(is_task)
+    framing_scale = FRAMING_SHARE * num_of_tasks / total(weight * is_framing)
+    task_scale = num_of_tasks / total(weight * is_task)
     fitted = fit_logistic(
         rows,
-        np.array([float(sentence.is_framing) for sentence in found]),
-        np.array([(framing_scale if s.is_framing else scale) * s.weight for s in found]),
+        is_framing,
+        weight * (framing_scale * is_framing + task_scale * is_task),
         np.array([WORD_PENALTY] * (3 * len(words)) + [SHAPE_PENALTY] * (2 * len(SHAPES))),
         num_steps=12,
     )
