@@ -47,6 +47,7 @@ CANCEL_TIMEOUT_S = 5.0  # for a cancelled response to end; after that its socket
 CLOSE_TIMEOUT_S = 1.0  # for a closing handshake
 STALE_AFTER_S = 1.0  # a socket idle for longer may have been closed without our noticing
 
+_CREATED = "response.created"
 _LAST = frozenset({*TERMINALS, "error"})
 _type_of = attrgetter("type")
 _PARENT = "previous_response_id"  # the field that names the response to continue
@@ -212,7 +213,7 @@ class _Socket:
         if not self._retired:
             self._free.add(stream)
 
-    def _retire(self) -> None:
+    def take_no_more(self) -> None:
         """Takes no turn from now on."""
         self._retired = True
         for stream in self._streams.values():
@@ -258,12 +259,12 @@ class _Socket:
 
     def abandon(self) -> None:
         """Closes the connection at once, with all of its responses."""
-        self._retire()
+        self.take_no_more()
         self._connection.leave_now()
 
     def retire(self) -> None:
         """Closes an unused connection with a closing handshake."""
-        self._retire()
+        self.take_no_more()
         self._closing.append(asyncio.create_task(self._connection.close()))
 
     async def close(self) -> None:
@@ -321,7 +322,7 @@ class _Socket:
         types = set(map(_type_of, events))
         is_last = not _LAST.isdisjoint(types)
         if "error" in types and any(map(_is_aged, events)):
-            self._retire()
+            self.take_no_more()
         if only is None:
             sizes = dict(zip(map(id, events), map(len, messages), strict=False))
             for name, together in self._by_stream(events).items():
@@ -356,6 +357,7 @@ class _Stream:
         self._loop = asyncio.get_running_loop()
         self._done = self._loop.create_future()  # of the response under way
         self._response_id: str | None = None
+        self._created_id: str | None = None  # of the latest response that was announced
         self.serial = 0  # of its responses
         self.abandoned = False
         self.is_stale = False  # nothing came for this response yet, on a socket that was idle
@@ -411,7 +413,14 @@ class _Stream:
             self._pass_over(events, is_last)
             return
         if self._receive is None:
+            if any(map(_is_of_response, events)):  # more may come, and the next turn would get it
+                self.socket.take_no_more()
             return
+        if self._response_id is None and events[0].type != _CREATED:
+            events = self._own(events)
+            is_last = is_last and not _LAST.isdisjoint(map(_type_of, events))
+            if not events and self.turn is not None and self.turn.num_bytes_left >= 0:
+                return
         if self._done.done():  # it failed, and its exchange is about to end
             self._receive = None if is_last else self._receive
             return
@@ -420,7 +429,7 @@ class _Stream:
             if self._response_id is None:
                 if self._continues and any(map(_is_parent_lost, events)):
                     raise _ParentLostError
-                self._response_id = _response_id_in(events)
+                self._note_id(events)
             if self.turn is not None and self.turn.num_bytes_left < 0:
                 self._reading.take_one = None
                 message = "the upstream sent too much for one answer"
@@ -442,9 +451,31 @@ class _Stream:
             self.abandoned = False
             self.socket.release(self)
         elif self._response_id is None:
-            self._response_id = _response_id_in(events)
+            self._note_id(events)
             if self._response_id is not None:  # now it can be cancelled
                 self.socket.drop(self, self._response_id)
+
+    def _own(self, events: list[Event]) -> list[Event]:
+        """Leaves out what belongs to the response before: all until this one is announced.
+
+        That holds for a server that announced the one before; of others everything is taken.
+        """
+        earlier_id = self._created_id
+        if earlier_id is None:
+            return events
+        for number, event in enumerate(events):
+            is_other = event.response is not None and event.response.id not in (None, earlier_id)
+            if event.type == _CREATED or is_other:
+                return events[number:]
+        return [event for event in events if not _is_of_response(event)]
+
+    def _note_id(self, events: list[Event]) -> None:
+        for event in events:
+            if event.response is not None:
+                self._response_id = self._response_id or event.response.id
+                if event.type == _CREATED:
+                    self._created_id = event.response.id
+                    return
 
     def fail(self, failure: Failure) -> None:
         if self._receive is not None and not self._done.done():
@@ -461,8 +492,5 @@ def _is_parent_lost(event: Event) -> bool:
     return error is not None and (error.code == PARENT_LOST or error.param == _PARENT)
 
 
-def _response_id_in(events: list[Event]) -> str | None:
-    for event in events:
-        if event.response is not None:
-            return event.response.id
-    return None
+def _is_of_response(event: Event) -> bool:
+    return event.type.startswith("response.")

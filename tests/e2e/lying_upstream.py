@@ -11,7 +11,7 @@ import contextlib
 import json
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any
+from typing import Any, Self
 
 from websockets.exceptions import InvalidState
 from websockets.frames import Opcode
@@ -305,7 +305,7 @@ class LyingUpstream:
 
     @classmethod
     @contextlib.asynccontextmanager
-    async def running(cls) -> AsyncIterator["LyingUpstream"]:
+    async def running(cls) -> AsyncIterator[Self]:
         server = cls()
         listener = await asyncio.start_server(server._serve, "127.0.0.1", 0)
         server.port = listener.sockets[0].getsockname()[1]
