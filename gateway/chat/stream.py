@@ -201,10 +201,10 @@ class ChatStream(ResponseWriter):
             self._emit(b"data: [DONE]\n\n")
 
     def _finish_reason(self, ending: Ending) -> str:
-        if ending.reason == "max_output_tokens":
-            return "length"
         if ending.reason == "content_filter":
             return "content_filter"
+        if ending.status == "incomplete":  # chat completions have no other word for "cut short"
+            return "length"
         return "tool_calls" if self._calls else "stop"
 
     def _text_chunk(self, text: str) -> None:

@@ -221,7 +221,7 @@ class BackgroundRuns:
                 "kept where it ran, and a while only. Retrieve it without 'stream'."
             )
             raise ProtocolError("response_not_found", message, param="response_id")
-        return self._follow(run, starting_after + 1)
+        return self._follow(run, max(0, starting_after + 1))
 
     def _follow(self, run: _Run, first: int) -> ASGIResponse:
         outbox = Outbox(self._gw.flush_timer)

@@ -87,6 +87,16 @@ def test_a_sub_task_of_one_is_cancelled_alone(client: OpenAI) -> None:
     assert response.model_extra["routing"]["delegations"][0]["state"] == "cancelled"
 
 
+def test_its_events_are_read_again_after_any_number(client: OpenAI) -> None:
+    asked = {"model": "lanewise-fast", "input": "Hi.", "max_output_tokens": 20}
+    events = list(client.responses.create(background=True, stream=True, **asked))  # type: ignore[call-overload]
+    response_id = events[0].response.id
+    for after, first in ((-5, 0), (-1, 0), (2, 3), (events[-1].sequence_number, len(events))):
+        again = client.responses.retrieve(response_id, stream=True, starting_after=after)
+        numbers = [event.sequence_number for event in again]
+        assert numbers == [event.sequence_number for event in events[first:]], after
+
+
 async def test_it_survives_its_client(gateway: GatewayProcess, client: OpenAI) -> None:
     """Deep work begun over HTTP is gone on with from a socket, long after its client left."""
     with OpenAI(base_url=gateway.base_url, api_key=DEVELOPMENT_KEY, max_retries=0) as short_lived:

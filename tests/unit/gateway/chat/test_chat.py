@@ -450,7 +450,7 @@ def test_a_whole_answer(
 ENDINGS: list[tuple[Ending, str]] = [
     (Ending(status="incomplete", reason="max_output_tokens", usage=USAGE), "length"),
     (Ending(status="incomplete", reason="content_filter", usage=USAGE), "content_filter"),
-    (Ending(status="incomplete", reason="cancelled", usage=USAGE), "stop"),
+    (Ending(status="incomplete", reason="cancelled", usage=USAGE), "length"),
 ]
 
 
