@@ -11,6 +11,8 @@ _PLAIN = frozenset({0x81, 0x82})  # FIN with text or binary
 _KNOWN = _PLAIN | {0x88, 0x89, 0x8A}  # close, ping, pong
 _WIDTHS = {126: 2, 127: 8}  # length marker -> bytes of the extended length
 _TEXT_HEAD = 0x817E << 16  # with a length of two bytes behind it
+_TEXT_START = b"\x81~"  # the same
+_LEAST_BYTES = 126  # of a message with such a head
 
 LONE_BYTES = 2_048  # at most, of a message that `lone` returns; a token's has 150 to 500
 
@@ -58,15 +60,8 @@ class MessageCutter:
         messages: list[bytes] = []
         others = b""
         at, size, num_needed = 0, len(arrived), 2
-        # As long as whole frames of 126 bytes to 64 KiB follow, as most are.
-        while size - at >= 4 and arrived[at + 1] == 126 and arrived[at] in _PLAIN:
-            start = at + 4
-            num_bytes = arrived[at + 2] << 8 | arrived[at + 3]
-            end = start + num_bytes
-            if end > size or num_bytes > self.max_bytes:
-                break
-            messages.append(arrived[start:end])
-            at = end
+        if (texts := _texts_of(arrived, self.max_bytes)) is not None:
+            messages, at = texts, size
         while size - at >= 2:
             first, num_bytes, start = arrived[at], arrived[at + 1], at + 2
             if num_bytes >= 126:
@@ -98,3 +93,20 @@ class MessageCutter:
         is_between = self._cuts and not self._rest
         self._max_lone_bytes = self._lone_bytes if is_between else -1
         return messages, others
+
+
+def _texts_of(arrived: bytes, max_bytes: int) -> list[bytes] | None:
+    """Returns the messages of a read that is whole text frames of 126 bytes to 64 KiB alone.
+
+    None of any other, and where a message has the bytes of a head within it: cut at these, its
+    pieces are not as long as they say.
+    """
+    before, *frames = arrived.split(_TEXT_START)
+    if before or not frames:
+        return None
+    texts = [frame[2:] for frame in frames]
+    sizes = list(map(len, texts))
+    if min(sizes) < _LEAST_BYTES or max(sizes) > max_bytes:
+        return None
+    told = [frame[0] << 8 | frame[1] for frame in frames]
+    return texts if told == sizes else None

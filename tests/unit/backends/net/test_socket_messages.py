@@ -89,6 +89,18 @@ def test_messages_are_those_of_the_library(unusual: bool) -> None:
         assert unusual or num_quick == len(expected)
 
 
+@pytest.mark.parametrize("size", [125, 126, 200, 65_535, 65_536])
+@pytest.mark.parametrize("within", [b"", b"\x81~", b"\x81~\x00\x80", b"\x81", b"\x81\x05"])
+def test_whole_texts_that_come_together(size: int, within: bytes) -> None:
+    """What looks like a head within a text is none."""
+    frame = Frame(Opcode.TEXT, within.rjust(size, b"x")).serialize(mask=False)
+    odd = Frame(Opcode.TEXT, (b"x" + within).ljust(size, b"x")).serialize(mask=False)
+    for read in (frame * 3, odd * 3, frame + odd, odd + frame[:-1], frame + odd[:3]):
+        client = Protocol(CLIENT, state=OPEN, max_size=MAX_BYTES)
+        client.receive_data(read)
+        assert cut([read]) == (expected := messages_of(client, []), len(expected))
+
+
 def test_a_message_that_comes_alone() -> None:
     cutter = MessageCutter(MAX_BYTES)
     for size in (*SIZES, LONE_BYTES, LONE_BYTES + 1, 65_537):
