@@ -21,7 +21,7 @@ from router.record.recording import DecisionRecord, EngineSettings, encode_line
 
 logger = logging.getLogger("lanewise")
 
-MAX_RECENT = 200  # records kept in memory for the admin API
+MAX_RECENT = 200  # records kept in memory for the admin API; without a file, taken in a second
 MAX_QUEUED = 10_000  # lines; about 20 MB at most
 SETTINGS_EVERY = 500  # lines, one of which has the engines' settings
 CLOSE_TIMEOUT_S = 5.0  # for what is queued when the gateway stops
@@ -55,6 +55,7 @@ class Recorder:
         self._on_recorded = on_recorded
         self._engine_settings = engine_settings
         self._num_recorded = 0
+        self._second_us = self._num_in_second = 0
         self._thread: BatchThread[bytes] | None = None
         if path is not None:
             self._path = path
@@ -72,6 +73,19 @@ class Recorder:
     def is_writing(self) -> bool:
         """Says whether records are written to a file."""
         return self._thread is not None
+
+    def wants(self, now_us: int) -> bool:
+        """Says whether to make the record of a task that ends at this monotonic time.
+
+        A file has every task. Without one as many a second are taken as are kept: what is beyond
+        that would be gone before anybody could look at it.
+        """
+        if self.is_writing:
+            return True
+        if now_us - self._second_us >= 1_000_000:
+            self._second_us, self._num_in_second = now_us, 0
+        self._num_in_second += 1
+        return self._num_in_second <= MAX_RECENT
 
     def record(self, record: DecisionRecord) -> None:
         """Takes a record, without waiting for the disk."""

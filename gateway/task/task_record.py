@@ -12,11 +12,13 @@ from gateway.logs.task_line import TaskLine
 from gateway.metrics.engine_requests import EngineRequest
 from gateway.metrics.labels import Arm
 from gateway.run.branch import Branch
+from gateway.store.decision_log import Recorder
 from gateway.store.ledger_entry import entry_of
 from gateway.task.routing import cost_of, energy_joules
 from gateway.task.stages import AdmittedTask, EndedTask, RunningTask, WarmingTask
 from gateway.task.traced import send_trace
 from gateway.wire.routing import RoutedCost
+from router.classify.task import Task
 from router.money.cost import cost_by_group
 from router.record.recording import MAX_NAME_CHARS, TaskOutcome, record_of
 from router.record.seen import GenerationRecord
@@ -32,6 +34,7 @@ def leave_record(gw: Gateway, job: Job, ended: EndedTask) -> None:
     cost = _charge(gw, usages) if usages else 0
     if job.pause is not None:
         job.pause.note_cost(cost)
+    now_us = gw.clock_us()
     branch = running.run.shown.first_branch if running is not None else None
     first = branch.times if branch is not None else None
     outcome = TaskOutcome(
@@ -41,7 +44,7 @@ def leave_record(gw: Gateway, job: Job, ended: EndedTask) -> None:
         queued_us=loaded.queued_us if loaded is not None else None,
         ttft_us=first.seen_us - job.arrived_us if first is not None else None,
         tpot_us=branch.tpot_us if branch is not None else None,
-        duration_us=gw.clock_us() - job.arrived_us,
+        duration_us=now_us - job.arrived_us,
         usages=usages,
         cost=cost,
     )
@@ -79,19 +82,26 @@ def leave_record(gw: Gateway, job: Job, ended: EndedTask) -> None:
             duration_us=outcome.duration_us,
         )
         gw.record_usage(entry)
-    if gw.recorder is not None and loaded is not None:
-        with_text, with_shape = job.records_text, gw.recorder.is_writing
-        line = record_of(
-            loaded.task,
-            job.decided,
-            _detailed(job, ended, outcome) if with_shape else outcome,
-            gw.infos,
-            with_text=with_text,
-            with_shape=with_shape,
-            policy=job.policy,
-            seen=job.seen,
-        )
-        gw.recorder.record(line)
+    if gw.recorder is not None and loaded is not None and gw.recorder.wants(now_us):
+        _record(gw.recorder, gw, job, loaded.task, ended, outcome)
+
+
+def _record(
+    recorder: Recorder, gw: Gateway, job: Job, task: Task, ended: EndedTask, outcome: TaskOutcome
+) -> None:
+    """Enters a task into the decision log."""
+    with_shape = recorder.is_writing
+    line = record_of(
+        task,
+        job.decided,
+        _detailed(job, ended, outcome) if with_shape else outcome,
+        gw.infos,
+        with_text=job.records_text,
+        with_shape=with_shape,
+        policy=job.policy,
+        seen=job.seen,
+    )
+    recorder.record(line)
 
 
 def _arm(admitted: AdmittedTask | None) -> Arm | None:

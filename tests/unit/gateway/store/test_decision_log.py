@@ -179,3 +179,15 @@ def test_without_a_path_the_latest_are_kept() -> None:
     assert [record.id for record in recorder.recent] == [f"resp_{n}" for n in range(100, 300)]
     assert not recorder.is_writing
     recorder.close()
+
+
+def test_without_a_path_no_more_are_taken_in_a_second_than_are_kept(
+    path: Path, closing: Callable[[Log], Log]
+) -> None:
+    recorder = Recorder(None, max_bytes=1, keep=1, on_recorded=lambda *_: None)
+    wanted = [recorder.wants(number * 2_000) for number in range(1_000)]  # 500 a second
+    assert [sum(wanted[start : start + 500]) for start in (0, 500)] == [200, 200]
+    assert all(wanted[:200]), "the first of a second"
+    assert all(recorder.wants(10_000_000 + number * 10_000) for number in range(300)), "fewer"
+    writing = closing(Log(path)).recorder
+    assert all(writing.wants(0) for _ in range(1_000)), "a file has every task"
