@@ -7,6 +7,8 @@ from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
+
 from backends.contract import Backend, BackendGroup, BackendInfo, BackendStats
 from gateway.access.key_sessions import KeySessions
 from gateway.config.keys import Peppers
@@ -55,7 +57,7 @@ class DetachedCalls:
 
     def spawn(self, coroutine: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
         """Starts a call that runs to its end."""
-        call = asyncio.create_task(coroutine)
+        call = asyncio.get_running_loop().create_task(coroutine)  # in C, as every task makes one
         self._under_way.add(call)
         call.add_done_callback(self._under_way.discard)
         return call
@@ -148,14 +150,13 @@ class _Infos(Mapping[str, BackendInfo]):
         return len(self._gateway.backends)
 
 
-@dataclass(slots=True)
-class Live:
+class Live(msgspec.Struct):
     """A reservation in use, to be extended as its task grows, and its job's heartbeat."""
 
     reservation: Reservation  # as the latest extension left it
     job: Job
     used: Callable[[], Mapping[BackendGroup, int]]  # weighted tokens so far, by group
     # Groups to be released, and the tokens used of each.
-    over: dict[BackendGroup, int] = field(default_factory=dict)
+    over: dict[BackendGroup, int] = {}
     is_changing: bool = False  # a call to the pools is pending
     num_events: int = 0  # the writer's, at the last heartbeat

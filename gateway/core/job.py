@@ -1,7 +1,6 @@
 """A response from request to settlement; the session starts it and the pipeline runs it."""
 
 from collections.abc import Callable
-from dataclasses import KW_ONLY, dataclass
 from typing import Literal, Protocol
 
 import msgspec
@@ -63,19 +62,17 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True):
     open_calls: tuple[dict[str, str], ...] = ()  # stubs of the outputs that its calls wait for
 
 
-@dataclass(eq=False)
-class Job:
+class Job(msgspec.Struct, eq=False, weakref=True):
     """One response under way; a steer or a cancel calls `stop`."""
 
     parsed: ParsedCreate
     writer: ResponseWriter
     tenant: Tenant
-    _: KW_ONLY
     arrived_us: int
     refuse: Callable[[ProtocolError], None]
     parent: tuple[ContextItem, ...] | None = None  # None: to be loaded, or none
     last_backend: str | None = None
-    lineage: Lineage = Lineage()  # noqa: RUF009 - frozen
+    lineage: Lineage = Lineage()
     stream_id: str | None = None
     on_open: Callable[[], None] | None = None  # called once the response has begun
     on_queue_position: Callable[[BackendGroup, QueuePosition], None] | None = None

@@ -1,7 +1,6 @@
 """The generations of a run: each one's part, tokens, usage and end. This is an edge."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Protocol
 
 import msgspec
@@ -44,8 +43,7 @@ class TokenTimes(msgspec.Struct):
     seen_us: int = 0  # by the gateway's clock
 
 
-@dataclass(slots=True, eq=False)
-class Branch:
+class Branch(msgspec.Struct, eq=False):
     """One generation of a run, which takes its backend's deltas."""
 
     run: Listener
@@ -69,7 +67,7 @@ class Branch:
     failed: bool = False
     gives_way: bool = False  # cancelled by its strategy, not from outside
     gave_way_us: int = 0  # then
-    said: list[Delta] = field(default_factory=list)  # unless its deltas go straight to the client
+    said: list[Delta] = []  # unless its deltas go straight to the client
     # Of an answer that broke off elsewhere:
     last_before: Delta | None = None
     num_tokens_before: int = 0

@@ -94,6 +94,7 @@ class Connection:
             note_ended=rejoins.note_ended if rejoins is not None else None,
             remembered=self._remembered_elsewhere,
         )
+        self._loop = asyncio.get_running_loop()
         self._pumps: dict[asyncio.Task[Ended | None], Job | None] = {}
         # Those that the client has come back to, and what follows them.
         self._followed: dict[Job, tuple[LostResponse, asyncio.Task[Ended | None] | None]] = {}
@@ -110,13 +111,12 @@ class Connection:
 
         At the end generation stops at once, and every reservation is settled.
         """
-        loop = asyncio.get_running_loop()
         reader = asyncio.ensure_future(self._read())
         sizes = self._gw.metrics.message_bytes_out
         writer = asyncio.ensure_future(
             self._outbox.run(self._write, self._socket.write_now, self._cut, sizes.observe_all)
         )
-        expiry = loop.call_later(self._config.connection_max_age_s, self._expire, reader)
+        expiry = self._loop.call_later(self._config.connection_max_age_s, self._expire, reader)
         release_key = self._gw.key_sessions.add(self._tenant, partial(self._lose_key, reader))
         self._socket.take_by(partial(self._take_now, reader))
         leave = None if self._rejoins is None else self._rejoins.watch(self._tenant, self.give)
@@ -232,7 +232,7 @@ class Connection:
     def _act(self, actions: list[Action]) -> None:
         for action in actions:
             if isinstance(action, StartJob):
-                pump = asyncio.create_task(self._run(action.job))
+                pump = self._loop.create_task(self._run(action.job))
                 self._pumps[pump] = action.job
                 pump.add_done_callback(self._pump_ended)
             elif isinstance(action, RejoinJob):
