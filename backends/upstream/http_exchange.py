@@ -18,7 +18,7 @@ from backends.net.sse import EventParser, EventTooLongError
 from backends.upstream.answer.chat_reader import decode_chunk, decode_chunks
 from backends.upstream.answer.errors import Failure, broken, http_failure, too_much
 from backends.upstream.answer.reader import NO_EVENT, decoded
-from backends.upstream.answer.responses_reader import decode_sse_event, decode_sse_events
+from backends.upstream.answer.responses_events import decode_sse_event, decode_sse_events
 from backends.upstream.chain import PARENT_LOST, StoredChains, Turn
 from backends.upstream.options import UpstreamOptions, http_url
 

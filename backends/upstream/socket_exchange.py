@@ -31,7 +31,7 @@ from backends.upstream.answer.errors import (
     too_much,
 )
 from backends.upstream.answer.reader import NO_EVENT, decoded
-from backends.upstream.answer.responses_reader import TERMINALS, Event, decode_event
+from backends.upstream.answer.responses_events import TERMINALS, Event, decode_event, read_event
 from backends.upstream.chain import (
     FIRST_EVENT_BYTES,
     PARENT_LOST,
@@ -311,7 +311,7 @@ class _Socket:
         try:
             events = list(map(decode_event, messages))
         except NO_EVENT:
-            events, self._fault = decoded(decode_event, messages, self.backend)
+            events, self._fault = decoded(read_event, messages, self.backend)
         only = self._only
         num_bytes = len(messages[0]) if len(messages) == 1 else sum(map(len, messages))
         if only is not None and (turn := only.turn) is not None and turn.go_on is not None:

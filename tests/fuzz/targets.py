@@ -13,7 +13,8 @@ from backends.contract import GenerateRequest
 from backends.net.sse import EventParser, EventTooLongError
 from backends.upstream.answer.chat_reader import ChatReader, decode_chunk
 from backends.upstream.answer.reader import Reader, decoded
-from backends.upstream.answer.responses_reader import ResponsesReader, decode_sse_event
+from backends.upstream.answer.responses_events import decode_sse_event
+from backends.upstream.answer.responses_reader import ResponsesReader
 from gateway.session.session import Session
 from gateway.wire import events
 from router.classify.task import Tenant

@@ -8,6 +8,7 @@ import msgspec
 from backends.contract import DeltaKind, FinishReason, GenerateRequest
 from backends.service_tiers import TierRead
 from backends.upstream.answer.errors import WireError, broken, event_failure
+from backends.upstream.answer.lenient import fitted
 from backends.upstream.answer.reader import NO_BOUNDS, NO_EVENT, Bounds, Reader
 from backends.upstream.answer.reported_usage import (
     NO_COMPLETION_FIGURES,
@@ -80,6 +81,8 @@ class _PlainChunk(msgspec.Struct, frozen=True, gc=False):
 DONE = Chunk()  # the end of a stream, which is not JSON
 _decode = msgspec.json.Decoder(Chunk).decode
 _decode_plain = msgspec.json.Decoder(_PlainChunk).decode
+# What must be read where a chunk has it. Other fields are left out if they are of another type.
+_NEEDED = ("choices", "delta", "content", "refusal", "tool_calls", "function", "error")
 
 # Other reasons (vLLM's "abort", OpenRouter's "error") are not a clean end.
 _REASONS = {
@@ -94,12 +97,23 @@ _REASONS = {
 
 
 def decode_chunk(message: bytes) -> Chunk:
-    """Decodes a chunk; invalid JSON is a DecodeError, UnicodeDecodeError or RecursionError."""
-    return DONE if message == b"[DONE]" else _decode(message)
+    """Decodes a chunk, and leaves out odd fields that nobody needs.
+
+    Invalid JSON is a DecodeError, UnicodeDecodeError or RecursionError.
+    """
+    if message == b"[DONE]":
+        return DONE
+    try:
+        return _decode(message)
+    except msgspec.ValidationError:
+        return fitted(msgspec.json.decode(message), Chunk, _NEEDED)
 
 
 def decode_chunks(messages: list[bytes]) -> list[Chunk]:
-    """Decodes chunks that came together, of which only the last may be the end of the stream."""
+    """Decodes chunks that came together, of which only the last may be the end of the stream.
+
+    An odd field is an error, and `decode_chunk` reads those chunks.
+    """
     if messages and messages[-1] == b"[DONE]":
         return [*map(_decode, messages[:-1]), DONE]
     return list(map(_decode, messages))

@@ -7,6 +7,7 @@ from typing import Any, Literal
 import msgspec
 
 from backends.contract import BackendError
+from backends.upstream.answer.lenient import fitted
 
 MAX_MESSAGE_CHARS = 500  # of an upstream's own words
 
@@ -68,7 +69,7 @@ class WireError(msgspec.Struct, frozen=True):
     message: str | None = None
     code: str | int | None = None
     type: str | None = None
-    headers: dict[str, str] | None = None
+    headers: dict[str, Any] | None = None
     param: str | None = None
 
 
@@ -106,10 +107,10 @@ def event_failure(
     error: WireError,
     *,
     status: int | None = None,
-    headers: dict[str, str] | None = None,
+    headers: dict[str, Any] | None = None,
 ) -> Failure:
     """Classifies an `error` event, a `response.failed`, or an error chunk."""
-    known = {name.lower(): value for name, value in (error.headers or headers or {}).items()}
+    known = {name.lower(): str(value) for name, value in (error.headers or headers or {}).items()}
     return _failure(backend, status or _status_of(error), error, known, in_band=True)
 
 
@@ -186,13 +187,20 @@ def _status_of(wire: WireError) -> int:
 def _read(body: bytes) -> WireError:
     """Reads an error's body in any shape; not all servers write JSON."""
     try:
-        found = msgspec.json.decode(body, type=_Body)
+        found = _body(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return WireError(body.decode("utf-8", "replace").strip() or None)
     if isinstance(found.error, WireError):
         return found.error
     detail = found.detail if isinstance(found.detail, str) else None
     return WireError(found.error or found.message or detail)
+
+
+def _body(body: bytes) -> _Body:
+    try:
+        return msgspec.json.decode(body, type=_Body)
+    except msgspec.ValidationError:
+        return fitted(msgspec.json.decode(body), _Body, ("error", "message"))
 
 
 def _wait_in_words_us(message: str) -> int | None:

@@ -1,4 +1,4 @@
-"""Reads an upstream's Responses events, from SSE or a socket, up to a terminal event."""
+"""Reads an upstream's Responses events up to a terminal event."""
 
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
@@ -19,68 +19,13 @@ from backends.upstream.answer.reported_usage import (
     ResponsesFigures,
     believed,
 )
-
-TERMINALS = ("response.completed", "response.incomplete", "response.failed")
-
-
-class _Part(msgspec.Struct, frozen=True):
-    text: str | None = None
-    refusal: str | None = None
-
-
-class _Item(msgspec.Struct, frozen=True):
-    type: str = ""
-    id: str | None = None
-    call_id: str | None = None
-    name: str | None = None
-    arguments: str | None = None
-    input: str | None = None
-    content: list[_Part] | None = None
-    summary: list[_Part] | None = None
-    encrypted_content: str | None = None
-    phase: str | None = None
-
-
-class _Incomplete(msgspec.Struct, frozen=True):
-    reason: str | None = None
-
-
-class _Response(msgspec.Struct, frozen=True):
-    id: str | None = None
-    status: str | None = None
-    output: list[_Item] | None = None
-    usage: Any = None  # a figure of another type must not spoil the event
-    error: WireError | None = None
-    incomplete_details: _Incomplete | None = None
-    service_tier: Any = None
-
-
-class Event(msgspec.Struct, frozen=True):
-    """Is any event, with the fields that matter of all of them."""
-
-    type: str
-    stream_id: str | None = None  # on sockets that several streams share
-    item_id: str | None = None
-    output_index: int | None = None
-    summary_index: int = 0
-    delta: str | None = None
-    text: str | None = None
-    refusal: str | None = None
-    arguments: str | None = None
-    input: str | None = None
-    item: _Item | None = None
-    response: _Response | None = None
-    # of `error`: nested on a socket, flat on SSE
-    error: WireError | None = None
-    code: str | int | None = None
-    message: str | None = None
-    status: int | str | None = None
-    headers: dict[str, str] | None = None
-
-
-DONE = Event("[DONE]")  # some servers end an SSE stream as chat completions end
-# Invalid JSON is a DecodeError, UnicodeDecodeError or RecursionError.
-decode_event = msgspec.json.Decoder(Event).decode
+from backends.upstream.answer.responses_events import (
+    DECODE_PIECE,
+    TERMINALS,
+    TEXT_TYPES,
+    Event,
+    UpstreamItem,
+)
 
 _ITEM_KINDS = {
     "message": DeltaKind.TEXT,
@@ -94,43 +39,6 @@ _REASONS = {  # of an incomplete response
     "max_tokens": FinishReason.LENGTH,
     "content_filter": FinishReason.CONTENT_FILTER,
 }
-# The beginning of an event's type -> the kind of its item. The rest says whether the event has
-# a piece of the text or all of it.
-_TEXT_EVENTS = {
-    "response.output_text": DeltaKind.TEXT,
-    "response.refusal": DeltaKind.TEXT,
-    "response.reasoning_summary_text": DeltaKind.REASONING,
-    "response.reasoning_text": DeltaKind.REASONING,
-    "response.function_call_arguments": DeltaKind.FUNCTION_CALL,
-    "response.custom_tool_call_input": DeltaKind.CUSTOM_CALL,
-}
-_TEXT_TYPES = {
-    f"{head}.{tail}": (kind, tail == "delta")
-    for head, kind in _TEXT_EVENTS.items()
-    for tail in ("delta", "done")
-}
-
-
-# Of each type of event that has a piece of text: what a next one of the item needs.
-_DECODE_PIECE: dict[str, Callable[[bytes], Any]] = {
-    name: msgspec.json.Decoder(
-        msgspec.defstruct("Piece", [("item_id", str), ("delta", str)], tag=name, gc=False)
-    ).decode
-    for name, (_, is_delta) in _TEXT_TYPES.items()
-    if is_delta
-}
-
-
-def decode_sse_event(message: bytes) -> Event:
-    """Decodes as `decode_event`, and knows the mark at the end of some SSE streams."""
-    return DONE if message == b"[DONE]" else decode_event(message)
-
-
-def decode_sse_events(messages: list[bytes]) -> list[Event]:
-    """Decodes events that came together, of which only the last may be the mark of the end."""
-    if messages and messages[-1] == b"[DONE]":
-        return [*map(decode_event, messages[:-1]), DONE]
-    return list(map(decode_event, messages))
 
 
 class ResponsesReader(Reader):
@@ -206,8 +114,8 @@ class ResponsesReader(Reader):
                 text, num_pieces = "", 0
             self._latest_type = None
             self._num_events += 1
-            if event.type in _TEXT_TYPES:
-                self._take_text(event, *_TEXT_TYPES[event.type])
+            if event.type in TEXT_TYPES:
+                self._take_text(event, *TEXT_TYPES[event.type])
                 latest_id = self._latest_id
             else:
                 reason = self._take_event(event)
@@ -258,14 +166,15 @@ class ResponsesReader(Reader):
             self._begin(key, event.output_index, kind)
         if is_delta:
             if kind is DeltaKind.REASONING:
-                if self._summaries.get(key, event.summary_index) != event.summary_index:
+                index = event.summary_index or 0
+                if self._summaries.get(key, index) != index:
                     self.items.add(key, "\n\n")  # between two summaries of one item
-                self._summaries[key] = event.summary_index
+                self._summaries[key] = index
             self._add(key, kind, event.delta or "")
             is_plain = kind is not DeltaKind.REASONING and not self._stops
             if is_plain and key is not None and key == event.item_id:
                 self._latest_type, self._latest_id = event.type, event.item_id
-                self._decode_piece = _DECODE_PIECE[event.type]
+                self._decode_piece = DECODE_PIECE[event.type]
         elif key not in self._said:
             whole = event.text or event.refusal or event.arguments or event.input
             self._add(key, kind, whole or "")
@@ -285,7 +194,7 @@ class ResponsesReader(Reader):
         if len(self._by_index) < MAX_ITEMS:
             self._by_index[output_index] = key
 
-    def _open(self, item: _Item, item_id: str | None, output_index: int | None) -> None:
+    def _open(self, item: UpstreamItem, item_id: str | None, output_index: int | None) -> None:
         kind = _ITEM_KINDS.get(item.type)
         if kind is None:
             return  # a hosted tool's, which we never request
@@ -299,7 +208,7 @@ class ResponsesReader(Reader):
             phase=item.phase or "" if is_text and item.phase in _PHASES else "",
         )
 
-    def _close(self, item: _Item, key: Hashable) -> None:
+    def _close(self, item: UpstreamItem, key: Hashable) -> None:
         kind = _ITEM_KINDS.get(item.type)
         if kind is None:
             return
@@ -371,10 +280,14 @@ def _figures(reported: Any) -> Figures:
     )
 
 
-def _whole_text(item: _Item) -> str:
+def _whole_text(item: UpstreamItem) -> str:
     if item.type == "reasoning":
         parts = item.summary or item.content or ()
+        if isinstance(parts, str):
+            return parts
         return "\n\n".join(part.text or "" for part in parts)
     if item.type == "message":
+        if isinstance(item.content, str):
+            return item.content
         return "".join(part.text or part.refusal or "" for part in item.content or ())
     return item.arguments or item.input or ""

@@ -3,7 +3,8 @@
 from backends.contract import FilePart, ImagePart, Message, TextPart
 from backends.upstream.answer.reader import Bounds
 from backends.upstream.answer.reported_usage import SPARE_INPUT_TOKENS, max_input_tokens
-from backends.upstream.answer.responses_reader import ResponsesReader, decode_event
+from backends.upstream.answer.responses_events import decode_event
+from backends.upstream.answer.responses_reader import ResponsesReader
 from backends.upstream.chain import Turn
 from tests.unit.backends.upstream.upstream_requests import make_options, make_request
 

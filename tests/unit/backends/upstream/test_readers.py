@@ -18,11 +18,8 @@ from backends.sealed_reasoning import unwrap
 from backends.upstream.answer.chat_reader import ChatReader, decode_chunk
 from backends.upstream.answer.errors import Failure
 from backends.upstream.answer.reader import decoded
-from backends.upstream.answer.responses_reader import (
-    ResponsesReader,
-    decode_event,
-    decode_sse_event,
-)
+from backends.upstream.answer.responses_events import decode_sse_event, read_event
+from backends.upstream.answer.responses_reader import ResponsesReader
 from tests.unit.backends.upstream.upstream_requests import make_request
 
 K = DeltaKind
@@ -352,7 +349,7 @@ def test_responses_ends(event: dict[str, Any], expected: FinishReason | tuple[st
 )
 def test_junk_is_a_failure(junk: bytes) -> None:
     good = b'{"type":"response.created"}'
-    events, failure = decoded(decode_event, [good, junk, good], "up")
+    events, failure = decoded(read_event, [good, junk, good], "up")
     assert len(events) == 1
     assert "no event" in str(failure)
 

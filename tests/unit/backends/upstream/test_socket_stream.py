@@ -10,7 +10,7 @@ import pytest
 from backends.contract import Message, TextPart
 from backends.net.read_hold import ReadHold
 from backends.upstream.answer.errors import Failure
-from backends.upstream.answer.responses_reader import TERMINALS, Event, decode_event
+from backends.upstream.answer.responses_events import TERMINALS, Event, decode_event
 from backends.upstream.chain import Turn
 from backends.upstream.socket_exchange import _Stream
 from tests.unit.backends.upstream.upstream_requests import make_options, make_request

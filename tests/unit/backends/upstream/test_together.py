@@ -16,7 +16,8 @@ from backends.net.socket_messages import MessageCutter
 from backends.net.sse import EventParser
 from backends.tokenizer import count
 from backends.upstream.answer.chat_reader import ChatReader, decode_chunk, decode_chunks
-from backends.upstream.answer.responses_reader import ResponsesReader, decode_event
+from backends.upstream.answer.responses_events import decode_event
+from backends.upstream.answer.responses_reader import ResponsesReader
 
 REQUEST = GenerateRequest(
     id="r", model="m", items=(), num_prompt_tokens=3, prefix=(), max_output_tokens=100_000

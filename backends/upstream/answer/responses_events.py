@@ -1,0 +1,137 @@
+"""Decodes an upstream's Responses events, from SSE or a socket."""
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from backends.contract import DeltaKind
+from backends.upstream.answer.errors import WireError
+from backends.upstream.answer.lenient import fitted
+
+TERMINALS = ("response.completed", "response.incomplete", "response.failed")
+
+
+class UpstreamPart(msgspec.Struct, frozen=True):
+    """Is a part of an item's text."""
+
+    text: str | None = None
+    refusal: str | None = None
+
+
+class UpstreamItem(msgspec.Struct, frozen=True):
+    """Is an output item of any kind, with the fields that matter of ours."""
+
+    type: str = ""
+    id: str | None = None
+    call_id: str | None = None
+    name: str | None = None
+    arguments: str | None = None
+    input: str | None = None
+    content: list[UpstreamPart] | str | None = None
+    summary: list[UpstreamPart] | None = None
+    encrypted_content: str | None = None
+    phase: str | None = None
+
+
+class _Incomplete(msgspec.Struct, frozen=True):
+    reason: str | None = None
+
+
+class UpstreamResponse(msgspec.Struct, frozen=True):
+    """Is the response that an event has."""
+
+    id: str | None = None
+    status: str | None = None
+    output: list[UpstreamItem] | None = None
+    usage: Any = None  # a figure of another type must not spoil the event
+    error: WireError | None = None
+    incomplete_details: _Incomplete | None = None
+    service_tier: Any = None
+
+
+class Event(msgspec.Struct, frozen=True):
+    """Is any event, with the fields that matter of all of them."""
+
+    type: str
+    stream_id: str | None = None  # on sockets that several streams share
+    item_id: str | None = None
+    output_index: int | None = None
+    summary_index: int | None = None
+    delta: str | None = None
+    text: str | None = None
+    refusal: str | None = None
+    arguments: str | None = None
+    input: str | None = None
+    item: UpstreamItem | None = None
+    response: UpstreamResponse | None = None
+    # of `error`: nested on a socket, flat on SSE
+    error: WireError | None = None
+    code: str | int | None = None
+    message: str | None = None
+    status: int | str | None = None
+    headers: dict[str, Any] | None = None
+
+
+DONE = Event("[DONE]")  # some servers end an SSE stream as chat completions end
+# Invalid JSON is a DecodeError, UnicodeDecodeError or RecursionError.
+decode_event = msgspec.json.Decoder(Event).decode
+
+# The beginning of an event's type -> the kind of its item. The rest says whether the event has
+# a piece of the text or all of it.
+_TEXT_EVENTS = {
+    "response.output_text": DeltaKind.TEXT,
+    "response.refusal": DeltaKind.TEXT,
+    "response.reasoning_summary_text": DeltaKind.REASONING,
+    "response.reasoning_text": DeltaKind.REASONING,
+    "response.function_call_arguments": DeltaKind.FUNCTION_CALL,
+    "response.custom_tool_call_input": DeltaKind.CUSTOM_CALL,
+}
+TEXT_TYPES = {
+    f"{head}.{tail}": (kind, tail == "delta")
+    for head, kind in _TEXT_EVENTS.items()
+    for tail in ("delta", "done")
+}
+
+
+# Of each type of event that has a piece of text: what a next one of the item needs.
+DECODE_PIECE: dict[str, Callable[[bytes], Any]] = {
+    name: msgspec.json.Decoder(
+        msgspec.defstruct("Piece", [("item_id", str), ("delta", str)], tag=name, gc=False)
+    ).decode
+    for name, (_, is_delta) in TEXT_TYPES.items()
+    if is_delta
+}
+
+
+# What an event of a type must have where it has it at all. Other fields are left out if they are
+# of another type than ours: what they are of may be nothing that we know.
+_NEEDED = {
+    **dict.fromkeys(DECODE_PIECE, ("delta",)),
+    **dict.fromkeys(("response.output_item.added", "response.output_item.done"), ("item",)),
+    **dict.fromkeys(TERMINALS, ("response",)),
+}
+
+
+def read_event(message: bytes) -> Event:
+    """Decodes as `decode_event`, and where that fails leaves out odd fields that nobody needs."""
+    try:
+        return decode_event(message)
+    except msgspec.ValidationError:
+        found = msgspec.json.decode(message, type=dict[str, Any])
+        return fitted(found, Event, _NEEDED.get(str(found.get("type")), ()))
+
+
+def decode_sse_event(message: bytes) -> Event:
+    """Decodes as `read_event`, and knows the mark at the end of some SSE streams."""
+    return DONE if message == b"[DONE]" else read_event(message)
+
+
+def decode_sse_events(messages: list[bytes]) -> list[Event]:
+    """Decodes events that came together, of which only the last may be the mark of the end.
+
+    An odd field is an error, as `decode_event` has it.
+    """
+    if messages and messages[-1] == b"[DONE]":
+        return [*map(decode_event, messages[:-1]), DONE]
+    return list(map(decode_event, messages))
