@@ -8,26 +8,26 @@ class StopFinder:
 
     def __init__(self, stops: Sequence[str]) -> None:
         self._stops = [stop for stop in stops if stop]
-        self._held = ""
+        self.held = ""  # the end of the text, as long as it may begin a stop sequence
         self.found: str | None = None  # the stop sequence, once the text has one
 
     def feed(self, text: str) -> str:
         """Returns the text that may be sent now: never a stop sequence or what follows it."""
         if self.found is not None:
             return ""
-        text = self._held + text
+        text = self.held + text
         starts = [(start, stop) for stop in self._stops if (start := text.find(stop)) >= 0]
         if starts:
             start, self.found = min(starts)
-            self._held = ""
+            self.held = ""  # the end of the text, as long as it may begin a stop sequence
             return text[:start]
         num_held = max((_overlap(text, stop) for stop in self._stops), default=0)
-        self._held = text[len(text) - num_held :]
+        self.held = text[len(text) - num_held :]
         return text[: len(text) - num_held]
 
     def rest(self) -> str:
         """Returns the text held back, once the item has ended."""
-        held, self._held = self._held, ""
+        held, self.held = self.held, ""
         return held
 
 

@@ -131,9 +131,7 @@ class UpstreamBackend:
             echo = request.prefill if options.echoes_prefill else ""
             return ChatReader(self.name, request, wrapped, bounds, read, echo=echo)
         sealing = options.model if options.seals_reasoning else None
-        return ResponsesReader(
-            self.name, request, wrapped, sealing, bounds, read, keeps_said=turn.continues
-        )
+        return ResponsesReader(self.name, request, wrapped, sealing, bounds, read)
 
     def speaks(self) -> None:
         """Counts a generation that has its first tokens; `over` follows."""

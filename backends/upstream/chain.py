@@ -128,7 +128,7 @@ class Turn:
         self.go_on: Callable[[list[Any]], bool] | None = None
 
     def finished(self, finish: Finish, reader: Reader) -> None:
-        """Notes how the response ended, if the turn `continues`; the reader `keeps_said` then."""
+        """Notes how the response ended, if the turn `continues`; its reader keeps what it said."""
         # Cut by a stop sequence of ours, the server's memory and the client's would differ.
         is_whole = finish.reason is FinishReason.STOP
         self._response_id = reader.response_id if is_whole and not self._request.stop else None

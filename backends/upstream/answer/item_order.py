@@ -142,6 +142,19 @@ class ItemOrder:
             if item.wrapped:
                 item.pending, item.num_pieces = [_unwrapped("".join(item.pending))], 1
 
+    def reopen(self, key: Hashable) -> bool:
+        """Opens a closed item again if no later one was passed on; returns whether it is open."""
+        item = self.known[key]
+        if not item.closed:
+            return True
+        is_latest = item.index < 0 or item.index == self._num_indexes - 1
+        if not is_latest or item.wrapped or item.sealed:
+            return False
+        item.closed = False
+        if item not in self._queue:
+            self._queue.insert(len(self._queue) if item.index < 0 else 0, item)
+        return True
+
     def close_all(self) -> None:
         for key, item in self.known.items():
             if not item.closed:
@@ -243,6 +256,12 @@ class ItemOrder:
         """Returns the items of which something was passed on, each with what was `said` of it."""
         self.measure()
         return [item for item in self.known.values() if item.index >= 0]
+
+    def given(self, key: Hashable) -> str:
+        """Returns an item's text so far, passed on or waiting, if the order keeps what was said."""
+        self.measure()
+        item = self.known[key]
+        return item.said + "".join(item.pending) if item.pending else item.said
 
     def _refresh(self, num_more_tokens: int = 0) -> None:
         """Asks the meter how much may pass without it, beside so many tokens that it has seen."""

@@ -1,6 +1,6 @@
 """Decodes an upstream's Responses events, from SSE or a socket."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -15,6 +15,7 @@ TERMINALS = ("response.completed", "response.incomplete", "response.failed")
 class UpstreamPart(msgspec.Struct, frozen=True):
     """Is a part of an item's text."""
 
+    type: str = ""
     text: str | None = None
     refusal: str | None = None
 
@@ -57,12 +58,14 @@ class Event(msgspec.Struct, frozen=True):
     stream_id: str | None = None  # on sockets that several streams share
     item_id: str | None = None
     output_index: int | None = None
-    summary_index: int | None = None
+    summary_index: int | None = None  # of its part, as the next
+    content_index: int | None = None
     delta: str | None = None
     text: str | None = None
     refusal: str | None = None
     arguments: str | None = None
     input: str | None = None
+    part: UpstreamPart | None = None
     item: UpstreamItem | None = None
     response: UpstreamResponse | None = None
     # of `error`: nested on a socket, flat on SSE
@@ -77,6 +80,18 @@ DONE = Event("[DONE]")  # some servers end an SSE stream as chat completions end
 # Invalid JSON is a DecodeError, UnicodeDecodeError or RecursionError.
 decode_event = msgspec.json.Decoder(Event).decode
 
+ITEM_KINDS = {  # others are hosted tools', which we never request
+    "message": DeltaKind.TEXT,
+    "reasoning": DeltaKind.REASONING,
+    "function_call": DeltaKind.FUNCTION_CALL,
+    "custom_tool_call": DeltaKind.CUSTOM_CALL,
+}
+PART_KINDS = {
+    "output_text": DeltaKind.TEXT,
+    "refusal": DeltaKind.TEXT,
+    "summary_text": DeltaKind.REASONING,
+    "reasoning_text": DeltaKind.REASONING,
+}
 # The beginning of an event's type -> the kind of its item. The rest says whether the event has
 # a piece of the text or all of it.
 _TEXT_EVENTS = {
@@ -91,8 +106,10 @@ TEXT_TYPES = {
     f"{head}.{tail}": (kind, tail == "delta")
     for head, kind in _TEXT_EVENTS.items()
     for tail in ("delta", "done")
+} | {
+    "response.content_part.done": (DeltaKind.TEXT, False),
+    "response.reasoning_summary_part.done": (DeltaKind.REASONING, False),
 }
-
 
 # Of each type of event that has a piece of text: what a next one of the item needs.
 DECODE_PIECE: dict[str, Callable[[bytes], Any]] = {
@@ -102,6 +119,34 @@ DECODE_PIECE: dict[str, Callable[[bytes], Any]] = {
     for name, (_, is_delta) in TEXT_TYPES.items()
     if is_delta
 }
+
+
+def part_text(event: Event) -> str:
+    """Returns the whole text of a part, or of a call, that an event says is done."""
+    if event.part is not None:
+        return event.part.text or event.part.refusal or ""
+    return event.text or event.refusal or event.arguments or event.input or ""
+
+
+def item_texts(item: UpstreamItem) -> list[str]:
+    """Returns the whole text of an item; of reasoning its summary and itself, an empty one last."""
+    content = item.content or ()
+    if item.type == "message":
+        if isinstance(content, str):
+            return [content]
+        text = ""
+        for part in content:  # of one or two: the quickest way
+            text += part.text or part.refusal or ""
+        return [text]
+    if item.type == "reasoning":
+        of_content = content if isinstance(content, str) else _joined(content)
+        summary = _joined(item.summary or ())
+        return [summary, of_content] if summary else [of_content, summary]
+    return [item.arguments or item.input or ""]
+
+
+def _joined(parts: Sequence[UpstreamPart]) -> str:
+    return "\n\n".join(part.text or "" for part in parts)
 
 
 # What an event of a type must have where it has it at all. Other fields are left out if they are

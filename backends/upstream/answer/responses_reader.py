@@ -10,7 +10,7 @@ from backends.sealed_reasoning import wrap
 from backends.service_tiers import TierRead
 from backends.stop_sequences import StopFinder
 from backends.upstream.answer.errors import Failure, WireError, broken, event_failure
-from backends.upstream.answer.item_order import MAX_ITEMS
+from backends.upstream.answer.item_keys import ItemKeys
 from backends.upstream.answer.reader import NO_BOUNDS, NO_EVENT, Bounds, Reader
 from backends.upstream.answer.reported_usage import (
     NO_ANSWER_FIGURES,
@@ -21,18 +21,18 @@ from backends.upstream.answer.reported_usage import (
 )
 from backends.upstream.answer.responses_events import (
     DECODE_PIECE,
+    ITEM_KINDS,
+    PART_KINDS,
     TERMINALS,
     TEXT_TYPES,
     Event,
     UpstreamItem,
+    UpstreamResponse,
+    item_texts,
+    part_text,
 )
 
-_ITEM_KINDS = {
-    "message": DeltaKind.TEXT,
-    "reasoning": DeltaKind.REASONING,
-    "function_call": DeltaKind.FUNCTION_CALL,
-    "custom_tool_call": DeltaKind.CUSTOM_CALL,
-}
+_ITEM_DONE = "response.output_item.done"
 _PHASES = ("commentary", "final_answer")  # of a message; others are unknown
 _REASONS = {  # of an incomplete response
     "max_output_tokens": FinishReason.LENGTH,
@@ -52,16 +52,17 @@ class ResponsesReader(Reader):
         model: str | None = None,
         bounds: Bounds = NO_BOUNDS,
         tier: TierRead | None = None,
-        *,
-        keeps_said: bool = False,
     ) -> None:
         """`model` is our id of the model, which tags its encrypted reasoning; None drops that."""
-        super().__init__(backend, request, wrapped, bounds, tier, keeps_said=keeps_said)
+        super().__init__(backend, request, wrapped, bounds, tier, keeps_said=True)
         self._model = model
         self._num_events = 0  # but for text that only goes on
-        self._by_index: dict[int, Hashable] = {}  # output_index -> the item's key
-        self._said: set[Hashable] = set()  # items with pieces received
-        self._summaries: dict[Hashable, int] = {}  # item -> its latest summary's index
+        self._keys = ItemKeys(self.items)
+        # Item -> the index of its latest part, and where in its text that begins.
+        self._parts: dict[Hashable, tuple[int, int]] = {}
+        # The id and the text of an item, if that was just told as a whole and nothing is missing.
+        self._whole: tuple[Hashable, str] | None = None
+        self._done: dict[str, int] = {}  # the ids of items that are done -> characters
         self._stops: dict[Hashable, StopFinder] = {}
         # Of the latest piece of text, if a next one of its kind and item only needs to be added.
         self._latest_type: str | None = None
@@ -120,8 +121,7 @@ class ResponsesReader(Reader):
             else:
                 reason = self._take_event(event)
             if self._stops:
-                found = (finder.found for finder in self._stops.values())
-                self._stop_sequence = next(filter(None, found), None)
+                self._stop_sequence = self._found_stop()
                 if self._stop_sequence is not None:
                     reason = reason or FinishReason.STOP
             if reason is not None:
@@ -147,83 +147,137 @@ class ResponsesReader(Reader):
         if event.type == "error":
             raise self._error(event)
         if item is not None:
-            known = self.items.known.get(item.id)
-            # One that is known can only be told its phase, before a piece of it is passed on.
-            is_told = known is not None and (known.index >= 0 or not item.phase)
-            if not is_told or event.output_index not in self._by_index:
-                self._open(item, item.id, event.output_index)
-            if event.type == "response.output_item.done":
-                self._close(item, self._key(item.id, event.output_index))
+            self._take_item(item, event.output_index, is_done=event.type == _ITEM_DONE)
         return None
 
+    def _take_item(self, item: UpstreamItem, output_index: int | None, *, is_done: bool) -> None:
+        kind = ITEM_KINDS.get(item.type)
+        if kind is None:
+            return
+        key: Hashable = item.id or item.call_id
+        known = self.items.known.get(key)
+        if known is None:
+            key = self._keys.find(item.id or item.call_id, output_index, kind, is_added=not is_done)
+            if is_done and output_index is None:
+                key = self._begun(key, kind, item_texts(item))
+            self._open(item, key, kind)
+            self._keys.note(key, output_index)
+        elif known.index < 0 and item.phase:  # it can be told its phase until a piece is passed on
+            self._open(item, key, kind)
+        if is_done and not self.items.known[key].closed:
+            self._close(item, key, kind)
+
     def _take_text(self, event: Event, kind: DeltaKind, is_delta: bool) -> None:
+        if not is_delta:
+            self._take_part(event, kind)
+            return
         key: Hashable = event.item_id
         if key not in self.items.known:
-            key = self._key(event.item_id, event.output_index)
-        if key not in self.items.known:
-            if kind >= DeltaKind.FUNCTION_CALL:
-                return  # its name and all of its text come with the item
-            self._begin(key, event.output_index, kind)
-        if is_delta:
-            if kind is DeltaKind.REASONING:
-                index = event.summary_index or 0
-                if self._summaries.get(key, index) != index:
-                    self.items.add(key, "\n\n")  # between two summaries of one item
-                self._summaries[key] = index
-            self._add(key, kind, event.delta or "")
-            is_plain = kind is not DeltaKind.REASONING and not self._stops
-            if is_plain and key is not None and key == event.item_id:
-                self._latest_type, self._latest_id = event.type, event.item_id
-                self._decode_piece = DECODE_PIECE[event.type]
-        elif key not in self._said:
-            whole = event.text or event.refusal or event.arguments or event.input
-            self._add(key, kind, whole or "")
+            key = self._keys.find(event.item_id, event.output_index, kind)
+            if key not in self.items.known:
+                if kind >= DeltaKind.FUNCTION_CALL:
+                    return  # its name and all of its text come with the item
+                self._begin(key, event.output_index, kind)
+        index = event.summary_index or event.content_index or 0
+        part = self._parts.get(key)
+        if part is None:
+            self._parts[key] = index, 0
+        elif part[0] != index:
+            self._begin_part(key, kind, index)
+        self._whole = None
+        self._add(key, kind, event.delta or "")
+        is_plain = kind is not DeltaKind.REASONING and not self._stops
+        if is_plain and key == event.item_id:
+            self._latest_type, self._latest_id = event.type, event.item_id
+            self._decode_piece = DECODE_PIECE[event.type]
 
-    def _key(self, item_id: str | None, output_index: int | None) -> Hashable:
-        """Returns an item's id, or its index if the server's ids are missing or unstable."""
-        if item_id is not None and item_id in self.items.known:
-            return item_id
-        if output_index is not None and output_index in self._by_index:
-            return self._by_index[output_index]
-        return output_index if item_id is None else item_id
-
-    def _begin(self, key: Hashable, output_index: int | None, kind: DeltaKind, **more: Any) -> None:
-        self.items.open(key, kind, **more)
-        if output_index is None or output_index in self._by_index:
+    def _take_part(self, event: Event, kind: DeltaKind) -> None:
+        """Reads the whole text of a part, of which most often nothing is missing."""
+        whole = part_text(event)
+        if not whole or (event.item_id, whole) == self._whole:
             return
-        if len(self._by_index) < MAX_ITEMS:
-            self._by_index[output_index] = key
+        if event.part is not None:
+            kind = PART_KINDS.get(event.part.type, kind)
+        key: Hashable = event.item_id
+        if key not in self.items.known:
+            key = self._keys.find(event.item_id, event.output_index, kind)
+            if event.output_index is None:
+                key = self._begun(key, kind, [whole])
+            if key not in self.items.known:
+                if kind >= DeltaKind.FUNCTION_CALL:
+                    return
+                self._begin(key, event.output_index, kind)
+        if self.items.known[key].closed:
+            return
+        index = event.summary_index or event.content_index or 0
+        given = self._given(key)
+        latest, start = self._parts.get(key, (index, 0))
+        if whole.startswith(given[start:]):
+            self._parts[key] = index, start
+            self._add(key, kind, whole[len(given) - start :])
+            self._whole = (key, whole) if key == event.item_id and not start else None
+        elif index > latest and whole not in given:
+            self._begin_part(key, kind, index)
+            self._add(key, kind, whole)
+            self._whole = None
 
-    def _open(self, item: UpstreamItem, item_id: str | None, output_index: int | None) -> None:
-        kind = _ITEM_KINDS.get(item.type)
-        if kind is None:
-            return  # a hosted tool's, which we never request
+    def _begin_part(self, key: Hashable, kind: DeltaKind, index: int) -> None:
+        """Begins another part than an item's first one."""
+        if kind is DeltaKind.REASONING:
+            self.items.add(key, "\n\n")  # between two summaries of one item
+        self._parts[key] = index, len(self._given(key))
+
+    def _begun(self, key: Hashable, kind: DeltaKind, texts: Sequence[str]) -> Hashable:
+        """Returns the key of the one open item whose text these may be, if the key is new."""
+        if key not in self.items.known:
+            other = self._keys.only_open(kind)
+            if other is not None and self._rest(other, texts) is not None:
+                return other
+        return key
+
+    def _begin(self, key: Hashable, output_index: int | None, kind: DeltaKind) -> None:
+        self.items.open(key, kind)
+        self._keys.note(key, output_index)
+
+    def _open(self, item: UpstreamItem, key: Hashable, kind: DeltaKind) -> None:
         is_text, is_call = kind is DeltaKind.TEXT, kind >= DeltaKind.FUNCTION_CALL
-        self._begin(
-            self._key(item_id, output_index),
-            output_index,
+        self.items.open(
+            key,
             kind,
             call_id=item.call_id or item.id or "" if is_call else "",
             name=item.name or "" if is_call else "",
             phase=item.phase or "" if is_text and item.phase in _PHASES else "",
         )
 
-    def _close(self, item: UpstreamItem, key: Hashable) -> None:
-        kind = _ITEM_KINDS.get(item.type)
-        if kind is None:
-            return
-        if key not in self._said:
-            self._add(key, kind, _whole_text(item))
+    def _close(self, item: UpstreamItem, key: Hashable, kind: DeltaKind) -> None:
+        texts = item_texts(item)
+        if (key, texts[0]) != self._whole:
+            self._add(key, kind, self._rest(key, texts) or "")
+        self._whole = None
+        if item.id is not None:
+            self._done[item.id] = len(texts[0])
         if kind is DeltaKind.REASONING and item.encrypted_content and self._model is not None:
             self.items.seal(key, wrap(self._model, item.id or "", item.encrypted_content))
         if self._stops:
             self._end_text(key)
         self.items.close(key)
 
+    def _given(self, key: Hashable) -> str:
+        """Returns what the server has said of an item so far."""
+        given = self.items.given(key)
+        return given + self._stops[key].held if key in self._stops else given
+
+    def _rest(self, key: Hashable, texts: Sequence[str]) -> str | None:
+        """Returns what is missing of an item's whole text; None if that differs from what came."""
+        given = self._given(key)
+        for text in texts:
+            if text.startswith(given):
+                return text[len(given) :]
+        return None
+
     def _add(self, key: Hashable, kind: DeltaKind, text: str) -> None:
         if not text:
             return
-        self._said.add(key)
         if kind is DeltaKind.TEXT and self._request.stop:
             finder = self._stops.get(key)
             if finder is None:
@@ -242,10 +296,7 @@ class ResponsesReader(Reader):
             raise broken(self._backend, f"the upstream sent {event.type} without a response")
         if event.type == "response.failed":
             raise event_failure(self._backend, response.error or WireError("no reason given"))
-        if not self._by_index and not self._said:
-            for index, item in enumerate(response.output or ()):
-                self._open(item, item.id, index)
-                self._close(item, self._key(item.id, index))
+        self._take_output(response)
         if response.usage is not None:
             self._figures = _figures(response.usage)
         if event.type == "response.incomplete":
@@ -256,6 +307,36 @@ class ResponsesReader(Reader):
                 raise broken(self._backend, message)
             return reason
         return FinishReason.STOP
+
+    def _take_output(self, response: UpstreamResponse) -> None:
+        """Adds what the events left out of the items that the whole response has."""
+        output = response.output or ()
+        for item in output:
+            if item.id is None or self._done.get(item.id) != len(item_texts(item)[0]):
+                break
+        else:
+            return  # all were done with as much text
+        known, keys = self.items.known, self._keys.of_output(output, self._given)
+        latest = max((number for number, key in enumerate(keys) if key in known), default=-1)
+        for number, (item, key) in enumerate(zip(output, keys, strict=True)):
+            kind = ITEM_KINDS.get(item.type)
+            if kind is None:
+                continue
+            is_reasoning = kind is DeltaKind.REASONING
+            if key not in known:
+                if is_reasoning and number < latest:
+                    continue  # it would follow what it led to
+                self._open(item, key, kind)
+            elif known[key].closed:
+                is_short = not is_reasoning and self._rest(key, item_texts(item))
+                if not is_short or not self.items.reopen(key):
+                    continue
+            self._close(item, key, kind)
+            if self._found_stop() is not None:
+                return
+
+    def _found_stop(self) -> str | None:
+        return next(filter(None, (finder.found for finder in self._stops.values())), None)
 
     def _error(self, event: Event) -> Failure:
         error = event.error or WireError(event.message, event.code)
@@ -278,16 +359,3 @@ def _figures(reported: Any) -> Figures:
         num_hidden=num_reasoning,
         is_odd=is_odd,
     )
-
-
-def _whole_text(item: UpstreamItem) -> str:
-    if item.type == "reasoning":
-        parts = item.summary or item.content or ()
-        if isinstance(parts, str):
-            return parts
-        return "\n\n".join(part.text or "" for part in parts)
-    if item.type == "message":
-        if isinstance(item.content, str):
-            return item.content
-        return "".join(part.text or part.refusal or "" for part in item.content or ())
-    return item.arguments or item.input or ""

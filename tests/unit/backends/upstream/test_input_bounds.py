@@ -33,7 +33,7 @@ def test_a_conversation_that_goes_on_counts_what_the_server_remembers() -> None:
     first = Turn(make_request(QUESTION), options)
     first.whole()
     first.sent(1_000)
-    reader = ResponsesReader("up", make_request(QUESTION), frozenset(), keeps_said=True)
+    reader = ResponsesReader("up", make_request(QUESTION), frozenset())
     events = [
         decode_event(b'{"type":"response.output_text.delta","item_id":"m","delta":"One."}'),
         decode_event(

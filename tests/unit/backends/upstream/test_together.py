@@ -213,7 +213,7 @@ def test_responses_events(chance: random.Random, request_: GenerateRequest, ends
             events.append(COMPLETED)
         messages = [json.dumps(event).encode() for event in events]
         read = list(map(decode_event, messages))
-        make = functools.partial(ResponsesReader, "b", request_, wrapped, keeps_said=True)
+        make = functools.partial(ResponsesReader, "b", request_, wrapped)
         compare(chance, make, read)
         num_quick += read_one_by_one(make(), make(), messages)
     assert num_quick > 0
@@ -246,7 +246,7 @@ def test_text_up_to_the_limit_of_an_answer(chance: random.Random) -> None:
         place = {"type": "response.output_text.delta", "item_id": "i", "output_index": 0}
         events: list[dict[str, Any]] = [{**place, "delta": word} for word in words]
         messages = [json.dumps(event).encode() for event in [*events, COMPLETED]]
-        make = functools.partial(ResponsesReader, "b", request, frozenset(), keeps_said=True)
+        make = functools.partial(ResponsesReader, "b", request, frozenset())
         read_alike(make(), make(), groups(chance, list(map(decode_event, messages))))
         read_one_by_one(make(), make(), messages)
 
@@ -264,7 +264,7 @@ def test_a_sockets_bytes_cut_anywhere(chance: random.Random) -> None:
         cutter = MessageCutter(1 << 20)
         cut = [cutter.feed(read)[0] for read in reads(chance, b"".join(frames))]
         assert [message for each in cut for message in each] == messages
-        make = functools.partial(ResponsesReader, "b", REQUEST, frozenset(), keeps_said=True)
+        make = functools.partial(ResponsesReader, "b", REQUEST, frozenset())
         read_alike(make(), make(), [list(map(decode_event, each)) for each in cut if each])
 
 
