@@ -294,12 +294,13 @@ class ResponsesReader(Reader):
         response = event.response
         if response is None:
             raise broken(self._backend, f"the upstream sent {event.type} without a response")
-        if event.type == "response.failed":
+        status = response.status  # which may say how a "completed" response ended
+        if event.type == "response.failed" or status == "failed":
             raise event_failure(self._backend, response.error or WireError("no reason given"))
         self._take_output(response)
         if response.usage is not None:
             self._figures = _figures(response.usage)
-        if event.type == "response.incomplete":
+        if event.type == "response.incomplete" or status in ("incomplete", "cancelled"):
             said = response.incomplete_details and response.incomplete_details.reason
             reason = _REASONS.get(said or "")
             if reason is None:

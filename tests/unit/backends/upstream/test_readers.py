@@ -318,6 +318,36 @@ TERMINALS: list[tuple[dict[str, Any], FinishReason | tuple[str, bool]]] = [
         ("context_length_exceeded", False),
     ),
     ({"type": "response.failed", "response": {}}, ("server_error", True)),
+    (
+        {
+            "type": "response.completed",
+            "response": {"status": "failed", "error": {"code": "rate_limit_exceeded"}},
+        },
+        ("rate_limit_exceeded", True),
+    ),
+    (
+        {
+            "type": "response.completed",
+            "response": {
+                "status": "incomplete",
+                "incomplete_details": {"reason": "max_output_tokens"},
+            },
+        },
+        FinishReason.LENGTH,
+    ),
+    (
+        {
+            "type": "response.incomplete",
+            "response": {"status": "failed", "error": {"code": "slow_down"}},
+        },
+        ("server_is_overloaded", True),
+    ),
+    (
+        {"type": "response.completed", "response": {"status": "incomplete"}},
+        ("server_error", True),
+    ),
+    ({"type": "response.completed", "response": {"status": "cancelled"}}, ("server_error", True)),
+    ({"type": "response.completed", "response": {"status": "in_progress"}}, FinishReason.STOP),
     ({"type": "error", "code": "server_error", "message": "flat"}, ("server_error", True)),
     (
         {"type": "error", "status": 400, "error": {"code": "invalid_value", "message": "nested"}},
