@@ -6,6 +6,8 @@ from backends.contract import DeltaKind
 from backends.upstream.answer.item_order import MAX_ITEMS, ItemOrder, OrderedItem
 from backends.upstream.answer.responses_events import ITEM_KINDS, UpstreamItem, item_texts
 
+MAX_PAIRS = 10_000  # of items that neither ids nor places tell apart
+
 
 class ItemKeys:
     """Finds the keys of one response's items in their order."""
@@ -55,12 +57,13 @@ class ItemKeys:
         return found[0] if len(found) == 1 else None
 
     def of_output(
-        self, output: Sequence[UpstreamItem], given: Callable[[Hashable], str]
+        self, output: Sequence[UpstreamItem], may_be: Callable[[Hashable, Sequence[str]], bool]
     ) -> list[Hashable]:
         """Returns the keys of a whole response's items, each of them once; new items have new ones.
 
-        `given` is what was said of a known item. Ids count first, then places, then what was said,
-        then the order: so that no item is taken for a new one because its id is another now.
+        Ids count first, then places, then what was said, of which `may_be` tells whether it begins
+        one of some texts, then the order: so that no item is taken for a new one because its id is
+        another now.
         """
         left = dict(self._known)
         calls = {item.call_id: key for key, item in left.items() if item.call_id}
@@ -73,7 +76,7 @@ class ItemKeys:
 
         def by_text(number: int, told: UpstreamItem) -> Iterable[Hashable]:
             texts = item_texts(told)
-            return (key for key in left if any(text.startswith(given(key)) for text in texts))
+            return (key for key in left if may_be(key, texts))
 
         def by_order(number: int, told: UpstreamItem) -> Iterable[Hashable]:
             return left
@@ -81,6 +84,8 @@ class ItemKeys:
         keys: list[Hashable] = [("output", number) for number in range(len(output))]
         unknown = dict(enumerate(output[:MAX_ITEMS]))
         for rule in (by_id, by_place, by_text, by_order):
+            if rule is by_text and len(left) * len(unknown) > MAX_PAIRS:
+                break
             for number, told in list(unknown.items()):
                 for key in rule(number, told):
                     if key in left and _is_like(left[key], told):

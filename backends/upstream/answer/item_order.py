@@ -35,10 +35,24 @@ class OrderedItem(msgspec.Struct, eq=False):
     phase: str
     pending: list[str] = []  # texts to pass on
     num_pieces: int = 0  # that they came in
+    num_pending_chars: int = 0
     sealed: str = ""
     closed: bool = False
     index: int = -1  # among the deltas' items, once a piece was passed on
-    said: str = ""  # passed on and shown to the meter, if the order keeps what was said
+    passed: list[str] = []  # on and shown to the meter, if the order keeps what was said
+    num_passed_chars: int = 0
+
+    @property
+    def said(self) -> str:
+        """Returns what was passed on and shown to the meter, if the order keeps that."""
+        if len(self.passed) > 1:
+            self.passed = ["".join(self.passed)]
+        return self.passed[0] if self.passed else ""
+
+    def note(self, text: str) -> None:
+        """Notes what was passed on."""
+        self.passed.append(text)
+        self.num_passed_chars += len(text)
 
 
 class ItemOrder:
@@ -101,9 +115,11 @@ class ItemOrder:
         """
         item = self.known[key]
         if text and not item.closed:
+            num_chars = len(text)
             item.pending.append(text)
             item.num_pieces += num_pieces
-            self._num_waiting_chars += len(text)
+            item.num_pending_chars += num_chars
+            self._num_waiting_chars += num_chars
             if self._num_waiting_chars > self._max_waiting_chars:
                 self._cut(item)
 
@@ -208,7 +224,7 @@ class ItemOrder:
         num_tokens, num_pieces = count(text), item.num_pieces
         if num_tokens < num_pieces:
             num_tokens = num_pieces  # one each at least, however our own rule counts their words
-        item.pending, item.num_pieces = [], 0
+        item.pending, item.num_pieces, item.num_pending_chars = [], 0, 0
         self._num_waiting_chars -= len(text)
         if self.num_tokens + num_tokens > self.max_unmeasured_tokens:
             text, num_tokens = self._measured(text, num_tokens, num_pieces)
@@ -234,7 +250,7 @@ class ItemOrder:
         self.measure()
         passed = self._meter.take(text)
         if self._latest is not None:
-            self._latest.said += passed
+            self._latest.note(passed)
         if passed != text:
             text, num_tokens = passed, max(count(passed), num_pieces)
         num_tokens_left = self._meter.max_tokens - self.num_tokens
@@ -250,18 +266,36 @@ class ItemOrder:
             text = "".join(passed)
             self._meter.note(text)
             if self._latest is not None:
-                self._latest.said += text
+                self._latest.note(text)
 
     def said(self) -> list[OrderedItem]:
         """Returns the items of which something was passed on, each with what was `said` of it."""
         self.measure()
         return [item for item in self.known.values() if item.index >= 0]
 
-    def given(self, key: Hashable) -> str:
-        """Returns an item's text so far, passed on or waiting, if the order keeps what was said."""
+    def given(self, key: Hashable, start: int = 0, max_chars: int | None = None) -> str | None:
+        """Returns an item's text from a place in it on, whether it was passed on or waits.
+
+        Returns None if it is longer than that, which is quick to tell. The order must keep what
+        was said.
+        """
         self.measure()
         item = self.known[key]
-        return item.said + "".join(item.pending) if item.pending else item.said
+        num_passed_chars = item.num_passed_chars
+        num_chars = num_passed_chars + item.num_pending_chars - start
+        if max_chars is not None and num_chars > max_chars:
+            return None
+        text = item.said[start:]
+        if item.pending:
+            item.pending = ["".join(item.pending)]
+            text += item.pending[0][max(0, start - num_passed_chars) :]
+        return text
+
+    def num_given(self, key: Hashable) -> int:
+        """Returns the length of an item's text so far, as `given` has it."""
+        self.measure()
+        item = self.known[key]
+        return item.num_passed_chars + item.num_pending_chars
 
     def _refresh(self, num_more_tokens: int = 0) -> None:
         """Asks the meter how much may pass without it, beside so many tokens that it has seen."""

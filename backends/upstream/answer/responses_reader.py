@@ -33,6 +33,7 @@ from backends.upstream.answer.responses_events import (
 )
 
 _ITEM_DONE = "response.output_item.done"
+MAX_PARTS = 64  # of an item, that are told apart
 _PHASES = ("commentary", "final_answer")  # of a message; others are unknown
 _REASONS = {  # of an incomplete response
     "max_output_tokens": FinishReason.LENGTH,
@@ -210,13 +211,13 @@ class ResponsesReader(Reader):
         if self.items.known[key].closed:
             return
         index = event.summary_index or event.content_index or 0
-        given = self._given(key)
         latest, start = self._parts.get(key, (index, 0))
-        if whole.startswith(given[start:]):
+        rest = self._rest(key, [whole], start)
+        if rest is not None:
             self._parts[key] = index, start
-            self._add(key, kind, whole[len(given) - start :])
+            self._add(key, kind, rest)
             self._whole = (key, whole) if key == event.item_id and not start else None
-        elif index > latest and whole not in given:
+        elif latest < index < MAX_PARTS and not self._has_said(key, whole):
             self._begin_part(key, kind, index)
             self._add(key, kind, whole)
             self._whole = None
@@ -225,13 +226,13 @@ class ResponsesReader(Reader):
         """Begins another part than an item's first one."""
         if kind is DeltaKind.REASONING:
             self.items.add(key, "\n\n")  # between two summaries of one item
-        self._parts[key] = index, len(self._given(key))
+        self._parts[key] = index, self.items.num_given(key) + len(self._held(key))
 
     def _begun(self, key: Hashable, kind: DeltaKind, texts: Sequence[str]) -> Hashable:
         """Returns the key of the one open item whose text these may be, if the key is new."""
         if key not in self.items.known:
             other = self._keys.only_open(kind)
-            if other is not None and self._rest(other, texts) is not None:
+            if other is not None and self._may_be(other, texts):
                 return other
         return key
 
@@ -262,16 +263,26 @@ class ResponsesReader(Reader):
             self._end_text(key)
         self.items.close(key)
 
-    def _given(self, key: Hashable) -> str:
-        """Returns what the server has said of an item so far."""
-        given = self.items.given(key)
-        return given + self._stops[key].held if key in self._stops else given
+    def _held(self, key: Hashable) -> str:
+        return self._stops[key].held if key in self._stops else ""
 
-    def _rest(self, key: Hashable, texts: Sequence[str]) -> str | None:
-        """Returns what is missing of an item's whole text; None if that differs from what came."""
-        given = self._given(key)
+    def _has_said(self, key: Hashable, text: str) -> bool:
+        return text in (self.items.given(key) or "")
+
+    def _may_be(self, key: Hashable, texts: Sequence[str]) -> bool:
+        return self._rest(key, texts) is not None
+
+    def _rest(self, key: Hashable, texts: Sequence[str], start: int = 0) -> str | None:
+        """Returns what is missing of a text that was said from there on; None if another was said.
+
+        It may be any of these texts.
+        """
+        held = self._held(key)
+        if held and start:
+            held = held[max(0, start - self.items.num_given(key)) :]
         for text in texts:
-            if text.startswith(given):
+            given = self.items.given(key, start, len(text))
+            if given is not None and text.startswith(given := given + held):
                 return text[len(given) :]
         return None
 
@@ -317,7 +328,7 @@ class ResponsesReader(Reader):
                 break
         else:
             return  # all were done with as much text
-        known, keys = self.items.known, self._keys.of_output(output, self._given)
+        known, keys = self.items.known, self._keys.of_output(output, self._may_be)
         latest = max((number for number, key in enumerate(keys) if key in known), default=-1)
         for number, (item, key) in enumerate(zip(output, keys, strict=True)):
             kind = ITEM_KINDS.get(item.type)

@@ -386,6 +386,21 @@ STOPS: list[tuple[list[Event], str, str | None]] = [
     ),
     ([added(0, M), piece("output_text", "m", "a E"), part("m", "a END b"), ended()], "a ", "END"),
     ([added(0, M), piece("output_text", "m", "a E"), part("m", "a E"), ended()], "a E", None),
+    (
+        [piece("output_text", "m", "a E"), part("m", "ND b", content_index=1), ended()],
+        "a ",
+        "END",
+    ),
+    (
+        [
+            piece("output_text", "m", "a E", content_index=0),
+            piece("output_text", "m", "N", content_index=1),
+            part("m", "N b", content_index=1),
+            ended(message("m", "a E", "N b", " c")),
+        ],
+        "a EN b c",
+        None,
+    ),
 ]
 
 
