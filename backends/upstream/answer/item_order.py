@@ -156,7 +156,9 @@ class ItemOrder:
         if not item.closed:
             item.closed = True
             if item.wrapped:
-                item.pending, item.num_pieces = [_unwrapped("".join(item.pending))], 1
+                text = _unwrapped("".join(item.pending))
+                self._num_waiting_chars += len(text) - item.num_pending_chars
+                item.pending, item.num_pieces, item.num_pending_chars = [text], 1, len(text)
 
     def reopen(self, key: Hashable) -> bool:
         """Opens a closed item again if no later one was passed on; returns whether it is open."""

@@ -384,6 +384,13 @@ def test_junk_is_a_failure(junk: bytes) -> None:
     assert "no event" in str(failure)
 
 
+def test_text_behind_a_wrapped_call_only_goes_on() -> None:
+    reader = responses_reader()
+    wrapped = done(0, "function_call", "f", **SQL, arguments='{"input":"select 1"}')
+    read_all(reader, [wrapped, added(1, "message", "m"), piece("output_text", "m", "One.")])
+    assert reader.goes_on, "nothing of the call is taken to wait any more"
+
+
 def test_a_stream_that_just_ends_has_no_end() -> None:
     reader = responses_reader()
     read_all(reader, [added(0, "message", "m"), piece("output_text", "m", "Half"), b"[DONE]"])
