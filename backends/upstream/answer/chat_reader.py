@@ -9,7 +9,7 @@ from backends.contract import DeltaKind, FinishReason, GenerateRequest
 from backends.service_tiers import TierRead
 from backends.upstream.answer.errors import WireError, broken, event_failure
 from backends.upstream.answer.lenient import fitted
-from backends.upstream.answer.reader import NO_BOUNDS, NO_EVENT, Bounds, Reader
+from backends.upstream.answer.reader import NO_ARGUMENTS, NO_BOUNDS, NO_EVENT, Bounds, Reader
 from backends.upstream.answer.reported_usage import (
     NO_COMPLETION_FIGURES,
     NO_PROMPT_FIGURES,
@@ -138,6 +138,7 @@ class ChatReader(Reader):
         self._text_key: tuple[DeltaKind, int] | None = None  # the text item that is open
         self._num_texts = 0
         self._calls: dict[int, str] = {}  # a call's index -> its id, which is its key
+        self._bare: set[str] = set()  # calls without arguments so far
         self._latest_tier: Any = None  # as chunks say it, some servers' each one
 
     @property
@@ -248,6 +249,8 @@ class ChatReader(Reader):
                 got = choice.finish_reason[:64]
                 raise broken(self._backend, f"the upstream cut its answer: {got}")
             self._reason = reason
+            if reason is FinishReason.STOP:
+                self._complete(*self._bare)
             self.items.close_all()
 
     def _unechoed(self, text: str | None) -> str | None:
@@ -277,9 +280,19 @@ class ChatReader(Reader):
         if known is None or (function.name and call.id and call.id != known):
             self._close_text()
             if known is not None:
+                self._complete(known)
                 self.items.close(known)
             known = call.id or f"call_{self._request.id}_{call.index}"
             self._calls[call.index] = known
             name = function.name or ""
             self.items.open(known, DeltaKind.FUNCTION_CALL, call_id=known, name=name)
-        self.items.add(known, function.arguments or "")
+            self._bare.add(known)
+        if function.arguments:
+            self._bare.discard(known)
+            self.items.add(known, function.arguments)
+
+    def _complete(self, *calls: str) -> None:
+        """Gives those without arguments an object without any, as clients decode it."""
+        for call in self._bare.intersection(calls):
+            if not self.items.known[call].wrapped:
+                self.items.add(call, NO_ARGUMENTS)

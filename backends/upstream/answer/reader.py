@@ -19,6 +19,9 @@ from backends.upstream.answer.reported_usage import Figures
 # Of an answer, without any of its text: some servers send one or two for each token.
 SPARE_EVENTS, EVENTS_PER_TOKEN = 4_000, 4
 
+# Of a call: some servers write "" for them, which clients cannot decode.
+NO_ARGUMENTS = "{}"
+
 _Event = TypeVar("_Event")
 NO_EVENT = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 

@@ -11,7 +11,7 @@ from backends.service_tiers import TierRead
 from backends.stop_sequences import StopFinder
 from backends.upstream.answer.errors import Failure, WireError, broken, event_failure
 from backends.upstream.answer.item_keys import ItemKeys
-from backends.upstream.answer.reader import NO_BOUNDS, NO_EVENT, Bounds, Reader
+from backends.upstream.answer.reader import NO_ARGUMENTS, NO_BOUNDS, NO_EVENT, Bounds, Reader
 from backends.upstream.answer.reported_usage import (
     NO_ANSWER_FIGURES,
     NO_PROMPT_FIGURES,
@@ -64,6 +64,7 @@ class ResponsesReader(Reader):
         # The id and the text of an item, if that was just told as a whole and nothing is missing.
         self._whole: tuple[Hashable, str] | None = None
         self._done: dict[str, int] = {}  # the ids of items that are done -> characters
+        self._bare: set[Hashable] = set()  # calls that are done, and had no arguments yet
         self._stops: dict[Hashable, StopFinder] = {}
         # Of the latest piece of text, if a next one of its kind and item only needs to be added.
         self._latest_type: str | None = None
@@ -128,6 +129,8 @@ class ResponsesReader(Reader):
             if reason is not None:
                 for key in self._stops:
                     self._end_text(key)
+                if reason is FinishReason.STOP:
+                    self._complete_bare()
                 self.items.close_all()
                 self._reason = reason
                 return True
@@ -255,6 +258,9 @@ class ResponsesReader(Reader):
         if (key, texts[0]) != self._whole:
             self._add(key, kind, self._rest(key, texts) or "")
         self._whole = None
+        if kind is DeltaKind.FUNCTION_CALL and not self.items.num_given(key):
+            self._bare.add(key)  # its arguments may come with the whole response
+            return
         if item.id is not None:
             self._done[item.id] = len(texts[0])
         if kind is DeltaKind.REASONING and item.encrypted_content and self._model is not None:
@@ -262,6 +268,12 @@ class ResponsesReader(Reader):
         if self._stops:
             self._end_text(key)
         self.items.close(key)
+
+    def _complete_bare(self) -> None:
+        """Gives calls without arguments an object without any, as clients decode it."""
+        for key in self._bare:
+            if not self.items.num_given(key) and not self.items.known[key].wrapped:
+                self.items.add(key, NO_ARGUMENTS)
 
     def _held(self, key: Hashable) -> str:
         return self._stops[key].held if key in self._stops else ""

@@ -488,6 +488,21 @@ CHAT: dict[str, tuple[list[Any], list[Piece]]] = {
         ],
         [(0, K.CUSTOM_CALL, "select 1", "c", "sql")],
     ),
+    "calls without arguments": (
+        [
+            chunk(tool_calls=[call(0, "a", "add", ""), call(1, "b", "sub", "")]),
+            chunk(tool_calls=[call(0, "c", "add", "")]),
+            chunk(tool_calls=[call(1, None, None, "[]"), call(2, "d", "sql", "")]),
+        ],
+        [
+            (0, K.FUNCTION_CALL, "", "a", "add"),
+            (0, K.FUNCTION_CALL, "{}", "a", "add"),
+            (1, K.FUNCTION_CALL, "", "b", "sub"),
+            (1, K.FUNCTION_CALL, "[]", "b", "sub"),
+            (2, K.FUNCTION_CALL, "{}", "c", "add"),
+            (3, K.CUSTOM_CALL, "", "d", "sql"),
+        ],
+    ),
     "a call without an id": (
         [chunk(tool_calls=[call(0, None, "add", "{}")])],
         [(0, K.FUNCTION_CALL, "{}", "call_resp_1_0", "add")],
@@ -532,6 +547,11 @@ def test_chat_ends(reason: str) -> None:
     finish = reader.ended(0)
     assert finish is not None
     assert finish.reason is expected
+
+
+def test_a_call_that_is_cut_has_no_arguments() -> None:
+    chunks = [chunk(tool_calls=[call(0, "a", "add", "")]), chunk("length")]
+    assert [delta.text for delta in read_all(chat_reader(), chunks)] == [""]
 
 
 @pytest.mark.parametrize("said", ["END", "OTHER", 128_009, None, ["END"]])

@@ -345,6 +345,31 @@ ROWS: dict[str, tuple[list[Event], list[Said]]] = {
         ],
         [(TEXT, "", ALL), (CALLED, "c1", "{}"), (CALLED, "c2", "[]")],
     ),
+    # -- nothing at all
+    "a call without arguments": (
+        [added(0, F), done(0, F), ended(F)],
+        [(CALLED, "c1", "{}")],
+    ),
+    "a call without arguments at the end only": ([ended(F)], [(CALLED, "c1", "{}")]),
+    "a call without arguments before another item": (
+        [
+            *(added(0, F), done(0, F), added(1, M), ONE, done(1, message("m", "One, "))),
+            ended(F, message("m", "One, ")),
+        ],
+        [(CALLED, "c1", "{}"), (TEXT, "", "One, ")],
+    ),
+    "a custom call without input": (
+        [done(0, call("f", "", name="sql")), ended()],
+        [(CUSTOM, "c1", "")],
+    ),
+    "a call that was cut before its arguments": (
+        [
+            *(added(0, F), done(0, F)),
+            ended(F, kind="incomplete", incomplete_details={"reason": "max_output_tokens"}),
+        ],
+        [(CALLED, "c1", "")],
+    ),
+    "a call that is never done": ([added(0, F), ended()], [(CALLED, "c1", "")]),
     "everything, twice": (
         [
             *(added(0, M), ONE, whole("output_text", "m", ALL), part("m", ALL)),
