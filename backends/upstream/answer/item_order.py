@@ -281,7 +281,8 @@ class ItemOrder:
         Returns None if it is longer than that, which is quick to tell. The order must keep what
         was said.
         """
-        self.measure()
+        if self.unmeasured:
+            self.measure()
         item = self.known[key]
         num_passed_chars = item.num_passed_chars
         num_chars = num_passed_chars + item.num_pending_chars - start

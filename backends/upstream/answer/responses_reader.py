@@ -63,7 +63,7 @@ class ResponsesReader(Reader):
         self._parts: dict[Hashable, tuple[int, int]] = {}
         # The id and the text of an item, if that was just told as a whole and nothing is missing.
         self._whole: tuple[Hashable, str] | None = None
-        self._done: dict[str, int] = {}  # the ids of items that are done -> characters
+        self._done: dict[str | None, int] = {}  # the ids of items that are done -> characters
         self._bare: set[Hashable] = set()  # calls that are done, and had no arguments yet
         self._stops: dict[Hashable, StopFinder] = {}
         # Of the latest piece of text, if a next one of its kind and item only needs to be added.
@@ -183,10 +183,9 @@ class ResponsesReader(Reader):
                     return  # its name and all of its text come with the item
                 self._begin(key, event.output_index, kind)
         index = event.summary_index or event.content_index or 0
-        part = self._parts.get(key)
-        if part is None:
+        if key not in self._parts:
             self._parts[key] = index, 0
-        elif part[0] != index:
+        elif self._parts[key][0] != index:
             self._begin_part(key, kind, index)
         self._whole = None
         self._add(key, kind, event.delta or "")
@@ -214,11 +213,14 @@ class ResponsesReader(Reader):
         if self.items.known[key].closed:
             return
         index = event.summary_index or event.content_index or 0
-        latest, start = self._parts.get(key, (index, 0))
+        if key not in self._parts:
+            self._parts[key] = index, 0
+        latest, start = self._parts[key]
         rest = self._rest(key, [whole], start)
         if rest is not None:
             self._parts[key] = index, start
-            self._add(key, kind, rest)
+            if rest:
+                self._add(key, kind, rest)
             self._whole = (key, whole) if key == event.item_id and not start else None
         elif latest < index < MAX_PARTS and not self._has_said(key, whole):
             self._begin_part(key, kind, index)
@@ -289,12 +291,17 @@ class ResponsesReader(Reader):
 
         It may be any of these texts.
         """
-        held = self._held(key)
+        held = self._held(key) if self._stops else ""
         if held and start:
             held = held[max(0, start - self.items.num_given(key)) :]
         for text in texts:
             given = self.items.given(key, start, len(text))
-            if given is not None and text.startswith(given := given + held):
+            if given is None:
+                continue
+            given += held
+            if text == given:  # as most often
+                return ""
+            if text.startswith(given):
                 return text[len(given) :]
         return None
 
@@ -336,7 +343,7 @@ class ResponsesReader(Reader):
         """Adds what the events left out of the items that the whole response has."""
         output = response.output or ()
         for item in output:
-            if item.id is None or self._done.get(item.id) != len(item_texts(item)[0]):
+            if item.id not in self._done or self._done[item.id] != len(item_texts(item)[0]):
                 break
         else:
             return  # all were done with as much text
