@@ -49,10 +49,16 @@ class ItemKeys:
                 return key
         return (output_index, kind) if item_id is None else item_id
 
-    def only_open(self, kind: DeltaKind) -> Hashable | None:
-        """Returns the key of the open item of a kind, if there is just one."""
+    def only_open(self, output_index: int | None, kind: DeltaKind) -> Hashable | None:
+        """Returns the key of the open item of a kind, if there is just one that has no other place.
+
+        It is not asked about places that are known.
+        """
+        placed = () if output_index is None else self._by_index.values()
         found = [
-            key for key, item in self._known.items() if not item.closed and _kind(item) is kind
+            key
+            for key, item in self._known.items()
+            if not item.closed and _kind(item) is kind and key not in placed
         ]
         return found[0] if len(found) == 1 else None
 

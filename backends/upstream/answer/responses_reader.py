@@ -162,8 +162,8 @@ class ResponsesReader(Reader):
         known = self.items.known.get(key)
         if known is None:
             key = self._keys.find(item.id or item.call_id, output_index, kind, is_added=not is_done)
-            if is_done and output_index is None:
-                key = self._begun(key, kind, item_texts(item))
+            if is_done:
+                key = self._begun(key, output_index, kind, item_texts(item))
             self._open(item, key, kind)
             self._keys.note(key, output_index)
         elif known.index < 0 and item.phase:  # it can be told its phase until a piece is passed on
@@ -204,8 +204,7 @@ class ResponsesReader(Reader):
         key: Hashable = event.item_id
         if key not in self.items.known:
             key = self._keys.find(event.item_id, event.output_index, kind)
-            if event.output_index is None:
-                key = self._begun(key, kind, [whole])
+            key = self._begun(key, event.output_index, kind, [whole])
             if key not in self.items.known:
                 if kind >= DeltaKind.FUNCTION_CALL:
                     return
@@ -233,10 +232,12 @@ class ResponsesReader(Reader):
             self.items.add(key, "\n\n")  # between two summaries of one item
         self._parts[key] = index, self.items.num_given(key) + len(self._held(key))
 
-    def _begun(self, key: Hashable, kind: DeltaKind, texts: Sequence[str]) -> Hashable:
+    def _begun(
+        self, key: Hashable, output_index: int | None, kind: DeltaKind, texts: Sequence[str]
+    ) -> Hashable:
         """Returns the key of the one open item whose text these may be, if the key is new."""
         if key not in self.items.known:
-            other = self._keys.only_open(kind)
+            other = self._keys.only_open(output_index, kind)
             if other is not None and self._may_be(other, texts):
                 return other
         return key
@@ -349,6 +350,12 @@ class ResponsesReader(Reader):
             return  # all were done with as much text
         known, keys = self.items.known, self._keys.of_output(output, self._may_be)
         latest = max((number for number, key in enumerate(keys) if key in known), default=-1)
+        # Of which something else came than they have: maybe the text of a new item, too.
+        odd = [
+            key
+            for item, key in zip(output, keys, strict=True)
+            if key in known and not self._may_be(key, item_texts(item))
+        ]
         for number, (item, key) in enumerate(zip(output, keys, strict=True)):
             kind = ITEM_KINDS.get(item.type)
             if kind is None:
@@ -357,6 +364,9 @@ class ResponsesReader(Reader):
             if key not in known:
                 if is_reasoning and number < latest:
                     continue  # it would follow what it led to
+                text = item_texts(item)[0]
+                if kind < DeltaKind.FUNCTION_CALL and any(self._has_said(one, text) for one in odd):
+                    continue
                 self._open(item, key, kind)
             elif known[key].closed:
                 is_short = not is_reasoning and self._rest(key, item_texts(item))

@@ -345,6 +345,22 @@ ROWS: dict[str, tuple[list[Event], list[Said]]] = {
         ],
         [(TEXT, "", ALL), (CALLED, "c1", "{}"), (CALLED, "c2", "[]")],
     ),
+    "places in some events only, and another id there": (
+        [
+            *(ONE, part("x", ALL, output_index=0), done(0, message("y", ALL))),
+            ended(message("z", ALL)),
+        ],
+        [(TEXT, "", ALL)],
+    ),
+    "two items that came as one": (
+        [
+            added(0, M),
+            ONE,
+            piece("output_text", "m", "two."),
+            ended(message("m", "One, "), message("n", "two.")),
+        ],
+        [(TEXT, "", ALL)],
+    ),
     # -- nothing at all
     "a call without arguments": (
         [added(0, F), done(0, F), ended(F)],
