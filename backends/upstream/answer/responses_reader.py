@@ -8,7 +8,6 @@ import msgspec
 from backends.contract import DeltaKind, Finish, FinishReason, GenerateRequest
 from backends.sealed_reasoning import wrap
 from backends.service_tiers import TierRead
-from backends.stop_sequences import StopFinder
 from backends.upstream.answer.errors import Failure, WireError, broken, event_failure
 from backends.upstream.answer.item_keys import ItemKeys
 from backends.upstream.answer.reader import NO_ARGUMENTS, NO_BOUNDS, NO_EVENT, Bounds, Reader
@@ -31,9 +30,9 @@ from backends.upstream.answer.responses_events import (
     item_texts,
     part_text,
 )
+from backends.upstream.answer.said_texts import SaidTexts
 
 _ITEM_DONE = "response.output_item.done"
-MAX_PARTS = 64  # of an item, that are told apart
 _PHASES = ("commentary", "final_answer")  # of a message; others are unknown
 _REASONS = {  # of an incomplete response
     "max_output_tokens": FinishReason.LENGTH,
@@ -59,13 +58,11 @@ class ResponsesReader(Reader):
         self._model = model
         self._num_events = 0  # but for text that only goes on
         self._keys = ItemKeys(self.items)
-        # Item -> the index of its latest part, and where in its text that begins.
-        self._parts: dict[Hashable, tuple[int, int]] = {}
+        self._texts = SaidTexts(self.items, request.stop)
         # The id and the text of an item, if that was just told as a whole and nothing is missing.
         self._whole: tuple[Hashable, str] | None = None
         self._done: dict[str | None, int] = {}  # the ids of items that are done -> characters
         self._bare: set[Hashable] = set()  # calls that are done, and had no arguments yet
-        self._stops: dict[Hashable, StopFinder] = {}
         # Of the latest piece of text, if a next one of its kind and item only needs to be added.
         self._latest_type: str | None = None
         self._latest_id: str | None = None
@@ -122,13 +119,13 @@ class ResponsesReader(Reader):
                 latest_id = self._latest_id
             else:
                 reason = self._take_event(event)
-            if self._stops:
-                self._stop_sequence = self._found_stop()
+            if self._texts.stops:
+                self._stop_sequence = self._texts.found_stop()
                 if self._stop_sequence is not None:
                     reason = reason or FinishReason.STOP
             if reason is not None:
-                for key in self._stops:
-                    self._end_text(key)
+                for key in self._texts.stops:
+                    self._texts.end(key)
                 if reason is FinishReason.STOP:
                     self._complete_bare()
                 self.items.close_all()
@@ -183,13 +180,14 @@ class ResponsesReader(Reader):
                     return  # its name and all of its text come with the item
                 self._begin(key, event.output_index, kind)
         index = event.summary_index or event.content_index or 0
-        if key not in self._parts:
-            self._parts[key] = index, 0
-        elif self._parts[key][0] != index:
-            self._begin_part(key, kind, index)
+        parts = self._texts.parts
+        if key not in parts:
+            parts[key] = index, 0
+        elif parts[key][0] != index:
+            self._texts.begin_part(key, kind, index)
         self._whole = None
-        self._add(key, kind, event.delta or "")
-        is_plain = kind is not DeltaKind.REASONING and not self._stops
+        self._texts.add(key, kind, event.delta or "")
+        is_plain = kind is not DeltaKind.REASONING and not self._texts.stops
         if is_plain and key == event.item_id:
             self._latest_type, self._latest_id = event.type, event.item_id
             self._decode_piece = DECODE_PIECE[event.type]
@@ -212,25 +210,8 @@ class ResponsesReader(Reader):
         if self.items.known[key].closed:
             return
         index = event.summary_index or event.content_index or 0
-        if key not in self._parts:
-            self._parts[key] = index, 0
-        latest, start = self._parts[key]
-        rest = self._rest(key, [whole], start)
-        if rest is not None:
-            self._parts[key] = index, start
-            if rest:
-                self._add(key, kind, rest)
-            self._whole = (key, whole) if key == event.item_id and not start else None
-        elif latest < index < MAX_PARTS and not self._has_said(key, whole):
-            self._begin_part(key, kind, index)
-            self._add(key, kind, whole)
-            self._whole = None
-
-    def _begin_part(self, key: Hashable, kind: DeltaKind, index: int) -> None:
-        """Begins another part than an item's first one."""
-        if kind is DeltaKind.REASONING:
-            self.items.add(key, "\n\n")  # between two summaries of one item
-        self._parts[key] = index, self.items.num_given(key) + len(self._held(key))
+        is_whole = self._texts.complete_part(key, kind, index, whole)
+        self._whole = (key, whole) if is_whole and key == event.item_id else None
 
     def _begun(
         self, key: Hashable, output_index: int | None, kind: DeltaKind, texts: Sequence[str]
@@ -238,7 +219,7 @@ class ResponsesReader(Reader):
         """Returns the key of the one open item whose text these may be, if the key is new."""
         if key not in self.items.known:
             other = self._keys.only_open(output_index, kind)
-            if other is not None and self._may_be(other, texts):
+            if other is not None and self._texts.may_be(other, texts):
                 return other
         return key
 
@@ -259,7 +240,7 @@ class ResponsesReader(Reader):
     def _close(self, item: UpstreamItem, key: Hashable, kind: DeltaKind) -> None:
         texts = item_texts(item)
         if (key, texts[0]) != self._whole:
-            self._add(key, kind, self._rest(key, texts) or "")
+            self._texts.add(key, kind, self._texts.rest(key, texts) or "")
         self._whole = None
         if kind is DeltaKind.FUNCTION_CALL and not self.items.num_given(key):
             self._bare.add(key)  # its arguments may come with the whole response
@@ -268,8 +249,8 @@ class ResponsesReader(Reader):
             self._done[item.id] = len(texts[0])
         if kind is DeltaKind.REASONING and item.encrypted_content and self._model is not None:
             self.items.seal(key, wrap(self._model, item.id or "", item.encrypted_content))
-        if self._stops:
-            self._end_text(key)
+        if self._texts.stops:
+            self._texts.end(key)
         self.items.close(key)
 
     def _complete_bare(self) -> None:
@@ -277,49 +258,6 @@ class ResponsesReader(Reader):
         for key in self._bare:
             if not self.items.num_given(key) and not self.items.known[key].wrapped:
                 self.items.add(key, NO_ARGUMENTS)
-
-    def _held(self, key: Hashable) -> str:
-        return self._stops[key].held if key in self._stops else ""
-
-    def _has_said(self, key: Hashable, text: str) -> bool:
-        return text in (self.items.given(key) or "")
-
-    def _may_be(self, key: Hashable, texts: Sequence[str]) -> bool:
-        return self._rest(key, texts) is not None
-
-    def _rest(self, key: Hashable, texts: Sequence[str], start: int = 0) -> str | None:
-        """Returns what is missing of a text that was said from there on; None if another was said.
-
-        It may be any of these texts.
-        """
-        held = self._held(key) if self._stops else ""
-        if held and start:
-            held = held[max(0, start - self.items.num_given(key)) :]
-        for text in texts:
-            given = self.items.given(key, start, len(text))
-            if given is None:
-                continue
-            given += held
-            if text == given:  # as most often
-                return ""
-            if text.startswith(given):
-                return text[len(given) :]
-        return None
-
-    def _add(self, key: Hashable, kind: DeltaKind, text: str) -> None:
-        if not text:
-            return
-        if kind is DeltaKind.TEXT and self._request.stop:
-            finder = self._stops.get(key)
-            if finder is None:
-                finder = self._stops[key] = StopFinder(self._request.stop)
-            text = finder.feed(text)
-        self.items.add(key, text)
-
-    def _end_text(self, key: Hashable) -> None:
-        finder = self._stops.get(key)
-        if finder is not None and finder.found is None:
-            self.items.add(key, finder.rest())
 
     def _take_terminal(self, event: Event) -> FinishReason:
         response = event.response
@@ -348,13 +286,13 @@ class ResponsesReader(Reader):
                 break
         else:
             return  # all were done with as much text
-        known, keys = self.items.known, self._keys.of_output(output, self._may_be)
+        known, keys = self.items.known, self._keys.of_output(output, self._texts.may_be)
         latest = max((number for number, key in enumerate(keys) if key in known), default=-1)
         # Of which something else came than they have: maybe the text of a new item, too.
         odd = [
             key
             for item, key in zip(output, keys, strict=True)
-            if key in known and not self._may_be(key, item_texts(item))
+            if key in known and not self._texts.may_be(key, item_texts(item))
         ]
         for number, (item, key) in enumerate(zip(output, keys, strict=True)):
             kind = ITEM_KINDS.get(item.type)
@@ -364,20 +302,18 @@ class ResponsesReader(Reader):
             if key not in known:
                 if is_reasoning and number < latest:
                     continue  # it would follow what it led to
-                text = item_texts(item)[0]
-                if kind < DeltaKind.FUNCTION_CALL and any(self._has_said(one, text) for one in odd):
-                    continue
+                if kind < DeltaKind.FUNCTION_CALL:
+                    text = item_texts(item)[0]
+                    if any(self._texts.has(other, text) for other in odd):
+                        continue
                 self._open(item, key, kind)
             elif known[key].closed:
-                is_short = not is_reasoning and self._rest(key, item_texts(item))
+                is_short = not is_reasoning and self._texts.rest(key, item_texts(item))
                 if not is_short or not self.items.reopen(key):
                     continue
             self._close(item, key, kind)
-            if self._found_stop() is not None:
+            if self._texts.found_stop() is not None:
                 return
-
-    def _found_stop(self) -> str | None:
-        return next(filter(None, (finder.found for finder in self._stops.values())), None)
 
     def _error(self, event: Event) -> Failure:
         error = event.error or WireError(event.message, event.code)
