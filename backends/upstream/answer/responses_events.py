@@ -121,13 +121,6 @@ DECODE_PIECE: dict[str, Callable[[bytes], Any]] = {
 }
 
 
-def part_text(event: Event) -> str:
-    """Returns the whole text of a part, or of a call, that an event says is done."""
-    if event.part is not None:
-        return event.part.text or event.part.refusal or ""
-    return event.text or event.refusal or event.arguments or event.input or ""
-
-
 def item_texts(item: UpstreamItem) -> list[str]:
     """Returns the whole text of an item; of reasoning its summary and itself, an empty one last."""
     content = item.content or ()

@@ -28,7 +28,6 @@ from backends.upstream.answer.responses_events import (
     UpstreamItem,
     UpstreamResponse,
     item_texts,
-    part_text,
 )
 from backends.upstream.answer.said_texts import SaidTexts
 
@@ -194,11 +193,15 @@ class ResponsesReader(Reader):
 
     def _take_part(self, event: Event, kind: DeltaKind) -> None:
         """Reads the whole text of a part, of which most often nothing is missing."""
-        whole = part_text(event)
+        part = event.part
+        if part is None:
+            whole = event.text or event.refusal or event.arguments or event.input
+        else:
+            whole = part.text or part.refusal
         if not whole or (event.item_id, whole) == self._whole:
             return
-        if event.part is not None:
-            kind = PART_KINDS.get(event.part.type, kind)
+        if part is not None:
+            kind = PART_KINDS.get(part.type, kind)
         key: Hashable = event.item_id
         if key not in self.items.known:
             key = self._keys.find(event.item_id, event.output_index, kind)
