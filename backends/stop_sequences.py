@@ -19,7 +19,7 @@ class StopFinder:
         starts = [(start, stop) for stop in self._stops if (start := text.find(stop)) >= 0]
         if starts:
             start, self.found = min(starts)
-            self.held = ""  # the end of the text, as long as it may begin a stop sequence
+            self.held = ""
             return text[:start]
         num_held = max((_overlap(text, stop) for stop in self._stops), default=0)
         self.held = text[len(text) - num_held :]
