@@ -96,7 +96,7 @@ class HttpClient:
         """
         target = quote(self._prefix + path, safe="/%:@!$&'()*+,;=~?")
         first = f"{method} {target} HTTP/1.1\r\n".encode()
-        return first + self._headers + _lines(headers) + b"content-length: "
+        return first + self._headers + _lines(headers)
 
     async def request(
         self, head: bytes, body: bytes, take: Take, reading: ReadHold | None = None
@@ -109,7 +109,9 @@ class HttpClient:
         event loop.
         """
         connection = self._kept() or await self._connect()
-        answered = connection.begin(b"%b%d\r\n\r\n%b" % (head, len(body), body), take)
+        # A GET has no length: some servers of WebSockets refuse one that has.
+        length = b"content-length: %d\r\n" % len(body) if body else b""
+        answered = connection.begin(b"%b%b\r\n%b" % (head, length, body), take)
         if reading is not None:
             reading.own(connection)
         try:

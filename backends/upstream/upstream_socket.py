@@ -5,8 +5,10 @@ the connection. This is an edge.
 """
 
 import asyncio
+from collections import deque
+from collections.abc import Iterable
 from operator import attrgetter
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 from websockets.exceptions import ConnectionClosed, WebSocketException
@@ -14,7 +16,13 @@ from websockets.frames import CloseCode
 
 from backends.net.quick_connection import QuickConnection
 from backends.net.read_hold import ReadHold
-from backends.upstream.answer.errors import SOCKET_AGED, Failure, broken, too_much
+from backends.upstream.answer.errors import (
+    SOCKET_AGED,
+    Failure,
+    broken,
+    refused_size,
+    too_much,
+)
 from backends.upstream.answer.reader import NO_EVENT, decoded
 from backends.upstream.answer.responses_events import TERMINALS, Event, decode_event, read_event
 from backends.upstream.chain import (
@@ -28,7 +36,9 @@ from backends.upstream.free_streams import FreeStreams
 from backends.upstream.http_exchange import Receive
 from backends.upstream.options import UpstreamOptions
 
-CANCEL_TIMEOUT_S = 5.0  # for a cancelled response to end; after that its socket is closed
+CANCEL_TIMEOUT_S = 5.0  # for a cancelled response to end; after that its socket takes no turn
+MAX_CANCELS = 64  # that are remembered
+NOT_FOUND = "response_not_found"  # a server's code where there is nothing to cancel, and ours
 STALE_AFTER_S = 1.0  # a socket idle for longer may have been closed without our noticing
 
 _CREATED = "response.created"
@@ -42,6 +52,8 @@ class ParentLostError(Exception):
 
 
 class UpstreamSocket:
+    """Is one connection to the server, with one or several streams. Belongs to one event loop."""
+
     def __init__(
         self,
         backend: str,
@@ -63,9 +75,11 @@ class UpstreamSocket:
         self.first_stream = next(iter(self._streams.values()))
         self._only = self.first_stream if num_streams == 1 else None
         self._free = free
-        self._num_free = 0
         for stream in reversed(self._streams.values()):
-            self._set_free(stream)
+            free.add(stream)
+        # When responses were cancelled, each of which may be answered by an error.
+        self._cancelled_s: deque[float] = deque(maxlen=MAX_CANCELS)
+        self._is_spoilt = False  # a cancelled response goes on: it closes behind the others
         self._fault: Failure | None = None  # of an invalid event: later ones are ignored
         self._max_event_bytes = FIRST_EVENT_BYTES
         connection.listen(self._take, FIRST_EVENT_BYTES)
@@ -83,13 +97,7 @@ class UpstreamSocket:
 
     def take(self, stream: "SocketStream") -> None:
         """Gives a free stream to a turn; `release` follows unless the socket is abandoned."""
-        self._num_free -= 1
         self._free.remove(stream)
-
-    def _set_free(self, stream: "SocketStream") -> None:
-        self._num_free += 1
-        if not self._retired:
-            self._free.add(stream)
 
     def take_no_more(self) -> None:
         """Takes no turn from now on."""
@@ -99,7 +107,10 @@ class UpstreamSocket:
 
     def release(self, stream: "SocketStream") -> None:
         self._used_s = self._loop.time()
-        self._set_free(stream)
+        if not self._retired:
+            self._free.add(stream)
+        elif self._is_spoilt and self._is_idle:
+            self.abandon()
 
     def is_done(self, *, is_spare: bool) -> bool:
         too_long = is_spare and self.idle_s > self._options.socket_max_idle_s
@@ -107,7 +118,7 @@ class UpstreamSocket:
 
     @property
     def _is_idle(self) -> bool:
-        return self._num_free == len(self._streams)
+        return all(stream.turn is None for stream in self._streams.values())
 
     def allow(self, max_event_bytes: int) -> None:
         """Takes larger events from now on, if these are larger than any before."""
@@ -125,12 +136,13 @@ class UpstreamSocket:
         return self._connection.send_text_now(event)
 
     def drop(self, stream: "SocketStream", response_id: str | None) -> None:
-        """Cancels a stream's response; closes the socket if that fails or it is its only stream."""
-        if len(self._streams) == 1:
+        """Cancels a stream's response; closes the socket if that fails or none is wanted on it."""
+        if len(self._streams) == 1 or (self._is_spoilt and self._is_idle):
             self.abandon()
             return
         self._loop.call_later(CANCEL_TIMEOUT_S, self._give_up, stream, stream.serial)
         if response_id is not None:
+            self._cancelled_s.append(self._loop.time())
             event = {"type": "response.cancel", "response_id": response_id}
             if not self.send(msgspec.json.encode(event)):
                 self.abandon()
@@ -154,24 +166,26 @@ class UpstreamSocket:
         await asyncio.gather(self._reader, *self._closing, return_exceptions=True)
 
     def _give_up(self, stream: "SocketStream", serial: int) -> None:
+        """Closes behind the others where a cancelled response goes on."""
         if stream.serial == serial and stream.abandoned:
-            self.abandon()
+            self._is_spoilt = True
+            self.take_no_more()
+            if self._is_idle:
+                self.abandon()
 
     async def _read(self) -> None:
         """Reads until the connection closes; messages that `listen` does not pass on come here."""
         reason, is_overrun = "the upstream closed the socket", False
+        too_large: SocketStream | None = None
         try:
             async for message in self._connection:
                 self._take([message.encode() if isinstance(message, str) else message])
         except WebSocketException as error:
             reason = f"the upstream's socket broke: {error}"
-            sent = error.sent if isinstance(error, ConnectionClosed) else None
             # Of several streams, which one it came for is not known.
-            is_overrun = (
-                sent is not None
-                and sent.code == CloseCode.MESSAGE_TOO_BIG
-                and len(self._streams) == 1
-            )
+            is_overrun = _is_too_big(error, "sent") and len(self._streams) == 1
+            if _is_too_big(error, "rcvd"):
+                too_large = max(self._streams.values(), key=SocketStream.num_unanswered_bytes)
         finally:
             if self._fault is not None:
                 reason = self._fault.error.message
@@ -179,8 +193,11 @@ class UpstreamSocket:
             for stream in self._streams.values():
                 if is_overrun:
                     stream.fail(too_much(self.backend, reason))
+                elif stream is too_large and (num_bytes := stream.num_unanswered_bytes()):
+                    stream.fail(refused_size(self.backend, num_bytes))
                 else:
-                    stream.fail(broken(self.backend, reason, stale=stream.is_stale))
+                    is_other = too_large is not None
+                    stream.fail(broken(self.backend, reason, stale=stream.is_stale or is_other))
 
     def _take(self, messages: list[bytes]) -> None:
         """Decodes events; an invalid one ends the connection, and later ones are ignored."""
@@ -217,10 +234,26 @@ class UpstreamSocket:
         """Groups events by stream; errors that name no stream go to every stream."""
         own: dict[str | None, list[Event]] = {}
         for event in events:
-            of_all = event.type == "error" and event.stream_id is None
-            for name in self._streams if of_all else (event.stream_id,):
+            names: Iterable[str | None] = (event.stream_id,)
+            if event.type == "error" and event.stream_id is None:
+                names = () if self._is_of_cancel(event) else self._streams
+            for name in names:
                 own.setdefault(name, []).append(event)
         return own
+
+    def _is_of_cancel(self, event: Event) -> bool:
+        """Returns whether an error that names no stream answers a cancel.
+
+        That has come too late, as its response had ended. The error is nobody else's.
+        """
+        code = event.code if event.error is None else event.error.code
+        if code in (SOCKET_AGED, NOT_FOUND):
+            return code == NOT_FOUND
+        since_s = self._loop.time() - CANCEL_TIMEOUT_S
+        while self._cancelled_s:
+            if self._cancelled_s.popleft() >= since_s:
+                return True
+        return False
 
 
 class SocketStream:
@@ -237,6 +270,7 @@ class SocketStream:
         self._response_id: str | None = None
         self._created_id: str | None = None  # of the latest response that was announced
         self.serial = 0  # of its responses
+        self._num_sent_bytes = 0  # for the response under way
         self.abandoned = False
         self.is_stale = False  # nothing came for this response yet, on a socket that was idle
         self.chain: Chain | None = None  # the response that the server remembers
@@ -262,6 +296,7 @@ class SocketStream:
         turn.sent(len(encoded))
         self.socket.allow(turn.max_event_bytes)
         self.serial += 1
+        self._num_sent_bytes = len(encoded)
         self._receive, self.turn, self._reading = receive, turn, reading
         self._response_id = None
         self.socket.lend(reading)
@@ -355,10 +390,21 @@ class SocketStream:
                     self._created_id = event.response.id
                     return
 
+    def num_unanswered_bytes(self) -> int:
+        """Returns the size of the request that nothing came for yet; 0 without one."""
+        is_answered = self.turn is None or self._response_id is not None
+        return 0 if is_answered else self._num_sent_bytes
+
     def fail(self, failure: Failure) -> None:
         if self._receive is not None and not self._done.done():
             self._receive = None
             self._done.set_exception(failure)
+
+
+def _is_too_big(error: WebSocketException, which: Literal["sent", "rcvd"]) -> bool:
+    """Returns whether we, or the server, closed the connection for the size of a message."""
+    close = getattr(error, which) if isinstance(error, ConnectionClosed) else None
+    return close is not None and close.code == CloseCode.MESSAGE_TOO_BIG
 
 
 def _is_aged(event: Event) -> bool:

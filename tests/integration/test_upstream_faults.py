@@ -11,16 +11,11 @@ from backends.contract import (
     BackendError,
     FinishReason,
     FunctionTool,
-    GenerateRequest,
-    Message,
-    TextFormat,
-    TextPart,
     Usage,
 )
-from backends.prompt import measure, prompt_size
 from backends.upstream.backend import UpstreamBackend
 from tests.integration.fault_server import TEXT, FaultServer
-from tests.integration.upstreams import WAIT_S, RecordingSink, upstream
+from tests.integration.upstreams import WAIT_S, RecordingSink, make_request, upstream
 from tests.patience import until
 
 PROTOCOLS = ("chat", "responses", "responses-ws")
@@ -30,20 +25,6 @@ PROTOCOLS = ("chat", "responses", "responses-ws")
 async def server() -> AsyncIterator[FaultServer]:
     async with FaultServer.running() as server:
         yield server
-
-
-def make_request(text: str = "Count to three.", **fields: Any) -> GenerateRequest:
-    items = (measure(Message("user", (TextPart(text),))),)
-    num_tokens, prefix = prompt_size(None, (), TextFormat(), items)
-    return GenerateRequest(
-        id="resp_test",
-        model="told-here",
-        items=items,
-        num_prompt_tokens=num_tokens,
-        prefix=prefix,
-        max_output_tokens=100,
-        **fields,
-    )
 
 
 async def generate(backend: UpstreamBackend, **fields: Any) -> RecordingSink:

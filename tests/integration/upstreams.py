@@ -3,15 +3,29 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
-from backends.contract import (
-    Delta,
-    Finish,
-)
+from backends.contract import Delta, Finish, GenerateRequest, Message, TextFormat, TextPart
+from backends.prompt import measure, prompt_size
 from backends.upstream.backend import UpstreamBackend
 from backends.upstream.options import UpstreamOptions
 
 WAIT_S = 60.0  # bounds a hang
+
+
+def make_request(text: str = "Count to three.", **fields: Any) -> GenerateRequest:
+    """A request of one message."""
+    items = (measure(Message("user", (TextPart(text),))),)
+    num_tokens, prefix = prompt_size(None, (), TextFormat(), items)
+    return GenerateRequest(
+        id="resp_test",
+        model="told-here",
+        items=items,
+        num_prompt_tokens=num_tokens,
+        prefix=prefix,
+        max_output_tokens=100,
+        **fields,
+    )
 
 
 class RecordingSink:

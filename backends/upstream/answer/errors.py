@@ -91,6 +91,13 @@ def too_much(backend: str, message: str) -> Failure:
     return Failure(error, blame="nobody", overrun=True)
 
 
+def refused_size(backend: str, num_bytes: int) -> Failure:
+    """Makes the failure of a request that the server takes for too large."""
+    message = f"the upstream takes no request of {num_bytes:,} bytes"
+    error = BackendError(backend, "invalid_prompt", message, retryable=False)
+    return Failure(error, blame="request", unused=True)
+
+
 def overloaded(backend: str, message: str) -> Failure:
     """Makes the failure of a backend without room; nobody is at fault."""
     error = BackendError(backend, "server_is_overloaded", message, retryable=True)
