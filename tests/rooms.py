@@ -65,7 +65,7 @@ ROOMS = (
     _room("gateway.chat"),
     _room("gateway.messages"),
     _room("gateway.tracing"),
-    _room("gateway.transport", "litestar", "uvicorn", "websockets"),
+    _room("gateway.transport", "httptools", "litestar", "uvicorn", "websockets"),
     _room("gateway.access", "redis"),
     _room("gateway.store", "redis"),
     _room("gateway.logs"),

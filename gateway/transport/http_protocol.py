@@ -1,6 +1,8 @@
 """Bounds what uvicorn's HTTP protocol reads, and hands upgrades to `SocketProtocol`.
 
-This is an edge.
+An upgrade to anything but a WebSocket is ignored, as RFC 9110 7.8 allows: Java's client offers h2c
+with each first request. The parser stops at any upgrade and passes over a body, so such a request
+is parsed again, from its head without the offer. This is an edge.
 """
 
 import asyncio
@@ -9,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, cast
 
+from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from gateway.transport.client_address import Network, forwarded_address
@@ -52,6 +55,7 @@ class HttpProtocol(HttpToolsProtocol):
         self._trusted = trusted
         self._visit = visit or uncounted()
         self._in_head = self._in_body = False
+        self._is_read_again = False  # it offers an upgrade that is ignored
         self._num_bytes = 0  # that arrived of the request
         self._earlier: list[RequestResponseCycle] = []  # not yet answered, as a later one comes
 
@@ -70,7 +74,8 @@ class HttpProtocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Reads more of a request, and ends what grows too large."""
-        super().data_received(data)
+        self._unset_keepalive_if_required()
+        self._parse(data)
         if not (self._in_head or self._in_body):
             return
         self._num_bytes += len(data)
@@ -83,6 +88,38 @@ class HttpProtocol(HttpToolsProtocol):
         else:
             self._visit.read(len(data), in_head=self._in_head, is_held=self._is_held)
 
+    def _parse(self, data: bytes) -> None:
+        """Feeds the parser, as uvicorn does, and again after each upgrade that is ignored."""
+        while data:
+            try:
+                self.parser.feed_data(data)
+                return
+            except HttpParserError:
+                message = "Invalid HTTP request received."
+                self.logger.warning(message)
+                self.send_400_response(message)
+                return
+            except HttpParserUpgrade as upgrade:
+                if not self._is_read_again:
+                    self._follow_upgrade()
+                    return
+                data = self._head_without_upgrade() + data[upgrade.args[0] :]
+            self._is_read_again = False
+            self.parser = HttpRequestParser(self)
+            self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn does
+
+    def _follow_upgrade(self) -> None:
+        if self._should_upgrade():
+            self.handle_websocket_upgrade()
+        else:  # CONNECT, which is answered; what follows would be of a tunnel
+            self.cycle.keep_alive = False
+
+    def _head_without_upgrade(self) -> bytes:
+        version = self.parser.get_http_version().encode()
+        lines = [b"%b %b HTTP/%b" % (self.parser.get_method(), self.url, version)]
+        lines += [name + b": " + value for name, value in self.headers if name != b"upgrade"]
+        return b"\r\n".join([*lines, b"\r\n"])
+
     def _is_held(self) -> bool:
         return self.flow.read_paused
 
@@ -92,6 +129,10 @@ class HttpProtocol(HttpToolsProtocol):
         self._num_bytes = 0
 
     def on_headers_complete(self) -> None:
+        if self.parser.should_upgrade() and not self._should_upgrade():
+            self._is_read_again = self.parser.get_method() != b"CONNECT"
+            if self._is_read_again:
+                return
         before, visit = self.cycle, self._visit
         self._in_head, self._in_body = False, True
         visit.is_answering = True
@@ -124,6 +165,8 @@ class HttpProtocol(HttpToolsProtocol):
         return None
 
     def on_message_complete(self) -> None:
+        if self._is_read_again:
+            return
         self._in_body = False
         self._visit.read_whole()
         super().on_message_complete()

@@ -1,0 +1,98 @@
+"""HTTP/1.1 as clients write it that no library here is: bytes into a socket, and all that comes."""
+
+import json
+import socket
+from typing import Any
+
+import pytest
+
+from tests.e2e.gateway_process import DEVELOPMENT_KEY, GatewayProcess
+
+PATIENCE_S = 60.0  # bounds a hang
+BODY = json.dumps({"model": "lanewise-fast", "input": "Say hello.", "store": False}).encode()
+# As Java's HttpClient sends it, unless it is told to speak HTTP/1.1.
+H2C = (
+    "Connection: Upgrade, HTTP2-Settings",
+    "HTTP2-Settings: AAEAAEAAAAIAAAAAAAMAAAAAAAQBAAAAAAUAAEAAAAYABgAA",
+    "Upgrade: h2c",
+)
+SOCKET = (
+    "Connection: Upgrade",
+    "Upgrade: websocket",
+    "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==",
+    "Sec-WebSocket-Version: 13",
+)
+CLOSE = "Connection: close"
+
+
+def request(line: str, *headers: str, body: bytes | None = None, host: bool = True) -> bytes:
+    head = [line, f"Authorization: Bearer {DEVELOPMENT_KEY}", *headers]
+    if host:
+        head.append("Host: gateway")
+    if body is not None:
+        head.append(f"Content-Length: {len(body)}")
+    return "\r\n".join([*head, "", ""]).encode() + (body or b"")
+
+
+def post(*headers: str, path: str = "/v1/responses") -> bytes:
+    return request(f"POST {path} HTTP/1.1", *headers, body=BODY)
+
+
+def answers(gateway: GatewayProcess, *pieces: bytes) -> list[tuple[int, dict[str, str], bytes]]:
+    """Status, headers and body of each response until the gateway closes."""
+    arrived = b""
+    with socket.create_connection(("127.0.0.1", gateway.port), PATIENCE_S) as connection:
+        for piece in pieces:
+            connection.sendall(piece)
+        while more := connection.recv(65_536):
+            arrived += more
+    found = []
+    while arrived:
+        head, _, arrived = arrived.partition(b"\r\n\r\n")
+        line, *fields = head.decode().split("\r\n")
+        headers = dict(field.lower().split(": ", 1) for field in fields)
+        length = int(headers.get("content-length", len(arrived)))
+        found.append((int(line.split()[1]), headers, arrived[:length]))
+        arrived = arrived[length:]
+    return found
+
+
+def error_of(answer: tuple[int, dict[str, str], bytes]) -> dict[str, Any]:
+    """The error of an answer, in the shape that all errors have."""
+    assert answer[1]["content-type"] == "application/json"
+    error: dict[str, Any] = json.loads(answer[2])["error"]
+    assert set(error) == {"message", "type", "param", "code"}
+    return error
+
+
+def test_an_upgrade_to_h2c_is_ignored(gateway: GatewayProcess) -> None:
+    """And so it is for each of several requests in one go, with a body and without."""
+    sent = post(*H2C) + request("GET /v1/models HTTP/1.1", *H2C) + post(*H2C) + post(CLOSE)
+    found = answers(gateway, sent)
+    assert [status for status, _, _ in found] == [200] * 4
+    made = [json.loads(body) for _, _, body in found]
+    assert [each["object"] for each in made] == ["response", "list", "response", "response"]
+
+
+def test_an_ignored_upgrade_may_arrive_in_pieces(gateway: GatewayProcess) -> None:
+    sent = post(*H2C) + post(CLOSE)
+    chunked = request("POST /v1/responses HTTP/1.1", *H2C, "Transfer-Encoding: chunked")
+    chunked += b"%x\r\n%b\r\n0\r\n\r\n" % (len(BODY), BODY)
+    pieces = [bytes([byte]) for byte in chunked + sent]
+    assert [status for status, _, _ in answers(gateway, *pieces)] == [200] * 3
+
+
+@pytest.mark.parametrize("offer", ["h2c, websocket", "TLS/1.0", "foo/2, bar", "websocket2", ""])
+def test_any_other_upgrade_is_ignored(gateway: GatewayProcess, offer: str) -> None:
+    found = answers(gateway, post(f"Upgrade: {offer}", "Connection: upgrade, close"))
+    assert [status for status, _, _ in found] == [200]
+
+
+def test_a_tunnel_is_refused_and_the_connection_ends(gateway: GatewayProcess) -> None:
+    found = answers(gateway, request("CONNECT /v1/responses HTTP/1.1") + post())
+    assert [status for status, _, _ in found] == [405]
+
+
+def test_a_post_cannot_become_a_socket(gateway: GatewayProcess) -> None:
+    (answer,) = answers(gateway, post(*SOCKET))
+    assert answer[0] in (400, 405)
