@@ -1,7 +1,7 @@
 """Authenticates and serves the two WebSocket endpoints.
 
 They come by the thousand after a restart, so `WebSocketEndpoints` takes them directly from ASGI,
-without the framework's cost; it passes on upgrades at other paths, which are refused.
+without the framework's cost; it refuses upgrades at other paths.
 This is an edge.
 """
 
@@ -80,8 +80,10 @@ class WebSocketEndpoints:
         """Is no coroutine, since its frame would live as long as the socket."""
         if scope["type"] == ScopeType.WEBSOCKET:
             serve = _SOCKETS.get(normalize_path(scope["path"]))
-            if serve is not None:
-                return self._serve(serve, scope, AsgiSocket(scope, receive, send))
+            socket = AsgiSocket(scope, receive, send)
+            if serve is None:
+                return _refuse(socket, _nothing_at(scope["path"]))
+            return self._serve(serve, scope, socket)
         return self._app(scope, receive, send)
 
     async def _serve(self, serve: Serve, scope: Scope, socket: AsgiSocket) -> None:
@@ -89,9 +91,7 @@ class WebSocketEndpoints:
             # Before the upgrade, so that clients see an HTTP status.
             await serve(self._services, await self._let_in(scope), socket)
         except ProtocolError as error:
-            answer = error_response(error)
-            headers = [*answer.encode_headers(), request_id_header()]
-            await socket.deny(answer.status_code, headers, answer.body)
+            await _refuse(socket, error)
 
     async def _let_in(self, scope: Scope) -> Client:
         """Authenticates the client of an upgrade.
@@ -128,3 +128,14 @@ class WebSocketEndpoints:
         if offer.key:
             headers = {"authorization": f"Bearer {offer.key}"}
         return services.caller(scope, headers)
+
+
+def _nothing_at(path: str) -> ProtocolError:
+    message = f"No WebSocket is served at {path[:80]}. Connect to /v1/responses."
+    return ProtocolError("not_found", message)
+
+
+async def _refuse(socket: AsgiSocket, error: ProtocolError) -> None:
+    answer = error_response(error)
+    headers = [*answer.encode_headers(), request_id_header()]
+    await socket.deny(answer.status_code, headers, answer.body)

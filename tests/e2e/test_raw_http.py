@@ -93,6 +93,12 @@ def test_a_tunnel_is_refused_and_the_connection_ends(gateway: GatewayProcess) ->
     assert [status for status, _, _ in found] == [405]
 
 
+def test_a_socket_where_there_is_none_is_refused(gateway: GatewayProcess) -> None:
+    (answer,) = answers(gateway, request("GET /v1/nothing HTTP/1.1", *SOCKET))
+    assert answer[0] == 404
+    assert "/v1/responses" in error_of(answer)["message"]
+
+
 def test_a_post_cannot_become_a_socket(gateway: GatewayProcess) -> None:
     (answer,) = answers(gateway, post(*SOCKET))
     assert answer[0] in (400, 405)
