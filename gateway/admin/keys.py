@@ -54,6 +54,7 @@ class Rotation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     """How to replace a key."""
 
     overlap_s: Seconds = 86_400  # how long the old one holds beside the new one
+    # None: the new one ends when the old one would have.
     expires_in_s: Annotated[int, Meta(ge=1, le=MAX_LIFE_S)] | None = None
 
 
@@ -100,12 +101,13 @@ async def create_key(request: AnyRequest, data: NewKey) -> MadeKey:
     tenant = services.access.keys.tenant_view.raw(f"tenant:{data.tenant}")
     if tenant:  # it must still be there when the key is written
         others[f"tenant:{data.tenant}"] = tenant
+    lives_s = data.expires_in_s
     return await _make(
         request,
         "keys.create",
         data.tenant,
         data.name,
-        data.expires_in_s,
+        None if lives_s is None else services.gw.wall_s() + lives_s,
         others,
         limits=data.limits,
     )
@@ -125,7 +127,10 @@ async def change_key(request: AnyRequest, key_id: str, data: KeyChange) -> KeyVi
 
 @post("/keys/{key_id:str}/rotate")
 async def rotate_key(request: AnyRequest, key_id: str, data: Rotation) -> MadeKey:
-    """Make a key in another's place; the old one holds for `overlap_s` more."""
+    """Make a key in another's place; the old one holds for `overlap_s` more.
+
+    Without `expires_in_s` the new one ends when the old one would have.
+    """
     services = services_of(request)
     old = _find(services, key_id)
     now_s = services.gw.wall_s()
@@ -141,7 +146,7 @@ async def rotate_key(request: AnyRequest, key_id: str, data: Rotation) -> MadeKe
         "keys.rotate",
         old.tenant_id,
         old.name,
-        data.expires_in_s,
+        _own_end_s(services, old) if data.expires_in_s is None else now_s + data.expires_in_s,
         ending,
         limits=old.limits,
         replaces=old.id,
@@ -167,7 +172,7 @@ async def _make(
     action: str,
     tenant_id: str,
     name: str,
-    expires_in_s: int | None,
+    not_after_s: int | None,
     others: dict[str, bytes],
     *,
     limits: LimitsOfKey,
@@ -197,7 +202,7 @@ async def _make(
         created_s=now_s,
         created_by=admin_of(request).name,
         name=name,
-        not_after_s=None if expires_in_s is None else now_s + expires_in_s,
+        not_after_s=not_after_s,
         limits=limits,
         replaces=replaces,
     )
@@ -211,6 +216,16 @@ def _find(services: Services, key_id: str) -> KeyRecord:
         message = f"No key '{key_id[:80]}'. Configured keys are changed in the configuration."
         raise ProtocolError("not_found", message)
     return record
+
+
+def _own_end_s(services: Services, key: KeyRecord) -> int | None:
+    """Returns when a key ends that was not rotated; one that was has left that to the next."""
+    keys = services.access.keys.tenant_view.keys_of(key.tenant_id)
+    by_age = sorted(keys, key=lambda each: each.created_s)
+    following = {each.replaces: each for each in by_age if each.replaces is not None}
+    while (later := following.pop(key.id, None)) is not None:
+        key = later
+    return key.not_after_s
 
 
 def _reaped(services: Services) -> dict[str, bytes]:

@@ -176,6 +176,23 @@ def test_both_keys_hold_while_one_is_rotated(admin: Admin) -> None:
     assert admin.refused("POST", f"/keys/{made['record']['id']}/rotate", overlap_s=0)[0] == 409
 
 
+def test_a_rotated_key_ends_when_the_old_one_would_have(admin: Admin) -> None:
+    admin.do("POST", "/tenants", id="acme", tier="pro")
+
+    def rotated(key_id: str, **how: Any) -> Any:
+        return admin.do("POST", f"/keys/{key_id}/rotate", **how)["record"]
+
+    old = admin.do("POST", "/keys", tenant="acme", expires_in_s=90 * 86_400)["record"]
+    once = rotated(old["id"])
+    again = rotated(old["id"], overlap_s=60)  # its own end is by now that of the overlap
+    next_one = rotated(once["id"], expires_in_s=None)
+    assert [each["expires_at"] for each in (once, again, next_one)] == [old["expires_at"]] * 3
+    told = rotated(again["id"], expires_in_s=3_600)
+    assert told["expires_at"] == told["created_at"] + 3_600
+    endless = admin.do("POST", "/keys", tenant="acme")["record"]
+    assert rotated(endless["id"])["expires_at"] is None
+
+
 def test_fast_is_for_pro_only_and_a_new_tier_holds_from_the_next_task_on(admin: Admin) -> None:
     admin.do("POST", "/tenants", id="acme", tier="free")
     _, key = admin.key("acme")

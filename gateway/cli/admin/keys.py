@@ -85,7 +85,7 @@ def _set(arguments: argparse.Namespace) -> int:
     "lanewise keys rotate 4fJ0x9QzL2b --overlap 24h",
     argument("key_id", metavar="ID", help="the old key's id: the part before its secret"),
     argument("--overlap", type=duration_s, default=86_400, metavar="TIME", help="(default: 24h)"),
-    argument("--expires", type=duration_s, metavar="TIME", help="of the new key"),
+    argument("--expires", type=duration_s, metavar="TIME", help="(default: as the old one)"),
 )
 def _rotate(arguments: argparse.Namespace) -> int:
     body = {"overlap_s": arguments.overlap, "expires_in_s": arguments.expires}
