@@ -2,7 +2,8 @@
 
 Such a request goes on when its client leaves, since that client may ask again. Asked again while it
 runs, the second waits for its answer. What failed, was refused or was stopped is not kept: asked
-again, it runs again. This is an edge.
+again, it runs again. The answer of a background response that is not streamed is that it has begun;
+that is kept, whatever comes of it, since its id tells. This is an edge.
 """
 
 import asyncio

@@ -127,6 +127,24 @@ async def test_what_was_refused_is_not_kept(http: httpx.AsyncClient) -> None:
     assert (right.status_code, is_replayed(right)) == (200, False)
 
 
+async def test_a_background_response_is_begun_once_whatever_comes_of_it(
+    http: httpx.AsyncClient,
+) -> None:
+    """Its id tells; of one that is streamed the events are the answer."""
+    body = LONG | {"max_output_tokens": 16_000, "background": True, "stream": False}
+    key = new_key()
+    first = await http.post(RESPONSES, json=body, headers=key)
+    made = first.json()
+    assert made["status"] == "queued"
+    await http.post(f"{RESPONSES}/{made['id']}/cancel")
+    again = await http.post(RESPONSES, json=body, headers=key)
+    assert (again.content, is_replayed(again)) == (first.content, True)
+    assert (await http.get(f"{RESPONSES}/{made['id']}")).json()["status"] == "cancelled"
+    other = await http.post(RESPONSES, json=body, headers=new_key())
+    assert other.json()["id"] != made["id"]
+    await http.post(f"{RESPONSES}/{other.json()['id']}/cancel")
+
+
 async def test_another_gateway_gives_the_same_answer(
     http: httpx.AsyncClient, redis_url: str, tmp_path: Path
 ) -> None:
