@@ -21,8 +21,10 @@ from gateway.transport.keepalive import AcceptQueue
 from gateway.transport.refusals import (
     BUSY,
     HEAD_TOO_LARGE,
+    NO_HOST,
     SAID_TWICE,
     TOO_MANY_CONNECTIONS,
+    TWO_IDEMPOTENCY_KEYS,
     HttpRefusal,
 )
 from gateway.transport.socket_handshake import can_be_parsed, plain_key
@@ -137,8 +139,13 @@ class HttpProtocol(HttpToolsProtocol):
         self._in_head, self._in_body = False, True
         visit.is_answering = True
         names = [name for name, _ in self.headers]
-        if names.count(b"host") > 1 or names.count(b"authorization") > 1:
+        num_hosts = names.count(b"host")
+        if num_hosts > 1 or names.count(b"authorization") > 1:
             self.app = SAID_TWICE
+        elif not num_hosts and self.parser.get_http_version() == "1.1":
+            self.app = NO_HOST
+        elif names.count(b"idempotency-key") > 1:
+            self.app = TWO_IDEMPOTENCY_KEYS
         elif visit.is_proxied or visit.is_last_resort or len(names) > MAX_HEADERS:
             self.app = self._refusal() or self.app
         super().on_headers_complete()

@@ -53,6 +53,23 @@ SAID_TWICE = HttpRefusal(
     ),
     HTTPStatus.BAD_REQUEST,
 )
+NO_HOST = HttpRefusal(
+    ProtocolError(
+        "missing_required_parameter",
+        "A request in HTTP/1.1 has a Host header (RFC 9112 3.2). Send one, or speak HTTP/1.0.",
+        param="Host",
+    ),
+    HTTPStatus.BAD_REQUEST,
+)
+TWO_IDEMPOTENCY_KEYS = HttpRefusal(
+    ProtocolError(
+        "invalid_value",
+        "A request has at most one Idempotency-Key header: it is answered once under that key. "
+        "Send one of them.",
+        param="Idempotency-Key",
+    ),
+    HTTPStatus.BAD_REQUEST,
+)
 TOO_MANY_CONNECTIONS = HttpRefusal(
     ProtocolError(
         "rate_limit_exceeded",

@@ -102,3 +102,19 @@ def test_a_socket_where_there_is_none_is_refused(gateway: GatewayProcess) -> Non
 def test_a_post_cannot_become_a_socket(gateway: GatewayProcess) -> None:
     (answer,) = answers(gateway, post(*SOCKET))
     assert answer[0] in (400, 405)
+
+
+@pytest.mark.parametrize("offer", [(), SOCKET])
+def test_a_host_is_needed_since_http_1_1(gateway: GatewayProcess, offer: tuple[str, ...]) -> None:
+    (answer,) = answers(gateway, request("GET /v1/responses HTTP/1.1", *offer, host=False))
+    error = error_of(answer)
+    assert (answer[0], error["param"]) == (400, "Host")
+    (older,) = answers(gateway, request("GET /v1/models HTTP/1.0", host=False))
+    assert older[0] == 200
+
+
+def test_an_idempotency_key_comes_once(gateway: GatewayProcess) -> None:
+    (answer,) = answers(gateway, post("Idempotency-Key: a", "idempotency-key: a"))
+    error = error_of(answer)
+    assert (answer[0], error["param"]) == (400, "Idempotency-Key")
+    assert "at most one" in error["message"]
