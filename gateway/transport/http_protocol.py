@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, cast
 
-from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
+from httptools import HttpParserCallbackError, HttpParserError, HttpParserUpgrade, HttpRequestParser
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from gateway.transport.client_address import Network, forwarded_address
@@ -26,6 +26,7 @@ from gateway.transport.refusals import (
     TOO_MANY_CONNECTIONS,
     TWO_IDEMPOTENCY_KEYS,
     HttpRefusal,
+    not_http,
 )
 from gateway.transport.socket_handshake import can_be_parsed, plain_key
 from gateway.transport.socket_protocol import VISIT, WRITE_NOW, SocketProtocol
@@ -96,10 +97,13 @@ class HttpProtocol(HttpToolsProtocol):
             try:
                 self.parser.feed_data(data)
                 return
-            except HttpParserError:
-                message = "Invalid HTTP request received."
-                self.logger.warning(message)
-                self.send_400_response(message)
+            except HttpParserError as error:
+                self.logger.warning("Invalid HTTP request received.")
+                is_ours = isinstance(
+                    error, HttpParserCallbackError
+                )  # the parser took it, we do not
+                why = "Its target is no path" if is_ours else error
+                self._refuse(not_http(f"This is no request in HTTP/1.1. {why}."))
                 return
             except HttpParserUpgrade as upgrade:
                 if not self._is_read_again:
@@ -136,7 +140,6 @@ class HttpProtocol(HttpToolsProtocol):
             if self._is_read_again:
                 return
         before, visit = self.cycle, self._visit
-        self._in_head, self._in_body = False, True
         visit.is_answering = True
         names = [name for name, _ in self.headers]
         num_hosts = names.count(b"host")
@@ -149,6 +152,7 @@ class HttpProtocol(HttpToolsProtocol):
         elif visit.is_proxied or visit.is_last_resort or len(names) > MAX_HEADERS:
             self.app = self._refusal() or self.app
         super().on_headers_complete()
+        self._in_head, self._in_body = False, True
         if self.cycle is not before:  # otherwise it is an upgrade
             if before is not None and not before.response_complete:
                 self._earlier.append(before)
@@ -185,12 +189,20 @@ class HttpProtocol(HttpToolsProtocol):
         super().on_response_complete()
 
     def _refuse(self, refusal: HttpRefusal) -> None:
-        """Answers a request whose head is not whole, and closes."""
-        if self.cycle is None or self.cycle.response_complete:
+        """Answers a request that is not whole, and closes."""
+        latest = self.cycle
+        is_further = self._in_head and latest is not None and not latest.response_complete
+        is_begun = self._in_body and latest.response_started
+        if self._earlier or is_further or is_begun:  # it would stand within another answer
+            self.transport.abort()
+        else:
             self.transport.write(refusal.written())
             self.transport.close()
-        else:  # it is a further one, behind one that still runs
-            self.transport.abort()
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuses a handshake in the form of all errors."""
+        self.transport.write(not_http(msg).written())
+        self.transport.close()
 
     def handle_websocket_upgrade(self) -> None:
         self._writes.flush()

@@ -38,6 +38,11 @@ class HttpRefusal:
         return head + b"".join(lines) + b"\r\n" + self._body
 
 
+def not_http(message: str) -> HttpRefusal:
+    """Makes the answer to bytes that are no request of HTTP, or no handshake of a WebSocket."""
+    return HttpRefusal(ProtocolError("invalid_value", message), HTTPStatus.BAD_REQUEST)
+
+
 HEAD_TOO_LARGE = HttpRefusal(
     ProtocolError(
         "invalid_value",

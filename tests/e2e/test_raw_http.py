@@ -23,6 +23,7 @@ SOCKET = (
     "Sec-WebSocket-Version: 13",
 )
 CLOSE = "Connection: close"
+POST = "POST /v1/responses HTTP/1.1"
 
 
 def request(line: str, *headers: str, body: bytes | None = None, host: bool = True) -> bytes:
@@ -34,8 +35,8 @@ def request(line: str, *headers: str, body: bytes | None = None, host: bool = Tr
     return "\r\n".join([*head, "", ""]).encode() + (body or b"")
 
 
-def post(*headers: str, path: str = "/v1/responses") -> bytes:
-    return request(f"POST {path} HTTP/1.1", *headers, body=BODY)
+def post(*headers: str) -> bytes:
+    return request(POST, *headers, body=BODY)
 
 
 def answers(gateway: GatewayProcess, *pieces: bytes) -> list[tuple[int, dict[str, str], bytes]]:
@@ -76,7 +77,7 @@ def test_an_upgrade_to_h2c_is_ignored(gateway: GatewayProcess) -> None:
 
 def test_an_ignored_upgrade_may_arrive_in_pieces(gateway: GatewayProcess) -> None:
     sent = post(*H2C) + post(CLOSE)
-    chunked = request("POST /v1/responses HTTP/1.1", *H2C, "Transfer-Encoding: chunked")
+    chunked = request(POST, *H2C, "Transfer-Encoding: chunked")
     chunked += b"%x\r\n%b\r\n0\r\n\r\n" % (len(BODY), BODY)
     pieces = [bytes([byte]) for byte in chunked + sent]
     assert [status for status, _, _ in answers(gateway, *pieces)] == [200] * 3
@@ -118,3 +119,30 @@ def test_an_idempotency_key_comes_once(gateway: GatewayProcess) -> None:
     error = error_of(answer)
     assert (answer[0], error["param"]) == (400, "Idempotency-Key")
     assert "at most one" in error["message"]
+
+
+@pytest.mark.parametrize(
+    ("sent", "says"),
+    [
+        (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc", "Invalid method"),
+        (request("GET /v1/models HTTP/9.9"), "Invalid HTTP version"),
+        (request("GET /v1/models HTTP/1.1", "X A: b"), "Invalid header token"),
+        (request("GET http://[::/ HTTP/1.1"), "Its target is no path"),
+        (request(POST, "Transfer-Encoding: chunked") + b"zz\r\n", "chunk size"),
+        (request("GET /v1/responses HTTP/1.0", *SOCKET), "A WebSocket needs HTTP/1.1"),
+    ],
+)
+def test_what_is_no_http_is_refused_as_all_else(
+    gateway: GatewayProcess, sent: bytes, says: str
+) -> None:
+    (answer,) = answers(gateway, sent)
+    error = error_of(answer)
+    assert (answer[0], error["code"]) == (400, "invalid_value")
+    assert says in error["message"]
+
+
+def test_no_refusal_stands_in_another_answer(gateway: GatewayProcess) -> None:
+    """What follows an unfinished request is no HTTP: the connection ends, without a word."""
+    slow = json.dumps({"model": "lanewise-deep", "input": "Say hello.", "stream": True}).encode()
+    sent = request(POST, body=slow) + b"\x16\x03\x01\x02"
+    assert answers(gateway, sent) == []
