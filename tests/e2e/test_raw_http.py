@@ -146,3 +146,16 @@ def test_no_refusal_stands_in_another_answer(gateway: GatewayProcess) -> None:
     slow = json.dumps({"model": "lanewise-deep", "input": "Say hello.", "stream": True}).encode()
     sent = request(POST, body=slow) + b"\x16\x03\x01\x02"
     assert answers(gateway, sent) == []
+
+
+def test_a_stream_in_http_1_0_lasts_until_the_connection_closes(gateway: GatewayProcess) -> None:
+    body = json.dumps({"model": "lanewise-fast", "input": "x", "stream": True}).encode()
+    for keep in ("Keep-Alive: 5", "Connection: keep-alive"):
+        sent = request("POST /v1/responses HTTP/1.0", keep, body=body)
+        ((status, headers, events),) = answers(gateway, sent)
+        assert (status, headers["connection"]) == (200, "close")
+        assert "transfer-encoding" not in headers
+        assert events.startswith(b"event: response.created\ndata: {")
+        assert b"event: response.completed\n" in events
+        lines = [line for line in events.decode().split("\n") if line]
+        assert all(line.startswith(("event: ", "data: ", ":")) for line in lines)
