@@ -11,6 +11,7 @@ from urllib.parse import quote
 
 import msgspec
 from litestar import Request
+from litestar.exceptions import SerializationException
 from litestar.response.base import ASGIResponse
 from litestar.types import Receive, Scope, Send
 
@@ -36,7 +37,7 @@ from router.waiting.fair_queue import QueuePosition
 
 
 class JsonRequest(Request[Any, Any, Any]):
-    """A request whose body may be no UTF-8, for which the framework has no error."""
+    """A request whose body may be no JSON, or no UTF-8, for which the framework has no error."""
 
     async def document(self) -> bytes:
         """Returns the body; raises `ProtocolError` if it has too many values to be decoded."""
@@ -46,11 +47,11 @@ class JsonRequest(Request[Any, Any, Any]):
 
     async def json(self) -> Any:
         """Returns the body's document, or raises `ProtocolError`."""
-        await self.document()
+        content = await self.document()
         try:
             return await super().json()
-        except UnicodeDecodeError as error:
-            raise not_json(error) from None
+        except (UnicodeDecodeError, SerializationException) as error:
+            raise not_json(error, text=content) from None
 
 
 AnyRequest = JsonRequest

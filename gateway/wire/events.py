@@ -13,6 +13,7 @@ from msgspec import Meta
 
 from gateway.wire.errors import ProtocolError, from_validation
 from gateway.wire.fields import refusal_of
+from router.lone_surrogates import lone_surrogate
 
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 ServiceTier = Literal["auto", "default", "flex", "scale", "priority", "fast", "ultrafast"]
@@ -224,10 +225,10 @@ def not_json(
     detail = str(error)
     if isinstance(error, RecursionError):
         detail = "nested too deeply"
-    elif not (text if isinstance(text, str) else bytes(text)).strip():
+    elif not _bytes_of(text).strip():
         detail = "nothing was sent"
-    elif (escape := _lone_surrogate(text)) is not None:
-        detail = f"{escape} is a lone surrogate, half of a character; send both halves"
+    elif (lone := lone_surrogate(_bytes_of(text))) is not None:
+        detail = lone
     elif isinstance(error, UnicodeError):
         detail = "not UTF-8"
     where = f" in '{param}'" if param else ""
@@ -235,20 +236,8 @@ def not_json(
     return ProtocolError("invalid_json", message, param=param)
 
 
-# An escape of JSON: two surrogates that are a character, one alone, or any other.
-_ESCAPE = re.compile(
-    rb"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
-    rb"|(?P<lone>\\u[dD][89a-fA-F][0-9a-fA-F]{2})|\\.",
-    re.DOTALL,
-)
-
-
-def _lone_surrogate(text: str | bytes | msgspec.Raw) -> str | None:
-    content = text.encode("utf-8", "replace") if isinstance(text, str) else bytes(text)
-    for escape in _ESCAPE.finditer(content):
-        if escape["lone"]:
-            return escape["lone"].decode()
-    return None
+def _bytes_of(text: str | bytes | msgspec.Raw) -> bytes:
+    return text.encode("utf-8", "replace") if isinstance(text, str) else bytes(text)
 
 
 def _event_error(raw: object, validation: msgspec.ValidationError) -> BadFrameError:

@@ -29,6 +29,7 @@ from router.classify.text_features import Reading
 from router.decide.decision import Refusal
 from router.decide.ranking import rank
 from router.decide.weighing import NO_FACTS, Facts, weigh
+from router.lone_surrogates import lone_surrogate
 from router.policy.policy import Policy
 
 Lane = Literal["interactive", "deep", "parallel"]
@@ -214,7 +215,8 @@ def decide_line(line: bytes, number: int, desk: Desk, clock_ns: Callable[[], int
     try:
         found = decide_prompt(_PROMPT.decode(line), desk, clock_ns)
     except _UNREADABLE as error:
-        found = BatchError(id=_name_of(line), error=f"line {number}: {error}")
+        why = lone_surrogate(line) or error
+        found = BatchError(id=_name_of(line), error=f"line {number}: {why}")
     return msgspec.json.encode(found)
 
 

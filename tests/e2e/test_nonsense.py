@@ -67,6 +67,17 @@ def test_a_body_of_an_admin_that_is_not_utf_8_is_refused(gateway: GatewayProcess
     assert (status, answer["error"]["code"]) == (400, "invalid_json")
 
 
+def test_half_a_character_is_found_in_the_body_of_an_admin(gateway: GatewayProcess) -> None:
+    status, answer = ask(gateway, "POST", "/admin/explain", b'{"prompt":"a\\ud83d b"}')
+    assert (status, answer["error"]["code"]) == (400, "invalid_json")
+    assert (
+        "\\ud83d is a lone surrogate, half of a character, at byte 12" in answer["error"]["message"]
+    )
+    status, answer = ask(gateway, "POST", "/admin/explain", b'{"prompt":')
+    assert (status, answer["error"]["code"]) == (400, "invalid_json")
+    assert "truncated" in answer["error"]["message"]
+
+
 @pytest.mark.parametrize("host", ["gateway: 13", "[::", "a:b", "a:99999999", "", "\xff", "a b"])
 def test_a_host_that_is_none_is_refused(gateway: GatewayProcess, host: str) -> None:
     for path in ("/v1/models", "/v1/responses", "/admin/health", "/nothing", "/metrics"):

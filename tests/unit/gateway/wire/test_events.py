@@ -44,12 +44,12 @@ BAD_FRAMES: list[tuple[str, str, str | None, str | None, tuple[str, ...]]] = [
             "invalid_json",
             None,
             None,
-            (f"{lone} is a lone surrogate",),
+            (f"{lone} is a lone surrogate", f"at byte {byte};"),
         )
-        for text, lone in (
-            ("\\ud800", "\\ud800"),
-            ("\\ud83d\\ude00 \\udc00", "\\udc00"),
-            ("\\\\ud800 \\uDBFFx", "\\uDBFF"),
+        for text, lone, byte in (
+            ("\\ud800", "\\ud800", 35),
+            ("\\ud83d\\ude00 \\udc00", "\\udc00", 48),
+            ("\\\\ud800 \\uDBFFx", "\\uDBFF", 43),
         )
     ),
     # Wrong in type before it is wrong as JSON: the typed decoder stops at the first.

@@ -139,6 +139,7 @@ def test_order_and_errors() -> None:
     assert [row["id"] for row in rows] == ["1", None, "x", "2", None, None, None, None]
     assert str(rows[1]["error"]).startswith("line 3: JSON is malformed")
     assert "text" in str(rows[2]["error"])
+    assert str(rows[6]["error"]).startswith("line 8: \\ud800 is a lone surrogate")
 
 
 def test_idle_engines_take_everything() -> None:
