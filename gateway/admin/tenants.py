@@ -200,7 +200,7 @@ async def set_tier(request: AnyRequest, name: str, data: TierConfig) -> TierView
     """Make a tier, or change one, also one of the configuration; its tenants follow at once."""
     fault = fault_of_tier(name, data)
     if fault is not None:
-        raise ProtocolError("invalid_value", fault)
+        raise ProtocolError("invalid_value", fault.says, param=fault.field)
     record = {f"tier:{name}": msgspec.json.encode(data)}
     await write_records(request, "tiers.set", name, record)
     return _tier_view(request, name, data)
@@ -265,7 +265,7 @@ def _merged(
 async def _keep(request: AnyRequest, action: str, record: TenantRecord) -> None:
     fault = fault_of(record, _tenant_view(request).tiers)
     if fault is not None:
-        raise ProtocolError("invalid_value", fault)
+        raise ProtocolError("invalid_value", fault.says, param=fault.field)
     records = {f"tenant:{record.id}": msgspec.json.encode(record)}
     await write_records(request, action, record.id, records)
 

@@ -226,7 +226,7 @@ def check_config(config: Config) -> None:
             )
     for name, tier in config.tiers.items():
         if (fault := fault_of_tier(name, tier)) is not None:
-            raise ConfigError(f"tiers: {fault}", ("tiers", name))
+            raise ConfigError(f"tiers: {fault.says}", ("tiers", name))
     peppers(config)
     _check_admin_keys(config, seen)
     if config.redis.url is not None:

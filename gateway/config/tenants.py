@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import msgspec
 from msgspec import Meta
@@ -183,28 +183,37 @@ def _first(limit: int | None, otherwise: int, percent: int) -> int:
     return otherwise if limit is None else part(limit, percent)
 
 
-def fault_of(record: TenantRecord, tiers: Mapping[str, Tier]) -> str | None:
-    """Returns what is wrong with a tenant, and what to do; None if it is valid."""
+class FieldFault(NamedTuple):
+    """What is wrong with a tenant or a tier, and what to do."""
+
+    field: str | None  # its path; None: the name of a tier, which is no field of it
+    says: str
+
+
+def fault_of(record: TenantRecord, tiers: Mapping[str, Tier]) -> FieldFault | None:
+    """Returns what is wrong with a tenant; None if it is valid."""
     if not TENANT_ID.fullmatch(record.id):
-        return f"tenant id {record.id[:80]!r} must be 1 to 64 of a-z, 0-9 and '-'"
+        return FieldFault("id", f"tenant id {record.id[:80]!r} must be 1 to 64 of a-z, 0-9 and '-'")
     tier = tiers.get(record.tier)
     if tier is None:
-        return f"no tier {record.tier[:80]!r}: expected one of {', '.join(sorted(tiers))}"
+        known = ", ".join(sorted(tiers))
+        return FieldFault("tier", f"no tier {record.tier[:80]!r}: expected one of {known}")
     for group, changes in record.limits.items():
         merged = _merged(tier.limits.get(group), changes)
         if isinstance(merged, str):
-            return f"limits.{group}: {merged}"
+            return FieldFault(f"limits.{group}", f"limits.{group}: {merged}")
     return None
 
 
-def fault_of_tier(name: str, tier: Tier) -> str | None:
+def fault_of_tier(name: str, tier: Tier) -> FieldFault | None:
     """Returns what is wrong with a tier; None if it is valid."""
     if not TIER_NAME.fullmatch(name):
-        return f"tier {name[:80]!r} must be 1 to 32 of a-z, 0-9, '_' and '-'"
+        return FieldFault(None, f"tier {name[:80]!r} must be 1 to 32 of a-z, 0-9, '_' and '-'")
     for group, limits in tier.limits.items():
         for field, value in msgspec.structs.asdict(limits).items():
             if isinstance(value, int) and not 0 <= value <= MAX_LIMIT:
-                return f"limits.{group}.{field}: expected 0 to {MAX_LIMIT}, got {value}"
+                at = f"limits.{group}.{field}"
+                return FieldFault(at, f"{at}: expected 0 to {MAX_LIMIT}, got {value}")
     return None
 
 

@@ -1,16 +1,17 @@
 """Tells clients what went wrong, in the form of their protocol. This is an edge."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
+import msgspec
 from litestar.response.base import ASGIResponse
 
 from gateway.http.streams import json_response
 from gateway.messages.errors import error_body, error_headers, status_of
 from gateway.messages.ratelimit import anthropic_limits
 from gateway.transport.ids import new_id
-from gateway.wire.errors import ProtocolError
+from gateway.wire.errors import ProtocolError, from_validation
 
 logger = logging.getLogger("lanewise")
 
@@ -31,6 +32,29 @@ def fault_of(method: str, path: str, error: Exception) -> ProtocolError:
         return ProtocolError("invalid_json", message)
     logger.error("%s %s failed", method, path, exc_info=error)
     return ProtocolError("server_error", "The gateway failed. Send the request again.")
+
+
+def field_faults(
+    wrong: Iterable[Mapping[str, str]], types: Mapping[str, Any]
+) -> list[ProtocolError]:
+    """Makes the errors for what the framework found wrong with the arguments of a route.
+
+    It names the path of a body's field, "data" for the body itself, or a parameter of the query.
+
+    Args:
+        wrong: What is wrong, and with which of them.
+        types: Of the route's arguments.
+    """
+    faults = []
+    for each in wrong:
+        text, key = each.get("message", ""), each.get("key", "")
+        if key in types and key != "data":
+            faults.append(from_validation(msgspec.ValidationError(text), types[key], key))
+        else:
+            at = f" - at `$.{key}`" if key not in ("", "data") else ""
+            error = msgspec.ValidationError(text + at)
+            faults.append(from_validation(error, types.get("data", Any)))
+    return faults
 
 
 def told(

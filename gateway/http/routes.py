@@ -14,7 +14,7 @@ from gateway.access.subprotocols import PLAIN, TICKET_PREFIX
 from gateway.http.batch_route import NDJSON
 from gateway.http.chat import answer_chat
 from gateway.http.fast_routes import answer_response
-from gateway.http.faults import fault_of, speaks_messages, told
+from gateway.http.faults import fault_of, field_faults, speaks_messages, told
 from gateway.http.idempotency import answered_once
 from gateway.http.messages import (
     answer_messages,
@@ -404,13 +404,15 @@ def on_http_error(request: AnyRequest, error: HTTPException) -> Response[bytes]:
         code = "invalid_value" if error.status_code < 500 else "server_error"
     # Not of `request.url`, which fails where the "Host" is none.
     what = f"{request.method} {request.scope['path']}"
-    # What is wrong with a body or a query is in its details: a path and words, or words alone.
-    wrong = list(getattr(error, "extra", None) or ())
+    # What is wrong with a body or a query is in its details.
+    wrong = getattr(error, "extra", None)
     if not wrong:
         return answer_error(request, ProtocolError(code, f"{what}: {error.detail}"))
-    details = [f"{each.get('key', '')} {each.get('message', '')}".strip() for each in wrong]
-    message = f"{what}: {'; '.join(details)}. /schema says what is expected."
-    return answer_error(request, ProtocolError(code, message, param=wrong[0].get("key")))
+    arguments = request.route_handler.parsed_fn_signature.parameters
+    faults = field_faults(wrong, {name: each.annotation for name, each in arguments.items()})
+    words = " ".join(fault.message for fault in faults)
+    message = f"{what}: {words} /schema says what is expected."
+    return answer_error(request, ProtocolError(faults[0].code, message, param=faults[0].param))
 
 
 def on_fault(request: AnyRequest, error: Exception) -> Response[bytes]:

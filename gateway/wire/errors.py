@@ -155,8 +155,9 @@ def from_validation(error: msgspec.ValidationError, kind: Any, prefix: str = "")
         if text.startswith("Object contains"):
             return ProtocolError("invalid_value", f"Unknown parameter: '{param}'.", param=param)
         return missing_parameter(param)
-    if text.startswith("Invalid enum value "):
-        known = ", ".join(f"'{value}'" for value in _literals(kind, path))
+    literals = _literals(kind, path) if text.startswith("Invalid enum value ") else []
+    if literals:
+        known = ", ".join(f"'{value}'" for value in literals)
         text = f"expected {known}, got {text.removeprefix('Invalid enum value ')}"
     code = "invalid_type" if ", got `" in text else "invalid_value"
     where = f"'{param}'" if param else "request body"

@@ -1,5 +1,6 @@
 """What makes no sense is refused by its name, and blamed on nobody else."""
 
+import json
 import socket
 from pathlib import Path
 from typing import Any
@@ -42,6 +43,53 @@ def test_an_admin_is_told_what_is_wrong(
     assert told == status, answer
     assert "Redis" not in answer["error"]["message"]
     assert ask(gateway, "GET", "/admin/policies")[1]["in_force"]["version"] == 0
+
+
+# What of it is wrong, which `param` names as it does to tenants.
+KEY: dict[str, Any] = {"tenant": "dev"}
+ADMIN_FIELDS: list[tuple[str, Any, str, str | None]] = [
+    ("/admin/keys", {"tenant": 5}, "invalid_type", "tenant"),
+    ("/admin/keys", {}, "missing_required_parameter", "tenant"),
+    ("/admin/keys", KEY | {"expires_in_s": 0}, "invalid_value", "expires_in_s"),
+    ("/admin/keys", KEY | {"expiry": 0}, "invalid_value", "expiry"),
+    ("/admin/keys", KEY | {"limits": {"slow": {}}}, "invalid_value", "limits"),
+    (
+        "/admin/keys",
+        KEY | {"limits": {"fast": {"requests_per_min": -1}}},
+        "invalid_value",
+        "limits.requests_per_min",
+    ),
+    ("/admin/keys", [], "invalid_type", None),
+    ("/admin/policies", {"document": 5}, "invalid_type", "document"),
+    ("/admin/policies", {"documents": ""}, "invalid_value", "documents"),
+    ("/admin/policies/shadow", {"version": -1}, "invalid_value", "version"),
+    (
+        "/admin/explain",
+        {"prompt": "x", "reasoning_effort": "y"},
+        "invalid_value",
+        "reasoning_effort",
+    ),
+    ("/admin/tenants", {"id": "new"}, "missing_required_parameter", "tier"),
+    ("/admin/tenants", {"id": "new", "tier": "x"}, "invalid_value", "tier"),
+    ("/admin/tenants", {"id": "N", "tier": "x"}, "invalid_value", "id"),
+]
+
+
+@pytest.mark.parametrize(("path", "body", "code", "param"), ADMIN_FIELDS)
+def test_an_admin_is_told_which_field_is_wrong(
+    gateway: GatewayProcess, path: str, body: Any, code: str, param: str | None
+) -> None:
+    status, answer = ask(gateway, "POST", path, json.dumps(body).encode())
+    error = answer["error"]
+    assert (status, error["code"], error["param"]) == (400, code, param), error
+    assert f"'{param}'" in error["message"] or param in (None, "tier", "id")
+
+
+def test_an_admin_is_told_which_parameter_of_a_query_is_wrong(gateway: GatewayProcess) -> None:
+    _, answer = ask(gateway, "GET", "/admin/audit?limit=x")
+    error = answer["error"]
+    assert (error["code"], error["param"]) == ("invalid_type", "limit")
+    assert "Invalid 'limit': Expected `int`, got `str`." in error["message"]
 
 
 def test_only_responses_are_read_as_responses(gateway: GatewayProcess) -> None:

@@ -50,20 +50,25 @@ def test_one_limit_of_its_own_leaves_the_others_to_the_tier() -> None:
     assert resolve(TenantRecord(id="a", tier="pro"), TIERS).weight == 1.0
 
 
-FAULTS: list[tuple[dict[str, Any], str]] = [
-    ({"id": "A b"}, "must be 1 to 64"),
-    ({"id": "{x}"}, "must be 1 to 64"),
-    ({"tier": "gold"}, "expected one of free, pro"),
-    ({"limits": {"fast": {"rpm": 1}}}, "no limit 'rpm'"),
-    ({"tier": "free", "limits": {"fast": {"max_concurrent": 1}}}, "all must be given"),
+FAULTS: list[tuple[dict[str, Any], str, str]] = [
+    ({"id": "A b"}, "id", "must be 1 to 64"),
+    ({"id": "{x}"}, "id", "must be 1 to 64"),
+    ({"tier": "gold"}, "tier", "expected one of free, pro"),
+    ({"limits": {"fast": {"rpm": 1}}}, "limits.fast", "no limit 'rpm'"),
+    (
+        {"tier": "free", "limits": {"fast": {"max_concurrent": 1}}},
+        "limits.fast",
+        "all must be given",
+    ),
 ]
 
 
-@pytest.mark.parametrize(("fields", "words"), FAULTS)
-def test_faults_are_named(fields: dict[str, Any], words: str) -> None:
+@pytest.mark.parametrize(("fields", "field", "words"), FAULTS)
+def test_faults_are_named(fields: dict[str, Any], field: str, words: str) -> None:
     fault = fault_of(TenantRecord(**({"id": "acme", "tier": "pro"} | fields)), TIERS)
     assert fault is not None
-    assert words in fault
+    assert fault.field == field
+    assert words in fault.says
 
 
 def test_the_default_tiers_are_sound() -> None:
