@@ -94,15 +94,15 @@ class HttpProtocol(HttpToolsProtocol):
 
     def _parse(self, data: bytes) -> None:
         """Feeds the parser, as uvicorn does, and again after each upgrade that is ignored."""
-        while data:
+        pieces: list[bytes | memoryview] = [data]  # the last comes first
+        while pieces:
+            piece = pieces.pop()
             try:
-                self.parser.feed_data(data)
-                return
+                self.parser.feed_data(piece)
             except HttpParserError as error:
                 self.logger.warning("Invalid HTTP request received.")
-                is_ours = isinstance(
-                    error, HttpParserCallbackError
-                )  # the parser took it, we do not
+                # An error of a callback: the parser took the target, and it is no URL.
+                is_ours = isinstance(error, HttpParserCallbackError)
                 why = "Its target is no path" if is_ours else error
                 self._refuse(not_http(f"This is no request in HTTP/1.1. {why}."))
                 return
@@ -110,10 +110,11 @@ class HttpProtocol(HttpToolsProtocol):
                 if not self._is_read_again:
                     self._follow_upgrade()
                     return
-                data = self._head_without_upgrade() + data[upgrade.args[0] :]
-            self._is_read_again = False
-            self.parser = HttpRequestParser(self)
-            self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn does
+                # A view: what follows may hold thousands of such requests.
+                pieces += [memoryview(piece)[upgrade.args[0] :], self._head_without_upgrade()]
+                self._is_read_again = False
+                self.parser = HttpRequestParser(self)
+                self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn
 
     def _follow_upgrade(self) -> None:
         if self._should_upgrade():
@@ -161,9 +162,8 @@ class HttpProtocol(HttpToolsProtocol):
             self.scope["state"][WRITE_NOW] = partial(_write_body_now, weakref.ref(self.cycle))
             self.scope["state"][VISIT] = visit
             if self.scope["http_version"] < "1.1":
-                self.cycle.__class__ = (
-                    CycleUntilClose  # uvicorn made it, and its task has not begun
-                )
+                # uvicorn made it, and its task has not begun.
+                self.cycle.__class__ = CycleUntilClose
             self.headers = _Trailers()
 
     def _refusal(self) -> HttpRefusal | None:

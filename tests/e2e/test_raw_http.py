@@ -83,6 +83,11 @@ def test_an_ignored_upgrade_may_arrive_in_pieces(gateway: GatewayProcess) -> Non
     assert [status for status, _, _ in answers(gateway, *pieces)] == [200] * 3
 
 
+def test_many_offers_in_one_go_are_ignored(gateway: GatewayProcess) -> None:
+    sent = request("GET /healthz HTTP/1.1", *H2C) * 200 + request("GET /healthz HTTP/1.1", CLOSE)
+    assert [status for status, _, _ in answers(gateway, sent)] == [200] * 201
+
+
 @pytest.mark.parametrize("offer", ["h2c, websocket", "TLS/1.0", "foo/2, bar", "websocket2", ""])
 def test_any_other_upgrade_is_ignored(gateway: GatewayProcess, offer: str) -> None:
     found = answers(gateway, post(f"Upgrade: {offer}", "Connection: upgrade, close"))
