@@ -22,7 +22,12 @@ from backends.upstream.chain import FIRST_EVENT_BYTES, Turn
 from backends.upstream.free_streams import FreeStreams
 from backends.upstream.http_exchange import Receive
 from backends.upstream.options import UpstreamOptions, socket_url
-from backends.upstream.upstream_socket import ParentLostError, SocketStream, UpstreamSocket
+from backends.upstream.upstream_socket import (
+    ParentLostError,
+    RequestLimit,
+    SocketStream,
+    UpstreamSocket,
+)
 
 CLOSE_TIMEOUT_S = 1.0  # for a closing handshake
 
@@ -43,6 +48,7 @@ class SocketTransport:
         self._keys = keys
         self._sockets: list[UpstreamSocket] = []
         self._free: FreeStreams[SocketStream] = FreeStreams()
+        self._limit = RequestLimit()
         self.num_continued = self.num_chains_lost = 0
         # Where streams share sockets, only one is opened at a time.
         shared = options.max_streams_per_socket > 1
@@ -127,7 +133,9 @@ class SocketTransport:
                 message = f"no socket to the upstream: {error or type(error).__name__}"
                 raise broken(self._backend, message, unused=True) from error
             assert isinstance(connection, QuickConnection)
-            socket = UpstreamSocket(self._backend, self._options, connection, self._free)
+            socket = UpstreamSocket(
+                self._backend, self._options, connection, self._free, self._limit
+            )
             self._sockets.append(socket)
             return socket
         raise failure

@@ -5,6 +5,7 @@ the connection. This is an edge.
 """
 
 import asyncio
+import math
 from collections import deque
 from collections.abc import Iterable
 from operator import attrgetter
@@ -38,6 +39,7 @@ from backends.upstream.options import UpstreamOptions
 
 CANCEL_TIMEOUT_S = 5.0  # for a cancelled response to end; after that its socket takes no turn
 MAX_CANCELS = 64  # that are remembered
+LIMIT_KEPT_S = 600.0  # for which a server's limit is remembered, as it may have another by then
 NOT_FOUND = "response_not_found"  # a server's code where there is nothing to cancel, and ours
 STALE_AFTER_S = 1.0  # a socket idle for longer may have been closed without our noticing
 
@@ -51,6 +53,20 @@ class ParentLostError(Exception):
     """Says that the server has lost the response to continue; no event was passed on."""
 
 
+class RequestLimit:
+    """Remembers the size of a request that the server refused: the next would end others, too."""
+
+    def __init__(self) -> None:
+        self._num_bytes = 0
+        self._until_s = -math.inf  # by the loop's clock
+
+    def note(self, num_bytes: int, now_s: float) -> None:
+        self._num_bytes, self._until_s = num_bytes, now_s + LIMIT_KEPT_S
+
+    def refuses(self, num_bytes: int, now_s: float) -> bool:
+        return num_bytes >= self._num_bytes and now_s < self._until_s
+
+
 class UpstreamSocket:
     """Is one connection to the server, with one or several streams. Belongs to one event loop."""
 
@@ -60,8 +76,11 @@ class UpstreamSocket:
         options: UpstreamOptions,
         connection: QuickConnection,
         free: "FreeStreams[SocketStream]",
+        limit: RequestLimit,
     ) -> None:
+        """Puts its streams among the `free` ones; `limit` is of all sockets to the server."""
         self.backend = backend
+        self.limit = limit
         self._options = options
         self._connection = connection
         self._loop = asyncio.get_running_loop()
@@ -194,6 +213,7 @@ class UpstreamSocket:
                 if is_overrun:
                     stream.fail(too_much(self.backend, reason))
                 elif stream is too_large and (num_bytes := stream.num_unanswered_bytes()):
+                    self.limit.note(num_bytes, self._loop.time())
                     stream.fail(refused_size(self.backend, num_bytes))
                 else:
                     is_other = too_large is not None
@@ -293,6 +313,9 @@ class SocketStream:
             event["client_metadata"] = {SOCKET_TRACEPARENT: turn.traceparent}
         self.is_stale = self.socket.idle_s > STALE_AFTER_S
         encoded = msgspec.json.encode(event)
+        if self.socket.limit.refuses(len(encoded), self._loop.time()):
+            self.socket.release(self)
+            raise refused_size(self.socket.backend, len(encoded))
         turn.sent(len(encoded))
         self.socket.allow(turn.max_event_bytes)
         self.serial += 1

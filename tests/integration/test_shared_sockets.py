@@ -167,6 +167,19 @@ async def test_a_request_too_large_for_the_server_is_its_clients_fault(server: S
         assert not stats.ejected
 
 
+async def test_a_size_that_the_server_refused_ends_no_other_again(server: SlowServer) -> None:
+    async with speaking(server) as (backend, _, _):
+        for _ in range(2):
+            large = RecordingSink()
+            backend.start(make_request("large " * MAX_BYTES), large)
+            other = RecordingSink()
+            backend.start(make_request("other"), other)
+            assert "takes no request of" in await ended(large)
+        await asyncio.wait_for(other.first.wait(), WAIT_S)
+        server.go_on.set()
+        assert await ended(other) == "One, two."
+
+
 async def test_a_probe_has_no_body(server: SlowServer) -> None:
     """Not even an empty one, which servers of WebSockets refuse."""
     base_url = f"http://127.0.0.1:{server.port}/v1"

@@ -12,7 +12,7 @@ from backends.net.read_hold import ReadHold
 from backends.upstream.answer.errors import Failure
 from backends.upstream.answer.responses_events import TERMINALS, Event, decode_event
 from backends.upstream.chain import Turn
-from backends.upstream.upstream_socket import SocketStream
+from backends.upstream.upstream_socket import RequestLimit, SocketStream
 from tests.unit.backends.upstream.upstream_requests import make_options, make_request
 
 ERROR = {"type": "error", "error": {"code": "server_error", "message": "No."}}
@@ -38,6 +38,7 @@ class Socket:
 
     def __init__(self) -> None:
         self.calls: list[str] = []
+        self.limit = RequestLimit()
         self.stream = SocketStream(self, None)  # type: ignore[arg-type]
         self.reading = ReadHold()
 
