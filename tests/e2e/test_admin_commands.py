@@ -80,7 +80,7 @@ def test_decisions_are_found(shell: Shell, gateway: GatewayProcess) -> None:
     found = [row["id"] for row in shell.json("decisions --outcome ok --since 10m --tenant dev")]
     assert {made, other} <= set(found)
     assert shell.json("decisions --rule nobody") == []
-    assert "outcome Invalid enum value 'oke'" in shell.refused("decisions --outcome oke")
+    assert "Invalid 'outcome'" in shell.refused("decisions --outcome oke")
     assert shell.json("decisions --before 2020-01-01") == []
     assert made in shell("decisions")
     with pytest.raises(SystemExit):
