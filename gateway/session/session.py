@@ -14,7 +14,14 @@ from gateway.core.job import Ended, Job
 from gateway.rejoin.recent_responses import RecentResponses, Remembered
 from gateway.rejoin.unconfirmed import Unconfirmed
 from gateway.session.actions import Action, Join, RedirectJob, RejoinJob, StartJob, StopJob
-from gateway.session.stream_state import Active, Losable, Stream, Waiting, remembered_of
+from gateway.session.stream_state import (
+    Active,
+    Losable,
+    Stream,
+    Waiting,
+    remembered_of,
+    with_steers,
+)
 from gateway.transport.byte_budgets import ByteBudgets, MemoryBudgets
 from gateway.wire.errors import ProtocolError, too_many_bytes
 from gateway.wire.events import (
@@ -442,8 +449,7 @@ class Session:
         carried: list[Steer] = []
         if parent is not None and parent.steers:
             carried, parent.steers = parent.steers, []
-            steered = tuple(item for steer in carried for item in steer.items)
-            joined = msgspec.structs.replace(parsed.input, items=steered + parsed.input.items)
+            joined = with_steers(parsed.input, carried)
             parsed = msgspec.structs.replace(parsed, input=joined)
         active = self._activate(stream, parsed, waiting.arrived_us, parent)
         active.parent, active.carried = parent, carried

@@ -4,10 +4,12 @@ from collections import deque
 
 import msgspec
 
+from backends.contract import ContextItem
+from backends.prompt import is_tool_output
 from gateway.core.job import Ended, Job
 from gateway.rejoin.recent_responses import Remembered
 from gateway.rejoin.unconfirmed import Unconfirmed
-from gateway.wire.items import item_bytes
+from gateway.wire.items import ParsedInput, item_bytes
 from gateway.wire.requests import ParsedCreate
 from gateway.wire.response import ResponseStream
 from gateway.wire.steering import Steer
@@ -31,7 +33,7 @@ class Active(msgspec.Struct):
     steers: list[Steer] = []  # accepted, waiting for its end
     follows: "Active | None" = None  # the steered response that it goes on from
     parent: Remembered | None = None
-    carried: list[Steer] = []  # the parent's, in front of its own input
+    carried: list[Steer] = []  # the parent's, in its own input
     num_bytes: int = 0  # of the frame that it came in
     num_redirects: int = 0  # steers of its sub-tasks
 
@@ -62,3 +64,17 @@ def remembered_of(active: Active, ended: Ended) -> Remembered:
     return Remembered(
         active.job.stream_id, ended.items, ended.backend, ended.lineage, num_bytes, parent_id
     )
+
+
+def with_steers(given: ParsedInput, steers: list[Steer]) -> ParsedInput:
+    """Returns a request's input with the steers that waited for it.
+
+    They come right behind the last output, since engines refuse a message between calls and their
+    outputs, and so in front of what the client says besides. Without outputs they come first.
+    """
+    steered = tuple(item for steer in steers for item in steer.items)
+    items, start = given.items, 0
+    for number, entry in enumerate(items, start=1):
+        if isinstance(entry, ContextItem) and is_tool_output(entry):
+            start = number
+    return msgspec.structs.replace(given, items=(*items[:start], *steered, *items[start:]))

@@ -8,6 +8,7 @@ import pytest
 
 from backends.contract import (
     ContextItem,
+    CustomToolCallOutput,
     FunctionCall,
     FunctionCallOutput,
     Item,
@@ -155,7 +156,7 @@ def context(job: Job) -> list[str]:
 
 
 def _text(item: Item) -> str:
-    if isinstance(item, FunctionCallOutput):
+    if isinstance(item, FunctionCallOutput | CustomToolCallOutput):
         return f"output {item.call_id}"
     if not isinstance(item, Message):
         return type(item).__name__
@@ -806,7 +807,7 @@ def test_steers_wait_for_the_outputs_of_open_calls() -> None:
     settings: dict[str, Any] = {"instructions": "Anew.", "stream_id": "s"}
     peer.create(input=[OUTPUT], previous_response_id=job.parsed.id, **settings)
     assert context(peer.only) == ["one", "FunctionCall"]
-    assert asks(peer.only) == ["A", "B", "output call_1"], "in front of the request's own input"
+    assert asks(peer.only) == ["output call_1", "A", "B"], "not between the call and its output"
     assert peer.only.parsed.body.instructions == "Anew."
     peer.end(peer.only)
     peer.create("x", previous_response_id=job.parsed.id, stream_id="s")
@@ -820,7 +821,7 @@ def test_an_answer_that_waits_already_needs_no_pending() -> None:
     peer.create(input=[OUTPUT], previous_response_id=job.parsed.id)
     events = peer.end(job)
     assert events[-1]["type"] == "response.completed"
-    assert asks(peer.only) == ["A", "output call_1"]
+    assert asks(peer.only) == ["output call_1", "A"]
 
 
 def test_steers_survive_an_answer_that_is_refused() -> None:
@@ -830,11 +831,49 @@ def test_steers_survive_an_answer_that_is_refused() -> None:
     peer.end(job)
     for _ in range(2):
         peer.create(input=[OUTPUT], previous_response_id=job.parsed.id)
-        assert asks(peer.only) == ["A", "output call_1"]
+        assert asks(peer.only) == ["output call_1", "A"]
         assert codes(peer.refuse(peer.only, REFUSED)) == ["rate_limit_exceeded"]
     peer.create(input=[OUTPUT], previous_response_id=job.parsed.id)
-    assert asks(peer.only) == ["A", "output call_1"]
+    assert asks(peer.only) == ["output call_1", "A"]
     peer.end(peer.only)
+
+
+CUSTOM_OUTPUT = {"type": "custom_tool_call_output", "call_id": "call_2", "output": "moon"}
+SAID = {"role": "user", "content": "Go on."}
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        pytest.param([OUTPUT, SAID], ["output call_1", "A", "Go on."], id="words-behind"),
+        pytest.param([SAID, OUTPUT], ["Go on.", "output call_1", "A"], id="words-before"),
+        pytest.param(
+            [OUTPUT, CUSTOM_OUTPUT, SAID],
+            ["output call_1", "output call_2", "A", "Go on."],
+            id="outputs-of-both-kinds",
+        ),
+        pytest.param(
+            [OUTPUT, SAID, CUSTOM_OUTPUT],
+            ["output call_1", "Go on.", "output call_2", "A"],
+            id="words-between",
+        ),
+        pytest.param([SAID], ["A", "Go on."], id="no-outputs"),
+        pytest.param([], ["A"], id="nothing"),
+    ],
+)
+def test_steers_come_right_behind_the_last_output(
+    given: list[dict[str, Any]], expected: list[str]
+) -> None:
+    peer = Peer()
+    job = calling(peer)
+    peer.steer(job.parsed.id, "A")
+    peer.end(job)
+    peer.create(input=given, previous_response_id=job.parsed.id)
+    assert asks(peer.only) == expected
+    answered = peer.only
+    peer.end(answered)
+    peer.create("next", previous_response_id=answered.parsed.id)
+    assert context(peer.only)[2:] == expected, "and so they are remembered"
 
 
 # -- memory ------------------------------------------------------------------------------------
