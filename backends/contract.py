@@ -62,6 +62,7 @@ class FunctionCall(msgspec.Struct, frozen=True, tag="function_call"):
     arguments: str  # JSON text
     id: str | None = None
     namespace: str | None = None
+    is_cut: bool = False  # it broke off: nobody is to run it
 
 
 class FunctionCallOutput(msgspec.Struct, frozen=True, tag="function_call_output"):
@@ -79,6 +80,7 @@ class CustomToolCall(msgspec.Struct, frozen=True, tag="custom_tool_call"):
     name: str
     input: str
     id: str | None = None
+    is_cut: bool = False
 
 
 class CustomToolCallOutput(msgspec.Struct, frozen=True, tag="custom_tool_call_output"):
@@ -240,9 +242,7 @@ class Usage(msgspec.Struct, frozen=True, gc=False):
     num_rejected_tokens: int = 0  # of the prediction, which are not
     energy_uj: int = 0  # that the engine took for it, in micro-joules; 0: unknown
     num_cache_write_tokens: int = 0  # of the input that was not cached, written to a cache
-    # As the upstream says that it served it, which is what it bills; "": there are no tiers, or a
-    # sum has several.
-    service_tier: str = ""
+    service_tier: str = ""  # that the upstream served and bills; "": no tiers, or a sum of several
 
     def __add__(self, other: "Usage") -> "Usage":
         if self is NO_USAGE:

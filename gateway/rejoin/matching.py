@@ -168,6 +168,8 @@ def num_items_held(done: Sequence[msgspec.Raw], held: ClientHolds, asides: froze
 def _is_same(ours: Item, theirs: Item) -> bool:
     if ours == theirs:
         return True
+    if isinstance(theirs, FunctionCall | CustomToolCall):
+        return ours == msgspec.structs.replace(theirs, is_cut=not theirs.is_cut)  # by its status
     if not (isinstance(ours, Message) and isinstance(theirs, Message)):
         return False
     if ours.phase is not None and theirs.phase is not None:

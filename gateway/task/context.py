@@ -6,6 +6,7 @@ from backends.contract import Compaction, ContextItem
 from backends.prompt import PIECE_ITEMS
 from gateway.core.gateway import Gateway
 from gateway.core.job import Job
+from gateway.task.cut_calls import cut_calls
 from gateway.task.own_input import make_prefix
 from gateway.task.stages import LoadedTask
 from gateway.task.truncation import newest_items, room_tokens
@@ -65,7 +66,7 @@ async def load_task(gw: Gateway, job: Job) -> Task:
         found = await _own_items(gw, job, parent)
         items = _joined(gw, job, parent, found)
         own = [entry for entry in found if isinstance(entry, ContextItem)]
-    task = await _task_of(gw, job, items)
+    task = await _task_of(gw, job, _without_cut_calls(job, items))
     if job.parsed.body.truncation == "auto":
         task = await _truncated(gw, job, task)
     run = gw.experience.runs.run_of(task.tenant.id, task.request)
@@ -89,6 +90,16 @@ async def load_task(gw: Gateway, job: Job) -> Task:
     if may_move(run):
         task = msgspec.structs.replace(task, also_held=gw.experience.also_held(task))
     return task
+
+
+def _without_cut_calls(job: Job, items: tuple[ContextItem, ...]) -> tuple[ContextItem, ...]:
+    """Leaves out the calls that nobody can answer."""
+    left_out = cut_calls(items)
+    if not left_out:
+        return items
+    if min(left_out) < job.lineage.num_items:  # the stored context is no longer its beginning
+        job.lineage = msgspec.structs.replace(job.lineage, ids=(), num_items=0)
+    return tuple(entry for number, entry in enumerate(items) if number not in left_out)
 
 
 async def _task_of(gw: Gateway, job: Job, items: tuple[ContextItem, ...]) -> Task:

@@ -187,12 +187,12 @@ def unheld_output(job: Job) -> tuple[Item, ...]:
 
 
 def open_calls(output: tuple[Item, ...]) -> tuple[dict[str, str], ...]:
-    """Returns a stub of each output that the response's calls wait for."""
+    """Returns a stub of each output that the response's whole calls wait for."""
     stubs: list[dict[str, str]] = []
     for item in output:
         match item:
-            case FunctionCall(call_id=call_id, name=name):
+            case FunctionCall(call_id=call_id, name=name, is_cut=False):
                 stubs.append({"type": "function_call_output", "call_id": call_id, "name": name})
-            case CustomToolCall(call_id=call_id):
+            case CustomToolCall(call_id=call_id, is_cut=False):
                 stubs.append({"type": "custom_tool_call_output", "call_id": call_id})
     return tuple(stubs)

@@ -61,6 +61,7 @@ class _WireCall(msgspec.Struct, frozen=True):
     input: str = ""
     id: str | None = None
     namespace: str | None = None
+    status: Any = None
 
 
 class _WireCallOutput(msgspec.Struct, frozen=True):
@@ -245,9 +246,10 @@ def _parse_item(raw: msgspec.Raw, kind: str, json_path: str) -> Item | None:
         return Message(message.role, content, id=message.id, phase=message.phase)
     if kind in ("function_call", "custom_tool_call"):
         call = decode(raw, _WireCall, json_path)
+        name, is_cut = call.name, call.status == "incomplete"
         if kind == "custom_tool_call":
-            return CustomToolCall(call.call_id, call.name, call.input, id=call.id)
-        return FunctionCall(call.call_id, call.name, call.arguments, call.id, call.namespace)
+            return CustomToolCall(call.call_id, name, call.input, call.id, is_cut)
+        return FunctionCall(call.call_id, name, call.arguments, call.id, call.namespace, is_cut)
     if kind in ("function_call_output", "custom_tool_call_output"):
         answer = decode(raw, _WireCallOutput, json_path)
         parts = _parse_content(answer.output, f"{json_path}.output")
@@ -321,8 +323,7 @@ def parse_tools(
                 tools.append(CustomTool(tool.name, text, tool.format))
                 continue
             check_parameters(parameters, f"{json_path}.parameters")
-            strict = bool(tool.strict)
-            tools.append(FunctionTool(tool.name, text, parameters, strict, namespace))
+            tools.append(FunctionTool(tool.name, text, parameters, bool(tool.strict), namespace))
         elif kind == "namespace" and namespace is None:
             nested = decode(raw, _WireNamespace, json_path)
             tools.extend(parse_tools(nested.tools, f"{json_path}.tools", nested.name))
@@ -446,18 +447,18 @@ def wire_item(item: Item, item_id: str) -> dict[str, Any]:
         found["phase"] = item.phase
     elif isinstance(item, FunctionCall):
         found |= {"type": "function_call", "call_id": item.call_id, "name": item.name}
-        found |= {"arguments": item.arguments, "status": "completed", "namespace": item.namespace}
+        found |= {"arguments": item.arguments, "namespace": item.namespace}
+        found["status"] = "incomplete" if item.is_cut else "completed"
     elif isinstance(item, CustomToolCall):
         found |= {"type": "custom_tool_call", "call_id": item.call_id, "name": item.name}
-        found |= {"input": item.input, "status": "completed"}
+        found |= {"input": item.input, "status": "incomplete" if item.is_cut else "completed"}
     elif isinstance(item, FunctionCallOutput | CustomToolCallOutput):
         kind = "function" if isinstance(item, FunctionCallOutput) else "custom_tool"
         found |= {"type": f"{kind}_call_output", "call_id": item.call_id, "output": _output(item)}
         found["status"] = "completed"
     elif isinstance(item, Reasoning):
-        summary = [{"type": "summary_text", "text": text} for text in item.summary]
-        found |= {"type": "reasoning", "summary": summary}
-        found["encrypted_content"] = item.encrypted_content
+        found |= {"type": "reasoning", "encrypted_content": item.encrypted_content}
+        found["summary"] = [{"type": "summary_text", "text": text} for text in item.summary]
     else:
         found |= {"type": "compaction", "encrypted_content": item.encrypted_content}
     return {name: value for name, value in found.items() if value is not None}

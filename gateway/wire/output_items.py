@@ -169,16 +169,15 @@ class OpenItem(msgspec.Struct, eq=False):
             input=text or "" if is_custom else None,
         )
 
-    def context_item(self, text: str) -> Item:
-        """Returns the finished item, as context for the next turn."""
+    def context_item(self, text: str, *, is_cut: bool) -> Item:
+        """Returns the item as context for the next turn; `is_cut`: it ended before it was whole."""
         if self.kind is DeltaKind.TEXT:
             return Message("assistant", (TextPart(text),), id=self.id, phase=self.phase)
         if self.kind is DeltaKind.REASONING:
-            summary = (text,) if text else ()
-            return Reasoning(self.id, summary, encrypted_content=self.sealed or None)
+            return Reasoning(self.id, (text,) if text else (), (), self.sealed or None)
         if self.kind is DeltaKind.CUSTOM_CALL:
-            return CustomToolCall(self.call_id, self.name, text, id=self.id)
-        return FunctionCall(self.call_id, self.name, text, self.id, self.namespace)
+            return CustomToolCall(self.call_id, self.name, text, self.id, is_cut)
+        return FunctionCall(self.call_id, self.name, text, self.id, self.namespace, is_cut)
 
 
 class _DoneText(msgspec.Struct):

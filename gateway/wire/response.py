@@ -280,7 +280,7 @@ class ResponseStream(ResponseWriter):
         self._event("response.in_progress", b'"response":' + self.body)
 
     def close_items(self, ending: Ending) -> None:
-        """Ends the open item; a steered one is `completed`.
+        """Ends the open item; a steered one is `completed`, unless it is a call.
 
         A call of a failed response is dropped instead: clients run a call once its item is done,
         whatever its status, and would run it again when they repeat the request.
@@ -289,7 +289,7 @@ class ResponseStream(ResponseWriter):
             self._item = None
             self._pending.clear()
         elif self._item is not None:
-            cut = ending.status != "completed" and ending.reason != "steered"
+            cut = ending.status != "completed" and (ending.reason != "steered" or self.calls)
             self._close_item("incomplete" if cut else "completed")
 
     def answered_by(self, model: str) -> None:
@@ -429,7 +429,7 @@ class ResponseStream(ResponseWriter):
         self._items.append(msgspec.Raw(done))
         self.done_numbers.append(self.num_events - 1)
         if not item.is_aside:
-            self._output.append(item.context_item(text))
+            self._output.append(item.context_item(text, is_cut=status == "incomplete"))
         self._item = None
 
     def _send_done(self, item: OpenItem, index: int, text: str, done: bytes) -> None:

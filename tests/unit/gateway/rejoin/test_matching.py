@@ -84,6 +84,7 @@ def holds(*more: Any) -> ClientHolds | None:
         ((REASONING, SAID), 2, False),
         ((REASONING, {**SAID, "status": "incomplete"}), 2, False),
         ((REASONING, dict(reversed(SAID.items())), CALL), 3, False),
+        ((REASONING, SAID, {**CALL, "status": "incomplete"}), 3, False),
         ((REASONING, SAID, CALL, ANSWER), 3, True),
         ((REASONING, SAID, CALL, ANSWER, CALL_2), 4, True),
         ((REASONING, SAID, CALL, CALL_2, ANSWER), 4, True),

@@ -9,7 +9,6 @@ import pytest
 from backends.contract import (
     ContextItem,
     CustomToolCallOutput,
-    FunctionCall,
     FunctionCallOutput,
     Item,
     Message,
@@ -30,6 +29,7 @@ from gateway.session.session import (
     MAX_WAITING_BYTES,
     Session,
 )
+from gateway.task.ending import open_calls
 from gateway.transport.byte_budgets import ByteBudgets, MemoryBudgets
 from gateway.wire.errors import ProtocolError
 from gateway.wire.events import BadFrameError, decode_event
@@ -102,17 +102,12 @@ class Peer:
         job.writer.send_terminal()
         output = tuple(measure(item) for item in job.writer.output)
         own = tuple(item for item in job.parsed.input.items if isinstance(item, ContextItem))
-        calls = tuple(
-            {"type": "function_call_output", "call_id": entry.item.call_id, "name": entry.item.name}
-            for entry in output
-            if isinstance(entry.item, FunctionCall)
-        )
         ended = Ended(
             ending=ending,
             items=(*(job.parent or ()), *own, *output),
             backend="wafer",
             lineage=Lineage(),
-            open_calls=calls,
+            open_calls=open_calls(job.writer.output),
         )
         self.running.remove(job)
         self._act(self.session.ended(job, ended))
@@ -836,6 +831,19 @@ def test_steers_survive_an_answer_that_is_refused() -> None:
     peer.create(input=[OUTPUT], previous_response_id=job.parsed.id)
     assert asks(peer.only) == ["output call_1", "A"]
     peer.end(peer.only)
+
+
+CANCELLED = Ending(status="incomplete", reason="cancelled", usage=Usage())
+
+
+@pytest.mark.parametrize("ending", [LENGTH, CANCELLED])
+def test_nobody_waits_for_the_output_of_a_call_that_was_cut(ending: Ending) -> None:
+    peer = Peer()
+    job = calling(peer)
+    peer.steer(job.parsed.id, "A")
+    events = peer.end(job, ending)
+    assert events[-1]["type"] == "response.incomplete"
+    assert asks(peer.only) == ["A"], "the successor has begun"
 
 
 CUSTOM_OUTPUT = {"type": "custom_tool_call_output", "call_id": "call_2", "output": "moon"}

@@ -432,6 +432,16 @@ async def test_open_calls_are_named() -> None:
     assert isinstance(ended.items[1].item, FunctionCall)
 
 
+async def test_calls_that_were_cut_are_not_open() -> None:
+    custom = Delta(1, call("").kind.__class__.CUSTOM_CALL, "ls", 1, 0, "call_2", "shell")
+    world = World([call("{}"), custom, Finish(FinishReason.LENGTH, Usage(7, 0, 3, 0), 0)])
+    ended = await world.run()
+    assert ended is not None
+    assert ended.open_calls == (
+        {"type": "function_call_output", "call_id": "call_1", "name": "look"},
+    )
+
+
 # -- faults of ours ----------------------------------------------------------------------------
 
 

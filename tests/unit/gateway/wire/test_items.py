@@ -117,6 +117,18 @@ ITEMS: list[tuple[dict[str, Any], Item | ItemReference]] = [
         FunctionCall("c", "f", "", None, "n"),
     ),
     (
+        {"type": "function_call", "call_id": "c", "name": "f", "status": "incomplete"},
+        FunctionCall("c", "f", "", is_cut=True),
+    ),
+    (
+        {"type": "custom_tool_call", "call_id": "c", "name": "f", "status": "incomplete"},
+        CustomToolCall("c", "f", "", is_cut=True),
+    ),
+    (
+        {"type": "function_call", "call_id": "c", "name": "f", "status": 5},
+        FunctionCall("c", "f", ""),
+    ),
+    (
         {"type": "function_call_output", "call_id": "c", "output": "hi"},
         FunctionCallOutput("c", HI),
     ),

@@ -185,6 +185,18 @@ def test_an_open_call_of_a_failed_response_is_never_done(kind: DeltaKind) -> Non
         assert len(events[-1]["response"]["output"]) == 2
 
 
+@pytest.mark.parametrize("kind", [FUNCTION, CUSTOM])
+def test_an_open_call_of_a_response_that_was_cut_is_never_completed(kind: DeltaKind) -> None:
+    whole = Delta(0, kind, "{}", 1, 0, "call_0", "shell")
+    cut = Delta(1, kind, '{"cmd": "ma', 1, 0, "call_1", "shell")
+    for ending in (LENGTH, CANCELLED, STEERED):
+        events, stream = write([(whole, None), (cut, None)], ending)
+        shown = events[-1]["response"]["output"]
+        assert [item["status"] for item in shown] == ["completed", "incomplete"]
+        calls = [i for i in stream.output if isinstance(i, FunctionCall | CustomToolCall)]
+        assert [item.is_cut for item in calls] == [False, True]
+
+
 def test_a_cancelled_background_response_is_cancelled() -> None:
     heard = Transcript()
     stream = ResponseStream(parsed_create(background=True), heard.emit)
@@ -431,8 +443,10 @@ def test_whatever_is_generated_the_protocol_holds() -> None:
         finish(stream, ending)
         check(heard.events, stream_id)
         expected = expected_output(script)
-        if ending is FAILED and script and script[-1][0].kind >= FUNCTION:
-            expected.pop()  # an open call
+        if ending is not DONE and script and script[-1][0].kind >= FUNCTION:
+            open_call = expected.pop()
+            if ending is not FAILED:
+                expected.append(msgspec.structs.replace(open_call, is_cut=True))
         assert [without_id(item) for item in stream.output] == expected
         shown = [item["id"] for item in heard.events[-1]["response"]["output"]]
         kept = [item_id for item_id in shown if not item_id.endswith("_aside")]
