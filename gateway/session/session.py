@@ -365,7 +365,7 @@ class Session:
             return None
         stream = self._streams[active.job.stream_id]
         target = active.job.parsed.id
-        if ended.open_calls and ended.ending.status == "completed":
+        if ended.open_calls:
             remembered = self._recent.get(target)
             assert remembered is not None  # just remembered
             remembered.steers.extend(active.steers)

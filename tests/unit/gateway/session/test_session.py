@@ -846,6 +846,21 @@ def test_nobody_waits_for_the_output_of_a_call_that_was_cut(ending: Ending) -> N
     assert asks(peer.only) == ["A"], "the successor has begun"
 
 
+@pytest.mark.parametrize("ending", [LENGTH, CANCELLED])
+def test_steers_wait_for_the_outputs_of_the_calls_before_the_cut(ending: Ending) -> None:
+    peer = Peer()
+    job = calling(peer)
+    job.writer.push(call("{", 1, call_id="call_2"), None)
+    peer.steer(job.parsed.id, "A")
+    incomplete, pending = peer.end(job, ending)[-2:]
+    assert incomplete["type"] == "response.incomplete"
+    assert pending["type"] == "response.steer.pending"
+    assert [each["call_id"] for each in pending["required_input"]] == ["call_1"]
+    assert peer.running == []
+    peer.create(input=[OUTPUT], previous_response_id=job.parsed.id)
+    assert asks(peer.only) == ["output call_1", "A"]
+
+
 CUSTOM_OUTPUT = {"type": "custom_tool_call_output", "call_id": "call_2", "output": "moon"}
 SAID = {"role": "user", "content": "Go on."}
 
