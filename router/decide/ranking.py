@@ -78,7 +78,8 @@ def rank(
     wish = _wish(policy, task, task_class, stats)
     if isinstance(wish, Refusal):
         return wish
-    options = _options(policy, task, task_class, wish)
+    options, record = _options(policy, task, task_class, wish), STRATEGIES[wish.strategy]
+    must_call = task.request.tool_choice.mode == "required"
     expected = min(task.request.max_output_tokens, task_class.expected_output_tokens)
     # Best is a window with room for the expected answer; room for one token is what must be.
     named = stats
@@ -91,8 +92,10 @@ def rank(
         least_tokens = task.max_prompt_tokens + room_tokens
         orders = _orders(named, task, wish, least_tokens)
         able = wish
-        if wish.route is Route.PARALLEL and STRATEGIES[wish.strategy].needs_prediction:
+        if wish.route is Route.PARALLEL and record.needs_prediction:
             able = _with_predictions(wish, task, orders)
+        elif wish.route is Route.PARALLEL and must_call and not record.calls_tools(options):
+            able = _without_strategy(wish, Route.FAST, "it calls no tools and a call is required")
         sensitive = task_class.security_sensitive and policy.security_goes_deep
         stand_ins = _stand_ins(able, orders, stays_deep=sensitive)
         ranked = _routes(able, options, task, stats, orders, stand_ins, least_tokens)
@@ -305,10 +308,15 @@ def _with_predictions(
         obstacle = "no deep engine that takes predictions is up"
     else:
         return wish
+    return _without_strategy(wish, Route.DEEP, obstacle)
+
+
+def _without_strategy(wish: _Wish, alone: Route, obstacle: str) -> _Wish:
+    """Returns the wish for one engine alone, in place of both with a strategy."""
     return msgspec.structs.replace(
         wish,
-        route=Route.DEEP,
-        fallback=tuple(route for route in wish.fallback if route is not Route.DEEP),
+        route=alone,
+        fallback=tuple(route for route in wish.fallback if route is not alone),
         reason=Reason.FALLBACK,
         cause=f"Without strategy {wish.strategy}, as {obstacle}",
     )

@@ -2,7 +2,8 @@
 
 Each variation has the task's context and nothing of the others. One at a time is shown: the first
 to start streams, the others are buffered and follow when they have ended. With a judge they are
-commentary and the judge's answer is final; without one each is final. Only the judge calls tools.
+commentary and the judge's answer is final; without one each is final. Only the judge calls tools:
+where a call is required and nobody judges, the fast engine answers by itself instead.
 
 The first runs under the task's reservation, each other under its own, which it releases at its end;
 those that the pools refuse are left out.
@@ -224,5 +225,6 @@ RECORD = StrategyRecord(
     usage=_usage,
     options=BreadthOptions,
     metadata={"n": "num_variations", "judge": "judged"},
+    calls_tools=lambda options: options.judged,
     shows=frozenset({"variations"}),
 )

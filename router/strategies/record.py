@@ -73,6 +73,7 @@ class StrategyRecord(Generic[Own]):
     in_tool_loops: bool = False  # it goes on between a task's tool calls
     competes: bool = False  # one engine wins, the other has lost
     needs_prediction: bool = False  # the deep engine takes `GenerateRequest.prediction`
+    calls_tools: Callable[[Own], bool] = lambda _options: True  # false: its answers are texts alone
     shows: frozenset[Shown] = frozenset()
     simulated_as: str = ""  # what a back-test assumes of it; `{handed_on}` is a share from the log
 

@@ -1,6 +1,7 @@
 """Ranking: precedence, hard rules, pins, fallbacks, load, stickiness, refusals."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 import pytest
@@ -448,6 +449,28 @@ def test_limits_of_zero_still_count_as_access() -> None:
     blocked = msgspec.structs.replace(LIMITS, requests_per_min=0)
     tenant = Tenant(id="held", tier="pro", limits={"fast": blocked})
     assert ranked(task(tenant=tenant))[0].route is Route.FAST
+
+
+# -- required calls ----------------------------------------------------------------------------
+
+
+def requiring_a_call(judged: bool, mode: Any = "required", route: Route | None = None) -> Task:
+    hints = Hints(strategy="breadth", strategy_options={"judged": judged}, route=route)
+    asked = task(hints=hints, tools=(FunctionTool("look"),))
+    request = msgspec.structs.replace(asked.request, tool_choice=ToolChoice(mode))
+    return msgspec.structs.replace(asked, request=request)
+
+
+@pytest.mark.parametrize("route", [None, Route.PARALLEL])
+def test_where_a_call_is_required_no_strategy_of_texts_alone_applies(route: Route | None) -> None:
+    result = ranked(requiring_a_call(judged=False, route=route))
+    assert routes(result)[0] == ("fast", "fallback")
+    assert result[0].strategy is None
+    assert result[0].why == (
+        "Without strategy breadth, as it calls no tools and a call is required: fast on wafer-0."
+    )
+    assert ranked(requiring_a_call(judged=True, route=route))[0].strategy == "breadth"
+    assert ranked(requiring_a_call(judged=False, mode="auto"))[0].strategy == "breadth"
 
 
 # -- predictions -------------------------------------------------------------------------------
