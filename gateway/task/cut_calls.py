@@ -13,6 +13,7 @@ from backends.contract import (
     CustomToolCallOutput,
     FunctionCall,
     FunctionCallOutput,
+    Message,
     Reasoning,
 )
 
@@ -26,6 +27,8 @@ def cut_calls(items: Sequence[ContextItem]) -> frozenset[int]:
     unanswered: dict[str, list[int]] = {}
     for number, entry in enumerate(items):
         item = entry.item
+        if isinstance(item, Message):
+            continue  # most are
         if isinstance(item, FunctionCall | CustomToolCall):
             unanswered.setdefault(item.call_id, []).append(number)
         elif isinstance(item, FunctionCallOutput | CustomToolCallOutput):
