@@ -12,7 +12,7 @@ import msgspec
 from litestar import get, post
 from msgspec import Meta
 
-from gateway.admin.guard import READS, services_of
+from gateway.admin.guard import READS, require_writer, services_of
 from gateway.backtest.apart import BacktestBusy
 from gateway.backtest.inquiry import Answered, Inquiry, InquiryError, answer_to_keep, check_of
 from gateway.backtest.log_files import with_rotated
@@ -52,6 +52,9 @@ class Backtest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 async def post_backtest(request: AnyRequest, data: Backtest) -> BacktestReport:
     """What would have come: one at a time, and within a minute."""
     services = services_of(request)
+    if data.keep_for is not None:
+        require_writer(request)
+        await services.policies.store.load(data.keep_for)  # raises where there is none
     policies = await services.apart(_parsed, data.policies)
     inquiry = await _inquiry(services, data, policies)
     version = "" if data.keep_for is None else f"v{data.keep_for}"

@@ -1,6 +1,7 @@
 """What all admin routes share: the guard, and writes with an audit entry.
 
-A route below `/admin` that is no GET but changes nothing has `opt=READS`. This is an edge.
+A route below `/admin` that is no GET but changes nothing has `opt=READS`; one that only
+some requests have change something calls `require_writer` for these. This is an edge.
 """
 
 from collections.abc import Mapping
@@ -28,6 +29,11 @@ def require_admin(connection: AnyConnection, handler: BaseRouteHandler) -> None:
     admin = services.admin_keys.admin(connection.headers, writes=writes)
     services.count_connection(connection.scope, f"admin:{admin.name}")
     connection.state.admin = admin
+
+
+def require_writer(request: AnyRequest) -> None:
+    """Refuses a read-only key what a route with `opt=READS` writes after all."""
+    services_of(request).admin_keys.admin(request.headers, writes=True)
 
 
 def admin_of(request: AnyRequest) -> Admin:

@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 from openai import OpenAI
 
-from tests.e2e.admin_api import ask
+from tests.e2e.admin_api import ADMIN_KEY, ask
 from tests.e2e.gateway_process import CONFIG, DEVELOPMENT_KEY, GatewayProcess, wait_until_at_rest
 
 NUM_TASKS = 60
+READ_ONLY_KEY = "sk-5d0c93b7a1e64f28"
 ALL_FAST = 'version = "fast"\ndeep = { route = "fast" }\nuncertain = { route = "fast" }'
 
 
@@ -23,7 +24,9 @@ def recording(
 ) -> Iterator[tuple[GatewayProcess, Path]]:
     folder = tmp_path_factory.mktemp("backtest")
     path, config = folder / "decisions.jsonl", folder / "lanewise.toml"
-    config.write_text(f'recording.path = "{path}"\n{CONFIG}')
+    viewer = f'[[admin.keys]]\nname = "viewer"\nkey = "{READ_ONLY_KEY}"\nread_only = true\n'
+    admin = f'[[admin.keys]]\nname = "admin"\nkey = "{ADMIN_KEY}"\n'
+    config.write_text(f'recording.path = "{path}"\n{viewer}{admin}{CONFIG}')
     gateway = GatewayProcess(folder, "--config", str(config))  # with a Redis of its own
     try:
         gateway.wait_until_ready()
@@ -102,6 +105,27 @@ def test_what_cannot_be_asked(
     code, answer = ask(gateway, "POST", "/admin/backtest", body)
     assert code == 400
     assert named in json.dumps(answer)
+
+
+def test_a_read_only_key_keeps_no_prediction(recording: tuple[GatewayProcess, Path]) -> None:
+    gateway, _ = recording
+    code, stored = ask(gateway, "POST", "/admin/policies", {"document": ALL_FAST})
+    assert code == 200, stored
+    body = {"policies": {"fast": ALL_FAST}}
+    assert ask(gateway, "POST", "/admin/backtest", body, key=READ_ONLY_KEY)[0] == 200
+    kept = body | {"keep_for": stored["version"]}
+    code, answer = ask(gateway, "POST", "/admin/backtest", kept, key=READ_ONLY_KEY)
+    assert (code, answer["error"]["code"]) == (403, "insufficient_permissions")
+
+
+def test_no_prediction_is_kept_for_a_version_that_there_is_not(
+    recording: tuple[GatewayProcess, Path],
+) -> None:
+    gateway, _ = recording
+    body = {"policies": {"fast": ALL_FAST}, "keep_for": 4711}
+    code, answer = ask(gateway, "POST", "/admin/backtest", body)
+    assert code == 404, answer
+    assert "4711" in answer["error"]["message"]
 
 
 def test_a_policy_keeps_its_prediction_and_is_held_to_it(
