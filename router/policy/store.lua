@@ -66,12 +66,13 @@ if operation == 'activate' then
   end
   if action == 'rollback' then
     redis.call('LPOP', PAST)
-  else
+  elseif version ~= active then  -- else a rollback would come back to the same
     redis.call('LPUSH', PAST, active)
     redis.call('LTRIM', PAST, 0, MOST_PAST - 1)
   end
   redis.call('HSET', KEYS[1], 'active', version)
-  if active > 0 and active <= number('last') - tonumber(ARGV[9]) and active ~= number('shadow') then
+  local is_old = active > 0 and active <= number('last') - tonumber(ARGV[9])
+  if is_old and active ~= version and active ~= number('shadow') then
     redis.call('DEL', KEYS[5])
   end
   note(action, active, version)

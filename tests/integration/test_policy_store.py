@@ -79,6 +79,24 @@ async def test_activate_and_roll_back(store: PolicyStore) -> None:
     assert [line.comment for line in await store.audit(2)] == ["", "worse"]
 
 
+async def test_what_is_activated_again_is_not_what_was_before(store: PolicyStore) -> None:
+    await store.put(ONE, author=Author("ann"))
+    await store.activate(1, expected=0, author=Author("ann"))
+    await store.activate(1, expected=1, author=Author("ann"))
+    assert await store.rollback(expected=1, author=Author("ann")) == 0
+
+
+async def test_an_old_version_in_force_is_activated_again(
+    store: PolicyStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(policy_store, "MAX_VERSIONS", 1)
+    await store.put(ONE, author=Author("ann"))
+    await store.activate(1, expected=0, author=Author("ann"))
+    await store.put(TWO, author=Author("ann"))
+    await store.activate(1, expected=1, author=Author("ann"))
+    assert (await store.load(1))[1] == ONE
+
+
 async def test_two_admins_never_undo_each_other_unseen(store: PolicyStore) -> None:
     for content in (ONE, TWO):
         await store.put(content, author=Author("ann"))
