@@ -18,7 +18,10 @@ from router.pools.redis_pools import PoolsUnavailable
 
 
 class BudgetView(msgspec.Struct, frozen=True, kw_only=True):
-    """What was spent of the budgets that a task of this tenant, key and run meets."""
+    """What was spent of the budgets that a task of this tenant, key and run meets.
+
+    Only tasks that began while there was a budget are counted, not what the day cost before.
+    """
 
     tenant: str
     key: str | None

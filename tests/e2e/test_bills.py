@@ -18,6 +18,7 @@ from router.strategies.table import STRATEGIES
 from tests.e2e.admin_api import ask
 from tests.e2e.gateway_process import GatewayProcess, wait_until_at_rest
 from tests.e2e.priced_gateway import RUNS_KEY, SPENDERS, Priced, key_of, priced_gateway
+from tests.e2e.shell import Shell
 from tests.e2e.socket_client import TERMINALS, SocketClient
 
 SEED = 20_261_123
@@ -32,6 +33,11 @@ Counted = Counter[tuple[str, str]]  # (backend, kind of tokens) -> tokens
 def priced() -> Iterator[Priced]:
     with priced_gateway() as running:
         yield running
+
+
+@pytest.fixture
+def shell(priced: Priced, capsys: pytest.CaptureFixture[str]) -> Shell:
+    return Shell(priced.gateway, capsys)
 
 
 async def test_every_count_of_a_mixed_load_is_the_same(priced: Priced, tmp_path: Path) -> None:
@@ -228,6 +234,23 @@ def test_a_run_is_told_over_its_soft_budget_and_goes_on_past_its_hard_one(
         raise_run(priced.gateway, run)
         goes_on = client.responses.create(**asked, max_output_tokens=10_000)
         assert goes_on.status == "completed"
+
+
+def test_a_budget_counts_from_when_it_is_set(priced: Priced, shell: Shell) -> None:
+    gateway, used = priced.gateway, {}
+    for tenant, before in (("begins", {}), ("goes-on", {"month": {"hard_usd": 9}})):
+        made = {"id": tenant, "tier": "enterprise", "budgets": before}
+        assert ask(gateway, "POST", "/admin/tenants", made)[0] == 201
+        key = ask(gateway, "POST", "/admin/keys", {"tenant": tenant})[1]["key"]
+        with OpenAI(base_url=gateway.base_url, api_key=key) as client:
+            client.responses.create(model="lanewise-fast", input="Hi.", max_output_tokens=16)
+        wait_until_at_rest(gateway)
+        shell(f"tenants set {tenant} --budget day.hard=5")
+        view = shell.json(f"budgets show {tenant}")
+        (used[tenant],) = [use["used_usd"] for use in view["budgets"] if use["window"] == "day"]
+        assert "Only tasks that began while" in shell(f"budgets show {tenant}")
+    assert used["begins"] == 0, "what the day cost before is not counted"
+    assert used["goes-on"] > 0, "the month's budget counted the day, too"
 
 
 @pytest.mark.parametrize("name", SPENDERS)

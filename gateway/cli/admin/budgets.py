@@ -8,6 +8,10 @@ from gateway.cli.output import Row, show, show_table
 
 COMMAND = Command("lanewise budgets show acme", shared=ADMIN_ARGUMENTS)
 
+_COUNTED = (
+    "Only tasks that began while their tenant, key or run had a budget are counted; "
+    "`lanewise usage show` sums all."
+)
 _COLUMNS = ("scope", "window", "used_usd", "held_usd", "soft_usd", "hard_usd", "renews_in")
 
 
@@ -42,7 +46,9 @@ def _raise(arguments: argparse.Namespace) -> int:
 def _table(arguments: argparse.Namespace, view: Row) -> int:
     if arguments.json:
         return show(arguments, view, "")
-    return show_table(arguments, view["budgets"], _COLUMNS, _cells)
+    status = show_table(arguments, view["budgets"], _COLUMNS, _cells)
+    print(_COUNTED, flush=True)
+    return status
 
 
 def _cells(use: Row) -> Row:
