@@ -191,13 +191,13 @@ class TenantStore:
 
 
 def _audited(audit: AuditEntry, changes: Sequence[Change]) -> bytes:
-    """Encodes an entry with the records that change, as they were and as they will be."""
+    """Encodes an entry; the records that change are added, as they were and as they will be."""
     changed = [change for change in changes if change.before != change.after]
     encoded = msgspec.json.encode(
         msgspec.structs.replace(
             audit,
-            before={change.name: _shown(change.before) for change in changed},
-            after={change.name: _shown(change.after) for change in changed},
+            before=audit.before | {change.name: _shown(change.before) for change in changed},
+            after=audit.after | {change.name: _shown(change.after) for change in changed},
         )
     )
     if len(encoded) <= MAX_ENTRY_BYTES:

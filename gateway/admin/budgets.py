@@ -53,13 +53,17 @@ async def set_run_budget(request: AnyRequest, data: RunBudget) -> BudgetView:
         message = f"Runs of tenant '{data.tenant}' have no budget. Set one: budgets.run."
         raise ProtocolError("conflict", message)
     limit = -1 if data.hard_usd is None else round(data.hard_usd * NUSD)
+    before = await _view(request, found, None, data.run)
     try:
         pools = services_of(request).gw.pools
         await pools.raise_run(found.id, f"r.{run_name(data.run)}", limit)
     except PoolsUnavailable as error:
         raise _away(error) from error
-    await write_records(request, "budgets.run", f"{found.id}/{run_name(data.run)}", {})
-    return await _view(request, found, None, data.run)
+    after = await _view(request, found, None, data.run)
+    subject = f"{found.id}/{run_name(data.run)}"
+    change = {"before": _hard_of_run(before), "after": _hard_of_run(after)}
+    await write_records(request, "budgets.run", subject, {}, **change)
+    return after
 
 
 HANDLERS: list[Any] = [get_budgets, set_run_budget]
@@ -82,6 +86,12 @@ async def _view(
     except PoolsUnavailable as error:
         raise _away(error) from error
     return BudgetView(tenant=tenant.id, key=key, run=run, budgets=budget_uses(balances))
+
+
+def _hard_of_run(view: BudgetView) -> dict[str, float | None]:
+    """Returns a run's hard limit, as the audit shows it."""
+    limits = [use.hard_usd for use in view.budgets if use.window == "run"]
+    return {"hard_usd": limits[0] if limits else None}
 
 
 def _away(error: PoolsUnavailable) -> ProtocolError:

@@ -55,9 +55,18 @@ def services_of(request: AnyRequest) -> Services:
 
 
 async def write_records(
-    request: AnyRequest, action: str, subject: str, records: Mapping[str, bytes]
+    request: AnyRequest,
+    action: str,
+    subject: str,
+    records: Mapping[str, bytes],
+    *,
+    before: dict[str, Any] | None = None,
+    after: dict[str, Any] | None = None,
 ) -> None:
-    """Replaces records that are still as this process knows them; empty bytes delete."""
+    """Replaces records that are still as this process knows them; empty bytes delete.
+
+    `before` and `after` go into the audit entry beside the records: what changed elsewhere.
+    """
     services = services_of(request)
     known = services.access.keys.tenant_view
     changes = [Change(name, known.raw(name), after) for name, after in records.items()]
@@ -68,5 +77,7 @@ async def write_records(
         request_id=author.request_id,
         action=action,
         subject=subject,
+        before=before or {},
+        after=after or {},
     )
     await services.access.tenant_store.write(changes, audit)

@@ -253,6 +253,18 @@ def test_a_budget_counts_from_when_it_is_set(priced: Priced, shell: Shell) -> No
     assert used["goes-on"] > 0, "the month's budget counted the day, too"
 
 
+def test_the_audit_says_what_a_run_might_spend_before_and_after(priced: Priced) -> None:
+    body = {"tenant": "runs", "run": "audited"}
+    for limit in (5, 9, None):
+        raised = body | {"hard_usd": limit}
+        assert ask(priced.gateway, "PUT", "/admin/budgets/run", raised)[0] == 200
+    _, entries = ask(priced.gateway, "GET", "/admin/audit?trail=tenants&limit=3")
+    assert [(entry["before"], entry["after"]) for entry in reversed(entries)] == [
+        ({"hard_usd": before}, {"hard_usd": after})
+        for before, after in ((0.01, 5), (5, 9), (9, 0.01))
+    ]
+
+
 @pytest.mark.parametrize("name", SPENDERS)
 async def test_a_budget_is_told_first_and_refuses_then(priced: Priced, name: str) -> None:
     scope, window = ("key", name[4:]) if name.startswith("key_") else ("tenant", name)
