@@ -80,6 +80,23 @@ def test_limits_are_changed_live(gateway: GatewayProcess, browser: Browser) -> N
     ask(gateway, "DELETE", "/admin/tenants/studio")
 
 
+def test_a_limit_of_nothing_is_shown_and_saved(gateway: GatewayProcess, browser: Browser) -> None:
+    blocked = {"id": "blocked", "tier": "pro", "limits": {"fast": {"requests_per_min": 0}}}
+    assert ask(gateway, "POST", "/admin/tenants", blocked)[0] == 201
+    with opened(browser, f"{gateway.url}/console/#tenants") as tab:
+        page = tab.page
+        page.get_by_role("button", name="blocked").click()
+        expect(page.get_by_role("region", name="Left in its pools")).to_contain_text("0 of 0 left")
+        expect(page.get_by_label("Requests/min, fast")).to_have_value("0")
+        page.get_by_label("At once, deep").fill("0")
+        page.get_by_role("button", name="Save").click()
+        expect(page.get_by_text("In force from the next task on.")).to_be_visible()
+    _, told = ask(gateway, "GET", "/admin/tenants/blocked")
+    assert told["limits"]["fast"]["requests_per_min"] == 0
+    assert told["limits"]["deep"]["max_concurrent"] == 0
+    ask(gateway, "DELETE", "/admin/tenants/blocked")
+
+
 @pytest.mark.parametrize(("width", "theme"), VIEWS)
 def test_it_is_for_everybody(
     gateway: GatewayProcess, browser: Browser, width: int, theme: Theme

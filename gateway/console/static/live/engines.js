@@ -27,8 +27,8 @@ function Engine({ backend, rate }) {
         <span class="grow"></span>
         <span>${count(rate)} tokens/s</span>
       </p>
-      <${Bar} name="Batch" value=${backend.running} max=${backend.max_num_seqs} note=${backend.waiting ? `${backend.waiting} wait` : ""} />
-      <${Bar} name="KV cache" value=${backend.kv_used_tokens} max=${backend.kv_capacity_tokens} note="tokens" />
+      <${Bar} name="Batch" value=${backend.running} max=${backend.max_num_seqs || null} note=${backend.waiting ? `${backend.waiting} wait` : ""} />
+      <${Bar} name="KV cache" value=${backend.kv_used_tokens} max=${backend.kv_capacity_tokens || null} note="tokens" />
     </article>
   `;
 }

@@ -64,7 +64,7 @@ function Limit({ tenant, group, name, title, canWrite }) {
       key=${`${tenant.id} ${own}`}
       type="number"
       class="limit"
-      min="1"
+      min="0"
       name=${`${group}.${name}`}
       aria-label=${`${title}, ${group}`}
       defaultValue=${own ?? ""}
