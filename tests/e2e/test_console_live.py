@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, expect
 
-from tests.e2e.admin_api import run_task
+from tests.e2e.admin_api import ADMIN_KEY, run_task
 from tests.e2e.browser import Theme, chromium, needs_chromium, opened
 from tests.e2e.console_faults import FAULTS
 from tests.e2e.gateway_process import GatewayProcess, lone_gateway, served
@@ -53,6 +53,28 @@ def test_it_shows_what_runs(
         tab.picture(f"story-{width}-{theme}")
         page.keyboard.press("Escape")
         expect(story).not_to_be_visible()
+
+
+def test_a_wrong_key_is_told_and_another_one_taken(
+    gateway: GatewayProcess, browser: Browser
+) -> None:
+    with opened(browser, f"{gateway.url}/console/#live") as tab:
+        page = tab.page
+        wrong = page.get_by_role("region", name="What is wrong")
+        expect(wrong).to_contain_text("Nothing is wrong.")
+        page.get_by_role("button", name="Admin key").click()
+        page.get_by_label("Key", exact=True).fill("sk-nobody")
+        page.keyboard.press("Enter")
+        expect(wrong).to_contain_text("Incorrect admin key.")
+        expect(wrong).not_to_contain_text("asks again every second")
+        expect(page.get_by_role("dialog")).to_be_visible()
+        page.get_by_role("button", name="Cancel").click()
+        wrong.get_by_role("button", name="Use another key").click()
+        page.get_by_label("Key", exact=True).fill(ADMIN_KEY)
+        page.keyboard.press("Enter")
+        expect(wrong).to_contain_text("Nothing is wrong.")
+        # The browser itself reports the answers that were no 200.
+        tab.faults = [fault for fault in tab.faults if "401" not in fault]
 
 
 @pytest.mark.parametrize("name", FAULTS)

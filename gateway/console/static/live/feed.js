@@ -40,6 +40,9 @@ function take(sections) {
   });
 }
 
+/** Whether the gateway does not know the key: it is not asked again before there is another. */
+export const isRefused = (error) => error?.status === 401 || error?.status === 403;
+
 /** Follows until the returned function is called. */
 export function follow() {
   const leaving = new AbortController();
@@ -63,7 +66,7 @@ async function run(left) {
     } catch (error) {
       if (left.aborted) return;
       stand("lost", error);
-      if (error.status === 401 || error.status === 403) {
+      if (isRefused(error)) {
         wantsKey.value = "admin";
         return;
       }

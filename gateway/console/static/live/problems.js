@@ -1,11 +1,23 @@
 // What is wrong, since when, and what to do about it. It is the first thing on the page.
 import { html, signal, useEffect } from "../vendor/preact.js";
 import { ago, clock } from "../shared/format.js";
-import { connection, problems } from "./feed.js";
+import { wantsKey } from "../shared/key_dialog.js";
+import { connection, isRefused, problems } from "./feed.js";
 
 const nowS = signal(Date.now() / 1000);
 
 function LOST(since, error) {
+  if (isRefused(error)) {
+    return {
+      name: "refused",
+      severity: "bad",
+      since,
+      words: error.message,
+      todo: "The page waits for another key: one of admin.keys, or LANEWISE_ADMIN_KEY.",
+      needsKey: true,
+      runbook: "configuration.md",
+    };
+  }
   return {
     name: "lost",
     severity: "bad",
@@ -41,5 +53,6 @@ const Problem = ({ problem }) => html`
       </span>
     </p>
     <p class="quiet">${problem.todo} Runbook: <code>docs/${problem.runbook}</code></p>
+    ${problem.needsKey && html`<button onClick=${() => (wantsKey.value = "admin")}>Use another key</button>`}
   </article>
 `;
