@@ -174,17 +174,23 @@ async def delete_tenant(request: AnyRequest, tenant_id: str) -> DeletedTenant:
 async def erase_tenant(request: AnyRequest, tenant_id: str) -> ErasedTenant:
     """Erase what is stored of a tenant's requests and answers, also of one that was deleted.
 
-    The usage ledger stays, as bills rest on it; it has no text.
+    The usage ledger stays, as bills rest on it; it has no text. 404 if there is no such tenant, and
+    nothing was stored of one.
     """
     if not TENANT_ID.fullmatch(tenant_id):
         raise ProtocolError("not_found", f"No tenant can be called '{tenant_id[:80]}'.")
     services = services_of(request)
+    await services.access.tenant_store.catch_up()
+    is_known = tenant_id in _tenant_view(request).tenants
     await services.forget(tenant_id)  # first, so that nothing is stored again
     num_keys = await services.gw.store.erase(tenant_id)
     num_keys += await services.kept_answers.erase(tenant_id)
-    await services.learned.erase(tenant_id)
+    was_learned = await services.learned.erase(tenant_id)
     await services.erasures.announce(tenant_id)
     await services.forget(tenant_id)  # what was learned meanwhile
+    if not is_known and not num_keys and not was_learned:
+        message = f"No tenant '{tenant_id}' is known, and nothing is stored of one by that name."
+        raise ProtocolError("not_found", message)
     await write_records(request, "tenants.erase", tenant_id, {})
     return ErasedTenant(id=tenant_id, keys=num_keys)
 

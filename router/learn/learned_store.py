@@ -93,10 +93,15 @@ class LearnedStore:
         await self._share(tenant_id)  # so that it is restored
         await self._begin_anew(tenant_id, undo=False)
 
-    async def erase(self, tenant_id: str) -> None:
-        """Resets a tenant so that nothing can be restored, on all gateways as `reset`."""
-        if TENANT_ID.fullmatch(tenant_id) and await self._redis.exists(_key(tenant_id)):
-            await self._begin_anew(tenant_id, undo=False, keeps_previous=False)
+    async def erase(self, tenant_id: str) -> bool:
+        """Resets a tenant so that nothing can be restored, on all gateways as `reset`.
+
+        Returns False for one of which nothing was ever learned.
+        """
+        if not TENANT_ID.fullmatch(tenant_id) or not await self._redis.exists(_key(tenant_id)):
+            return False
+        await self._begin_anew(tenant_id, undo=False, keeps_previous=False)
+        return True
 
     async def restore(self, tenant_id: str) -> bool:
         """Undoes the last reset; False if there is none."""

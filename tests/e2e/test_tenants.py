@@ -356,6 +356,24 @@ def test_what_is_stored_of_a_tenant_is_erased(
     assert admin.do("DELETE", "/tenants/acme/data")["keys"] == 0
 
 
+def test_what_a_deleted_tenant_left_is_erased(
+    admin: Admin, redis_client: "redis.Redis[bytes]"
+) -> None:
+    admin.do("POST", "/tenants", id="acme", tier="enterprise")
+    use_all(admin, admin.key("acme")[1], PLANTED.format("left"))
+    admin.do("DELETE", "/tenants/acme")
+    assert traces(redis_client, PLANTED.format("left"))
+    assert admin.do("DELETE", "/tenants/acme/data")["keys"] > 0
+    assert not traces(redis_client, PLANTED.format("left"))
+
+
+def test_a_tenant_that_never_was_is_not_erased(admin: Admin) -> None:
+    before = admin.do("GET", "/audit?limit=1")
+    status, message = admin.refused("DELETE", "/tenants/never-was/data")
+    assert (status, "No tenant 'never-was' is known" in message) == (404, True), message
+    assert admin.do("GET", "/audit?limit=1") == before
+
+
 def test_a_tenant_that_stores_never_is_stored_nowhere(
     admin: Admin, redis_client: "redis.Redis[bytes]"
 ) -> None:

@@ -97,6 +97,15 @@ async def test_a_reset_reaches_all_and_can_be_undone(redis: Redis) -> None:
     assert newcomer.learner.num_outcomes == pytest.approx(207)
 
 
+async def test_an_erasure_says_whether_anything_was_learned(redis: Redis) -> None:
+    process = Process(redis)
+    assert not await process.store.erase("acme")
+    teach(process.learner, 30)
+    await process.tick()
+    assert await process.store.erase("acme")
+    assert not await process.store.restore("acme")
+
+
 async def test_without_redis_outcomes_wait_in_memory(redis: Redis) -> None:
     away: Redis = Redis.from_url("unix:///nowhere/redis.sock")
     experience = Experience()
