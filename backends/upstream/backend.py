@@ -46,6 +46,7 @@ from backends.upstream.socket_exchange import SocketTransport
 logger = logging.getLogger("lanewise")
 
 MAX_WARMING = 8  # warm-ups at once; more are refused
+USAGE_GRACE_S = 1.0  # for the usage, once the answer has its finish reason
 MAX_LOGGED_CHARS = 300  # of what an upstream says of its failure
 
 
@@ -338,10 +339,13 @@ class UpstreamGeneration:
         """
         if self._usage is not None:
             return True
-        now_us = self._heard_us = monotonic_us()
+        now_us = monotonic_us()
         reader, turn = self._reader, self._turn
         turn.go_on = self._reading.take_one = None
+        had_reason = reader.reason is not None
         deltas = reader.read(events, now_us)
+        if deltas or not had_reason:
+            self._heard_us = now_us
         if turn.continues and reader.finish is not None:
             turn.finished(reader.finish, reader)
         if deltas and not self.has_tokens:
@@ -372,6 +376,9 @@ class UpstreamGeneration:
             else:
                 self._backend.health.on_success(now_us)
             return True
+        if reader.reason is not None and not had_reason:
+            self._timer.cancel()
+            self._timer = self._loop.call_later(USAGE_GRACE_S, self._check)
         if reader.goes_on:
             turn.go_on, self._reading.take_one = self._go_on, self._take_one
         return False
@@ -441,12 +448,14 @@ class UpstreamGeneration:
     def _patience_us(self, now_us: int) -> float:
         options = self._backend.options
         until_us = self._started_us + options.first_token_timeout_s * 1e6
-        if self.has_tokens:
+        if self._reader.reason is not None:
+            until_us = self._heard_us + USAGE_GRACE_S * 1e6
+        elif self.has_tokens:
             until_us = self._heard_us + options.idle_timeout_s * 1e6
         return min(until_us, self._started_us + options.total_timeout_s * 1e6) - now_us
 
     def _check(self) -> None:
-        """Fails the attempt if its time is up; otherwise checks again later."""
+        """Ends the attempt if its time is up, and fails it unless the answer is whole."""
         if self._reading.is_paused:
             self._heard_us = monotonic_us()  # nothing can come, and its client is timed, too
         patience_us = self._patience_us(monotonic_us())

@@ -162,6 +162,13 @@ class FaultServer:
         )
         if plan == "hang before the first token":
             await self._until_gone(reader)
+        if plan.startswith("hang behind the"):
+            *_, reason, usage = events
+            if plan != "hang behind the reason":
+                reason["usage"] = usage["usage"]
+            for event in [*events[:-2], reason]:
+                writer.write(_chunk(f"data: {json.dumps(event)}\n\n".encode()))
+            await self._until_gone(reader)
         for event in events[:-2] if plan != "answer" else events:
             writer.write(_chunk(f"data: {json.dumps(event)}\n\n".encode()))
             is_text = "choices" in event or event["type"] == "response.output_text.delta"

@@ -106,6 +106,27 @@ async def test_each_fault_ends_in_one_error(server: FaultServer, protocol: str, 
         assert finish.usage == Usage(), "nothing was generated, so nothing is charged"
 
 
+# What a server does that then holds the connection open -> whether its usage is known.
+HELD_OPEN = {"hang behind the reason": False, "hang behind the reason and usage": True}
+
+
+@pytest.mark.parametrize("plan", HELD_OPEN)
+async def test_a_finish_reason_ends_an_answer_though_its_stream_goes_on(
+    server: FaultServer, plan: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_told = HELD_OPEN[plan]
+    monkeypatch.setattr("backends.upstream.backend.USAGE_GRACE_S", 2 * WAIT_S if is_told else 0.01)
+    async with upstream(server.base_url("chat"), "chat", idle_timeout_s=2 * WAIT_S) as backend:
+        server.plan = [plan, "answer"]
+        for number in range(2):
+            sink = await generate(backend)
+            assert sink.text == "".join(TEXT)
+            assert sink.finishes[0].reason is FinishReason.STOP
+            assert sink.finishes[0].usage.exact is (is_told or number == 1)
+        await asyncio.wait_for(server.left.wait(), WAIT_S)
+        assert server.num_connections == 2, "none is used again whose answer may go on"
+
+
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 async def test_a_refused_connection_ends_in_one_error(protocol: str) -> None:
     async with FaultServer.running() as server:

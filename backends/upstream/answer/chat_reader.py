@@ -202,7 +202,7 @@ class ChatReader(Reader):
         if chunk.usage is None:
             return False
         is_told = self._take_usage(chunk.usage)
-        return is_told and self._reason is not None and not chunk.choices
+        return is_told and self.reason is not None
 
     def _take_usage(self, reported: Any) -> bool:
         """Notes the usage; returns False if it says nothing about the completion."""
@@ -248,7 +248,7 @@ class ChatReader(Reader):
             if reason is None:
                 got = choice.finish_reason[:64]
                 raise broken(self._backend, f"the upstream cut its answer: {got}")
-            self._reason = reason
+            self.reason = reason
             if reason is FinishReason.STOP:
                 self._complete(*self._bare)
             self.items.close_all()

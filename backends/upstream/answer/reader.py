@@ -73,6 +73,8 @@ class Reader:
         """
         self.finish: Finish | None = None
         self.failure: Failure | None = None  # counts after the deltas that came with it
+        # Once the upstream has sent it: the answer is whole, and only its usage may be missing.
+        self.reason: FinishReason | None = None
         self.response_id: str | None = None  # the upstream's own, where it names responses
         self.tier = tier or TierRead()
         self._backend = backend
@@ -81,7 +83,6 @@ class Reader:
         self._meter = OutputMeter(request.max_output_tokens, bounds.max_answer_bytes)
         self._num_idle_events_left = SPARE_EVENTS + EVENTS_PER_TOKEN * request.max_output_tokens
         self.items = ItemOrder(wrapped, self._meter, keeps_said=keeps_said)
-        self._reason: FinishReason | None = None  # once the upstream has sent it
         self._stop_sequence: str | None = None  # that ended the text, where that is known
         self._figures: Figures | None = None  # as the upstream counts, still to be bounded
 
@@ -154,12 +155,12 @@ class Reader:
     def cut(self, now_us: int) -> Finish:
         """Ends the answer here, as its upstream goes on beyond its limits."""
         self.items.stop()
-        self._reason = FinishReason.LENGTH
-        return self._finish(self._reason, now_us)
+        self.reason = FinishReason.LENGTH
+        return self._finish(self.reason, now_us)
 
     def ended(self, now_us: int) -> Finish | None:
         """Returns the finish at the stream's end; None if the upstream has sent no reason."""
-        return None if self._reason is None else self._finish(self._reason, now_us)
+        return None if self.reason is None else self._finish(self.reason, now_us)
 
     def _finish(self, reason: FinishReason, now_us: int) -> Finish:
         figures = self._figures

@@ -128,7 +128,7 @@ class ResponsesReader(Reader):
                 if reason is FinishReason.STOP:
                     self._complete_bare()
                 self.items.close_all()
-                self._reason = reason
+                self.reason = reason
                 return True
             latest_type = self._latest_type
         if num_pieces:
