@@ -15,7 +15,7 @@ from backends.net.read_hold import ReadHold
 from backends.net.server_keys import REFUSED, ServerKeys
 from backends.net.socket_messages import LONE_BYTES
 from backends.net.sse import EventParser, EventTooLongError
-from backends.upstream.answer.chat_reader import decode_chunk, decode_chunks
+from backends.upstream.answer.chat_chunks import decode_chunk, decode_chunks
 from backends.upstream.answer.errors import Failure, broken, http_failure, too_much
 from backends.upstream.answer.reader import NO_EVENT, decoded
 from backends.upstream.answer.responses_events import decode_sse_event, decode_sse_events

@@ -11,7 +11,8 @@ import msgspec
 
 from backends.contract import GenerateRequest
 from backends.net.sse import EventParser, EventTooLongError
-from backends.upstream.answer.chat_reader import ChatReader, decode_chunk
+from backends.upstream.answer.chat_chunks import decode_chunk
+from backends.upstream.answer.chat_reader import ChatReader
 from backends.upstream.answer.reader import Reader, decoded
 from backends.upstream.answer.responses_events import decode_sse_event
 from backends.upstream.answer.responses_reader import ResponsesReader

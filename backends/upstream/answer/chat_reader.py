@@ -1,14 +1,20 @@
 """Reads an upstream's chat completion chunks; a finish reason is the end."""
 
 from collections.abc import Sequence
-from typing import Any, Literal
-
-import msgspec
+from typing import Any
 
 from backends.contract import DeltaKind, FinishReason, GenerateRequest
 from backends.service_tiers import TierRead
+from backends.upstream.answer.chat_chunks import (
+    DONE,
+    Chunk,
+    ChunkCall,
+    ChunkChoice,
+    ChunkDelta,
+    ChunkFunction,
+    decode_plain,
+)
 from backends.upstream.answer.errors import WireError, broken, event_failure
-from backends.upstream.answer.lenient import fitted
 from backends.upstream.answer.reader import NO_ARGUMENTS, NO_BOUNDS, NO_EVENT, Bounds, Reader
 from backends.upstream.answer.reported_usage import (
     NO_COMPLETION_FIGURES,
@@ -17,72 +23,6 @@ from backends.upstream.answer.reported_usage import (
     Figures,
     believed,
 )
-
-
-class _Function(msgspec.Struct, frozen=True):
-    name: str | None = None
-    arguments: str | None = None
-
-
-class _Call(msgspec.Struct, frozen=True):
-    index: int = 0
-    id: str | None = None
-    function: _Function | None = None
-
-
-class _Delta(msgspec.Struct, frozen=True):
-    content: str | None = None
-    refusal: str | None = None
-    reasoning_content: str | None = None  # DeepSeek's name: SGLang, xAI, llama.cpp, older vLLM
-    reasoning: str | None = None  # Cerebras, Ollama, newer vLLM
-    tool_calls: list[_Call] | None = None
-
-
-class _Choice(msgspec.Struct, frozen=True):
-    index: int = 0
-    delta: _Delta | None = None
-    finish_reason: str | None = None
-    stop_reason: Any = None  # vLLM's: the stop sequence, or the number of a token
-
-
-class Chunk(msgspec.Struct, frozen=True):
-    """Is one event of a chat completion."""
-
-    choices: list[_Choice] | None = None
-    usage: Any = None  # a figure of another type must not spoil the event
-    error: WireError | str | None = None
-    service_tier: Any = None
-
-
-class _PlainDelta(msgspec.Struct, frozen=True, gc=False):
-    content: str
-    refusal: None = None
-    reasoning_content: None = None
-    reasoning: None = None
-    tool_calls: None = None
-
-
-class _PlainChoice(msgspec.Struct, frozen=True, gc=False):
-    delta: _PlainDelta
-    index: Literal[0] = 0
-    finish_reason: None = None
-    stop_reason: None = None
-
-
-class _PlainChunk(msgspec.Struct, frozen=True, gc=False):
-    """Is a chunk that says nothing but a piece of the text: more is a DecodeError."""
-
-    choices: tuple[_PlainChoice]
-    usage: None = None
-    error: None = None
-    service_tier: Any = None
-
-
-DONE = Chunk()  # the end of a stream, which is not JSON
-_decode = msgspec.json.Decoder(Chunk).decode
-_decode_plain = msgspec.json.Decoder(_PlainChunk).decode
-# What must be read where a chunk has it. Other fields are left out if they are of another type.
-_NEEDED = ("choices", "delta", "content", "refusal", "tool_calls", "function", "error")
 
 # Other reasons (vLLM's "abort", OpenRouter's "error") are not a clean end.
 _REASONS = {
@@ -94,29 +34,6 @@ _REASONS = {
     "max_tokens": FinishReason.LENGTH,
     "content_filter": FinishReason.CONTENT_FILTER,
 }
-
-
-def decode_chunk(message: bytes) -> Chunk:
-    """Decodes a chunk, and leaves out odd fields that nobody needs.
-
-    Invalid JSON is a DecodeError, UnicodeDecodeError or RecursionError.
-    """
-    if message == b"[DONE]":
-        return DONE
-    try:
-        return _decode(message)
-    except msgspec.ValidationError:
-        return fitted(msgspec.json.decode(message), Chunk, _NEEDED)
-
-
-def decode_chunks(messages: list[bytes]) -> list[Chunk]:
-    """Decodes chunks that came together, of which only the last may be the end of the stream.
-
-    An odd field is an error, and `decode_chunk` reads those chunks.
-    """
-    if messages and messages[-1] == b"[DONE]":
-        return [*map(_decode, messages[:-1]), DONE]
-    return list(map(_decode, messages))
 
 
 class ChatReader(Reader):
@@ -151,7 +68,7 @@ class ChatReader(Reader):
 
     def text_of(self, message: bytes) -> str:
         try:
-            chunk = _decode_plain(message)
+            chunk = decode_plain(message)
         except NO_EVENT:
             return ""
         return chunk.choices[0].delta.content if chunk.service_tier == self._latest_tier else ""
@@ -167,7 +84,7 @@ class ChatReader(Reader):
             chunk = chunks[number]
             if not chunk.choices or (delta := chunk.choices[0].delta) is None or not delta.content:
                 return text, number - start
-            if chunk != Chunk([_Choice(0, _Delta(delta.content))], service_tier=tier):
+            if chunk != Chunk([ChunkChoice(0, ChunkDelta(delta.content))], service_tier=tier):
                 return text, number - start
             text += delta.content
         return text, len(chunks) - start
@@ -230,7 +147,7 @@ class ChatReader(Reader):
         )
         return True
 
-    def _take_choice(self, choice: _Choice) -> None:
+    def _take_choice(self, choice: ChunkChoice) -> None:
         delta = choice.delta
         if delta is not None:
             thought = delta.reasoning_content or delta.reasoning
@@ -273,9 +190,9 @@ class ChatReader(Reader):
             self.items.close(self._text_key)
             self._text_key = None
 
-    def _add_call(self, call: _Call) -> None:
+    def _add_call(self, call: ChunkCall) -> None:
         """Adds a piece of a call; a name with a new id under a known index begins another call."""
-        function = call.function or _Function()
+        function = call.function or ChunkFunction()
         known = self._calls.get(call.index)
         if known is None or (function.name and call.id and call.id != known):
             self._close_text()

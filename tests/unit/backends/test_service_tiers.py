@@ -6,7 +6,8 @@ import msgspec
 import pytest
 
 from backends.service_tiers import TierRead, passed_on
-from backends.upstream.answer.chat_reader import ChatReader, decode_chunk
+from backends.upstream.answer.chat_chunks import decode_chunk
+from backends.upstream.answer.chat_reader import ChatReader
 from backends.upstream.answer.responses_events import decode_event
 from backends.upstream.answer.responses_reader import ResponsesReader
 from tests.unit.backends.upstream.upstream_requests import make_request

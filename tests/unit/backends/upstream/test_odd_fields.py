@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from backends.contract import DeltaKind, FinishReason, Message, TextPart
-from backends.upstream.answer.chat_reader import ChatReader, decode_chunk
+from backends.upstream.answer.chat_chunks import decode_chunk
+from backends.upstream.answer.chat_reader import ChatReader
 from backends.upstream.answer.errors import Failure, http_failure
 from backends.upstream.answer.reader import decoded
 from backends.upstream.answer.responses_events import decode_event, decode_sse_event, read_event

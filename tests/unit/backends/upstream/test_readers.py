@@ -15,7 +15,8 @@ from backends.contract import (
     Usage,
 )
 from backends.sealed_reasoning import unwrap
-from backends.upstream.answer.chat_reader import ChatReader, decode_chunk
+from backends.upstream.answer.chat_chunks import decode_chunk
+from backends.upstream.answer.chat_reader import ChatReader
 from backends.upstream.answer.errors import Failure
 from backends.upstream.answer.reader import decoded
 from backends.upstream.answer.responses_events import decode_sse_event, read_event

@@ -15,7 +15,8 @@ from backends.contract import Delta, GenerateRequest
 from backends.net.socket_messages import MessageCutter
 from backends.net.sse import EventParser
 from backends.tokenizer import count
-from backends.upstream.answer.chat_reader import ChatReader, decode_chunk, decode_chunks
+from backends.upstream.answer.chat_chunks import decode_chunk, decode_chunks
+from backends.upstream.answer.chat_reader import ChatReader
 from backends.upstream.answer.responses_events import decode_event
 from backends.upstream.answer.responses_reader import ResponsesReader
 

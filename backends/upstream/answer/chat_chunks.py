@@ -1,0 +1,105 @@
+"""Decodes an upstream's chat completion chunks."""
+
+from typing import Any, Literal
+
+import msgspec
+
+from backends.upstream.answer.errors import WireError
+from backends.upstream.answer.lenient import fitted
+
+
+class ChunkFunction(msgspec.Struct, frozen=True):
+    """Is a piece of what a call has of its function."""
+
+    name: str | None = None
+    arguments: str | None = None
+
+
+class ChunkCall(msgspec.Struct, frozen=True):
+    """Is a piece of a call."""
+
+    index: int = 0
+    id: str | None = None
+    function: ChunkFunction | None = None
+
+
+class ChunkDelta(msgspec.Struct, frozen=True):
+    """Is what a chunk adds to an answer."""
+
+    content: str | None = None
+    refusal: str | None = None
+    reasoning_content: str | None = None  # DeepSeek's name: SGLang, xAI, llama.cpp, older vLLM
+    reasoning: str | None = None  # Cerebras, Ollama, newer vLLM
+    tool_calls: list[ChunkCall] | None = None
+
+
+class ChunkChoice(msgspec.Struct, frozen=True):
+    """Is what a chunk says of one answer."""
+
+    index: int = 0
+    delta: ChunkDelta | None = None
+    finish_reason: str | None = None
+    stop_reason: Any = None  # vLLM's: the stop sequence, or the number of a token
+
+
+class Chunk(msgspec.Struct, frozen=True):
+    """Is one event of a chat completion."""
+
+    choices: list[ChunkChoice] | None = None
+    usage: Any = None  # a figure of another type must not spoil the event
+    error: WireError | str | None = None
+    service_tier: Any = None
+
+
+class _PlainDelta(msgspec.Struct, frozen=True, gc=False):
+    content: str
+    refusal: None = None
+    reasoning_content: None = None
+    reasoning: None = None
+    tool_calls: None = None
+
+
+class _PlainChoice(msgspec.Struct, frozen=True, gc=False):
+    delta: _PlainDelta
+    index: Literal[0] = 0
+    finish_reason: None = None
+    stop_reason: None = None
+
+
+class _PlainChunk(msgspec.Struct, frozen=True, gc=False):
+    """Is a chunk that says nothing but a piece of the text: more is a DecodeError."""
+
+    choices: tuple[_PlainChoice]
+    usage: None = None
+    error: None = None
+    service_tier: Any = None
+
+
+DONE = Chunk()  # the end of a stream, which is not JSON
+_decode = msgspec.json.Decoder(Chunk).decode
+decode_plain = msgspec.json.Decoder(_PlainChunk).decode
+# What must be read where a chunk has it. Other fields are left out if they are of another type.
+_NEEDED = ("choices", "delta", "content", "refusal", "tool_calls", "function", "error")
+
+
+def decode_chunk(message: bytes) -> Chunk:
+    """Decodes a chunk, and leaves out odd fields that nobody needs.
+
+    Invalid JSON is a DecodeError, UnicodeDecodeError or RecursionError.
+    """
+    if message == b"[DONE]":
+        return DONE
+    try:
+        return _decode(message)
+    except msgspec.ValidationError:
+        return fitted(msgspec.json.decode(message), Chunk, _NEEDED)
+
+
+def decode_chunks(messages: list[bytes]) -> list[Chunk]:
+    """Decodes chunks that came together, of which only the last may be the end of the stream.
+
+    An odd field is an error, and `decode_chunk` reads those chunks.
+    """
+    if messages and messages[-1] == b"[DONE]":
+        return [*map(_decode, messages[:-1]), DONE]
+    return list(map(_decode, messages))
