@@ -18,7 +18,7 @@ class ChunkFunction(msgspec.Struct, frozen=True):
 class ChunkCall(msgspec.Struct, frozen=True):
     """Is a piece of a call."""
 
-    index: int = 0
+    index: int | None = None
     id: str | None = None
     function: ChunkFunction | None = None
 

@@ -5,17 +5,16 @@ from typing import Any
 
 from backends.contract import DeltaKind, FinishReason, GenerateRequest
 from backends.service_tiers import TierRead
+from backends.upstream.answer.chat_calls import ChatCalls
 from backends.upstream.answer.chat_chunks import (
     DONE,
     Chunk,
-    ChunkCall,
     ChunkChoice,
     ChunkDelta,
-    ChunkFunction,
     decode_plain,
 )
 from backends.upstream.answer.errors import WireError, broken, event_failure
-from backends.upstream.answer.reader import NO_ARGUMENTS, NO_BOUNDS, NO_EVENT, Bounds, Reader
+from backends.upstream.answer.reader import NO_BOUNDS, NO_EVENT, Bounds, Reader
 from backends.upstream.answer.reported_usage import (
     NO_COMPLETION_FIGURES,
     NO_PROMPT_FIGURES,
@@ -54,8 +53,7 @@ class ChatReader(Reader):
         self._num_echoed_chars = len(echo)  # still to be dropped
         self._text_key: tuple[DeltaKind, int] | None = None  # the text item that is open
         self._num_texts = 0
-        self._calls: dict[int, str] = {}  # a call's index -> its id, which is its key
-        self._bare: set[str] = set()  # calls without arguments so far
+        self._calls = ChatCalls(backend, request, self.items)
         self._latest_tier: Any = None  # as chunks say it, some servers' each one
 
     @property
@@ -157,7 +155,8 @@ class ChatReader(Reader):
                 if text:
                     self._add_text(DeltaKind.TEXT, text)
             for call in delta.tool_calls or ():
-                self._add_call(call)
+                if self._calls.add(call):
+                    self._close_text()
         if choice.finish_reason is not None:
             if choice.stop_reason in self._request.stop:
                 self._stop_sequence = choice.stop_reason
@@ -165,10 +164,9 @@ class ChatReader(Reader):
             if reason is None:
                 got = choice.finish_reason[:64]
                 raise broken(self._backend, f"the upstream cut its answer: {got}")
-            self.reason = reason
-            if reason is FinishReason.STOP:
-                self._complete(*self._bare)
+            self._calls.end(is_whole=reason is FinishReason.STOP)
             self.items.close_all()
+            self.reason = reason
 
     def _unechoed(self, text: str | None) -> str | None:
         if self._num_echoed_chars and text:
@@ -180,6 +178,7 @@ class ChatReader(Reader):
     def _add_text(self, kind: DeltaKind, text: str) -> None:
         if self._text_key is None or self._text_key[0] is not kind:
             self._close_text()
+            self._calls.open_named()
             self._num_texts += 1
             self._text_key = (kind, self._num_texts)
             self.items.open(self._text_key, kind)
@@ -189,27 +188,3 @@ class ChatReader(Reader):
         if self._text_key is not None:
             self.items.close(self._text_key)
             self._text_key = None
-
-    def _add_call(self, call: ChunkCall) -> None:
-        """Adds a piece of a call; a name with a new id under a known index begins another call."""
-        function = call.function or ChunkFunction()
-        known = self._calls.get(call.index)
-        if known is None or (function.name and call.id and call.id != known):
-            self._close_text()
-            if known is not None:
-                self._complete(known)
-                self.items.close(known)
-            known = call.id or f"call_{self._request.id}_{call.index}"
-            self._calls[call.index] = known
-            name = function.name or ""
-            self.items.open(known, DeltaKind.FUNCTION_CALL, call_id=known, name=name)
-            self._bare.add(known)
-        if function.arguments:
-            self._bare.discard(known)
-            self.items.add(known, function.arguments)
-
-    def _complete(self, *calls: str) -> None:
-        """Gives those without arguments an object without any, as clients decode it."""
-        for call in self._bare.intersection(calls):
-            if not self.items.known[call].wrapped:
-                self.items.add(call, NO_ARGUMENTS)

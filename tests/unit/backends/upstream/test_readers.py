@@ -10,6 +10,7 @@ from backends.contract import (
     Delta,
     DeltaKind,
     FinishReason,
+    FunctionTool,
     Message,
     TextPart,
     Usage,
@@ -182,7 +183,7 @@ def responses_reader(**fields: Any) -> ResponsesReader:
 
 
 def chat_reader(**fields: Any) -> ChatReader:
-    tools = (CustomTool("sql"),)
+    tools = (CustomTool("sql"), FunctionTool("add"), FunctionTool("sub"))
     request = make_request(Message("user", (TextPart("Hi."),)), tools=tools, **fields)
     return ChatReader("up", request, frozenset({"sql"}))
 
