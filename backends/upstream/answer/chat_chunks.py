@@ -78,12 +78,13 @@ class _PlainChunk(msgspec.Struct, frozen=True, gc=False):
 DONE = Chunk()  # the end of a stream, which is not JSON
 _decode = msgspec.json.Decoder(Chunk).decode
 decode_plain = msgspec.json.Decoder(_PlainChunk).decode
+_TEXT_FIELDS = ("text", "thinking", "reasoning", "content", "refusal")  # of a part
 # What must be read where a chunk has it. Other fields are left out if they are of another type.
 _NEEDED = ("choices", "delta", "content", "refusal", "tool_calls", "function", "error")
 
 
 def decode_chunk(message: bytes) -> Chunk:
-    """Decodes a chunk, and leaves out odd fields that nobody needs.
+    """Decodes a chunk, reads what it has in odd ways, and leaves out odd fields that nobody needs.
 
     Invalid JSON is a DecodeError, UnicodeDecodeError or RecursionError.
     """
@@ -92,7 +93,39 @@ def decode_chunk(message: bytes) -> Chunk:
     try:
         return _decode(message)
     except msgspec.ValidationError:
-        return fitted(msgspec.json.decode(message), Chunk, _NEEDED)
+        found = msgspec.json.decode(message)
+        if isinstance(found, dict) and isinstance(found.get("choices"), list):
+            for choice in found["choices"]:
+                if isinstance(choice, dict) and isinstance(choice.get("delta"), dict):
+                    _flatten(choice["delta"])
+        return fitted(found, Chunk, _NEEDED)
+
+
+def _flatten(delta: dict[str, Any]) -> None:
+    """Makes texts of what a delta has as parts or objects; those that think are reasoning."""
+    content = delta.get("content")
+    if isinstance(content, list | dict):
+        parts = content if isinstance(content, list) else [content]
+        thoughts = [part for part in parts if _thinks(part)]
+        delta["content"] = _text([part for part in parts if not _thinks(part)])
+        if thoughts:
+            delta["reasoning_content"] = _text(thoughts)
+    for name in ("reasoning", "reasoning_content"):
+        if isinstance(delta.get(name), list | dict):
+            delta[name] = _text(delta[name])
+
+
+def _thinks(part: Any) -> bool:
+    return isinstance(part, dict) and part.get("type") in ("thinking", "reasoning")
+
+
+def _text(part: Any) -> str:
+    """Returns the text of a part or of several; "" if there is none."""
+    if isinstance(part, list):
+        return "".join(map(_text, part))
+    if isinstance(part, dict):
+        return next(filter(None, (_text(part.get(name)) for name in _TEXT_FIELDS)), "")
+    return part if isinstance(part, str) else ""
 
 
 def decode_chunks(messages: list[bytes]) -> list[Chunk]:

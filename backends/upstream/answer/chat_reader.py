@@ -157,7 +157,7 @@ class ChatReader(Reader):
             for call in delta.tool_calls or ():
                 if self._calls.add(call):
                     self._close_text()
-        if choice.finish_reason is not None:
+        if choice.finish_reason:  # some servers write "" until the end
             if choice.stop_reason in self._request.stop:
                 self._stop_sequence = choice.stop_reason
             reason = _REASONS.get(choice.finish_reason)

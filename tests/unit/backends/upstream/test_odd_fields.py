@@ -174,6 +174,13 @@ def chunk(delta: Any, **fields: Any) -> dict[str, Any]:
     return {"choices": [{"index": 0, "delta": delta, **fields}]}
 
 
+PARTS: list[Any] = [
+    {"type": "text", "text": "x"},
+    "y",
+    {"type": "thinking", "thinking": [{"type": "text", "text": "Hm, "}]},
+    {"type": "thinking", "thinking": "so", "closed": True},
+    {"text": "z"},
+]
 CALLED = {"id": "c", "function": {"name": "add", "arguments": "{}"}}
 
 
@@ -183,6 +190,13 @@ CALLED = {"id": "c", "function": {"name": "add", "arguments": "{}"}}
         (chunk({"content": "x"}, index=None), [(DeltaKind.TEXT, "x")]),
         (chunk({"content": "x"}, index=0.0), [(DeltaKind.TEXT, "x")]),
         (chunk({"content": "x", "reasoning": {"steps": []}}), [(DeltaKind.TEXT, "x")]),
+        (chunk({"content": "x"}, finish_reason=""), [(DeltaKind.TEXT, "x")]),
+        (chunk({"reasoning": {"text": "x"}}), [(DeltaKind.REASONING, "x")]),
+        (chunk({"reasoning_content": [{"content": "x"}, 7]}), [(DeltaKind.REASONING, "x")]),
+        (chunk({"content": PARTS[:2]}), [(DeltaKind.TEXT, "xy")]),
+        (chunk({"content": PARTS[0]}), [(DeltaKind.TEXT, "x")]),
+        (chunk({"content": PARTS}), [(DeltaKind.REASONING, "Hm, so"), (DeltaKind.TEXT, "xyz")]),
+        (chunk({"content": [{"type": "image_url", "image_url": {}}, None]}), []),
         (chunk({"tool_calls": [CALLED | {"index": None}]}), [(DeltaKind.FUNCTION_CALL, "{}")]),
         (
             chunk({"tool_calls": [CALLED | {"function": {"name": "f", "arguments": {"n": 1}}}]}),
@@ -201,7 +215,7 @@ def test_chunks_of_odd_fields(event: Any, expected: list[tuple[DeltaKind, str]])
 @pytest.mark.parametrize(
     "junk",
     [
-        chunk({"content": [{"text": "x"}]}),
+        chunk({"content": 7}),
         chunk({"refusal": {}}),
         chunk({"tool_calls": {}}),
         chunk({"tool_calls": [{"function": "add"}]}),
