@@ -19,6 +19,7 @@ from backends.upstream.answer.chat_chunks import decode_chunk, decode_chunks
 from backends.upstream.answer.errors import Failure, broken, http_failure, too_much
 from backends.upstream.answer.reader import NO_EVENT, decoded
 from backends.upstream.answer.responses_events import decode_sse_event, decode_sse_events
+from backends.upstream.answer.split_pairs import PairJoiner
 from backends.upstream.chain import PARENT_LOST, StoredChains, Turn
 from backends.upstream.options import UpstreamOptions, http_url
 
@@ -78,6 +79,7 @@ class HttpTransport:
         encoded = msgspec.json.encode(body)
         turn.sent(len(encoded))
         parser = EventParser(turn.max_event_bytes)
+        decode = PairJoiner(self._decode).decode
 
         def take(arrived: bytes) -> bool:
             turn.num_bytes_left -= len(arrived)
@@ -98,7 +100,7 @@ class HttpTransport:
             try:
                 events = self._decode_all(messages)
             except NO_EVENT:
-                events, fault = decoded(self._decode, messages, self._backend)
+                events, fault = decoded(decode, messages, self._backend)
             if events:
                 if fault is None and turn.go_on is not None and turn.go_on(events):
                     return False
