@@ -43,6 +43,8 @@ class ChatCalls:
         function = piece.function or _NO_FUNCTION
         name, arguments = function.name or "", function.arguments or ""
         call = self._latest.get(index)
+        if call is None and not (name or arguments or piece.id):
+            return False
         if call is not None and call.is_named_again:
             name = name or call.name
         begins = call is None or (name != "" and self._is_another(call, piece.id, name, arguments))
@@ -123,7 +125,7 @@ class ChatCalls:
     def _end(self, call: _Call, *, is_whole: bool = True) -> None:
         if not call.is_open:
             if not call.name:
-                if is_whole and (call.given_id or call.arguments):
+                if is_whole:
                     raise broken(self._backend, "the upstream called a tool without its name")
                 return
             self._open(call)

@@ -31,6 +31,7 @@ class ChunkDelta(msgspec.Struct, frozen=True):
     reasoning_content: str | None = None  # DeepSeek's name: SGLang, xAI, llama.cpp, older vLLM
     reasoning: str | None = None  # Cerebras, Ollama, newer vLLM
     tool_calls: list[ChunkCall] | None = None
+    function_call: ChunkFunction | None = None  # what was before calls had ids
 
 
 class ChunkChoice(msgspec.Struct, frozen=True):
@@ -38,6 +39,7 @@ class ChunkChoice(msgspec.Struct, frozen=True):
 
     index: int = 0
     delta: ChunkDelta | None = None
+    message: ChunkDelta | None = None  # some servers' name for a delta
     finish_reason: str | None = None
     stop_reason: Any = None  # vLLM's: the stop sequence, or the number of a token
 
@@ -57,10 +59,12 @@ class _PlainDelta(msgspec.Struct, frozen=True, gc=False):
     reasoning_content: None = None
     reasoning: None = None
     tool_calls: None = None
+    function_call: None = None
 
 
 class _PlainChoice(msgspec.Struct, frozen=True, gc=False):
     delta: _PlainDelta
+    message: None = None
     index: Literal[0] = 0
     finish_reason: None = None
     stop_reason: None = None
@@ -80,7 +84,7 @@ _decode = msgspec.json.Decoder(Chunk).decode
 decode_plain = msgspec.json.Decoder(_PlainChunk).decode
 _TEXT_FIELDS = ("text", "thinking", "reasoning", "content", "refusal")  # of a part
 # What must be read where a chunk has it. Other fields are left out if they are of another type.
-_NEEDED = ("choices", "delta", "content", "refusal", "tool_calls", "function", "error")
+_NEEDED = ("choices", "delta", "message", "content", "refusal", "tool_calls", "function", "error")
 
 
 def decode_chunk(message: bytes) -> Chunk:
@@ -96,8 +100,9 @@ def decode_chunk(message: bytes) -> Chunk:
         found = msgspec.json.decode(message)
         if isinstance(found, dict) and isinstance(found.get("choices"), list):
             for choice in found["choices"]:
-                if isinstance(choice, dict) and isinstance(choice.get("delta"), dict):
-                    _flatten(choice["delta"])
+                for name in ("delta", "message") if isinstance(choice, dict) else ():
+                    if isinstance(choice.get(name), dict):
+                        _flatten(choice[name])
         return fitted(found, Chunk, _NEEDED)
 
 

@@ -9,6 +9,7 @@ from backends.upstream.answer.chat_calls import ChatCalls
 from backends.upstream.answer.chat_chunks import (
     DONE,
     Chunk,
+    ChunkCall,
     ChunkChoice,
     ChunkDelta,
     decode_plain,
@@ -62,7 +63,8 @@ class ChatReader(Reader):
 
     def _is_text_open(self) -> bool:
         key = self._text_key
-        return key is not None and key[0] is DeltaKind.TEXT and not self._num_echoed_chars
+        is_text = key is not None and key[0] is DeltaKind.TEXT
+        return is_text and self.reason is None and not self._num_echoed_chars
 
     def text_of(self, message: bytes) -> str:
         try:
@@ -146,17 +148,10 @@ class ChatReader(Reader):
         return True
 
     def _take_choice(self, choice: ChunkChoice) -> None:
-        delta = choice.delta
+        delta = choice.message if choice.delta is None else choice.delta
         if delta is not None:
-            thought = delta.reasoning_content or delta.reasoning
-            if thought:
-                self._add_text(DeltaKind.REASONING, thought)
-            for text in (self._unechoed(delta.content), delta.refusal):
-                if text:
-                    self._add_text(DeltaKind.TEXT, text)
-            for call in delta.tool_calls or ():
-                if self._calls.add(call):
-                    self._close_text()
+            self._take_delta(delta)
+        reason = self.reason
         if choice.finish_reason:  # some servers write "" until the end
             if choice.stop_reason in self._request.stop:
                 self._stop_sequence = choice.stop_reason
@@ -164,9 +159,24 @@ class ChatReader(Reader):
             if reason is None:
                 got = choice.finish_reason[:64]
                 raise broken(self._backend, f"the upstream cut its answer: {got}")
+        if reason is not None:  # what comes behind it counts, too, until the end
             self._calls.end(is_whole=reason is FinishReason.STOP)
             self.items.close_all()
             self.reason = reason
+
+    def _take_delta(self, delta: ChunkDelta) -> None:
+        thought = delta.reasoning_content or delta.reasoning
+        if thought:
+            self._add_text(DeltaKind.REASONING, thought)
+        for text in (self._unechoed(delta.content), delta.refusal):
+            if text:
+                self._add_text(DeltaKind.TEXT, text)
+        calls = delta.tool_calls
+        if delta.function_call is not None and not calls:
+            calls = [ChunkCall(function=delta.function_call)]
+        for call in calls or ():
+            if self._calls.add(call):
+                self._close_text()
 
     def _unechoed(self, text: str | None) -> str | None:
         if self._num_echoed_chars and text:
@@ -176,7 +186,8 @@ class ChatReader(Reader):
         return text
 
     def _add_text(self, kind: DeltaKind, text: str) -> None:
-        if self._text_key is None or self._text_key[0] is not kind:
+        key = self._text_key
+        if key is None or key[0] is not kind or not self.items.reopen(key):
             self._close_text()
             self._calls.open_named()
             self._num_texts += 1

@@ -509,6 +509,54 @@ CHAT: dict[str, tuple[list[Any], list[Piece]]] = {
         [chunk(tool_calls=[call(0, None, "add", "{}")])],
         [(0, K.FUNCTION_CALL, "{}", "call_resp_1_0", "add")],
     ),
+    "a message in place of a delta": (
+        [
+            {"choices": [{"message": {"role": "assistant", "content": "One, "}}]},
+            {"choices": [{"delta": None, "message": {"content": [{"text": "two."}]}}]},
+            {"choices": [{"delta": {}, "message": {"content": "One, two."}}]},
+        ],
+        [(0, K.TEXT, "One, ", "", ""), (0, K.TEXT, "two.", "", "")],
+    ),
+    "a call as it was before calls had ids": (
+        [
+            chunk(content="Hm.", function_call=None),
+            chunk(function_call={"name": "add", "arguments": ""}),
+            chunk(function_call={"arguments": '{"n":'}),
+            chunk(function_call={"name": None, "arguments": "1}"}),
+            chunk("function_call"),
+        ],
+        [
+            (0, K.TEXT, "Hm.", "", ""),
+            (1, K.FUNCTION_CALL, "", "call_resp_1_0", "add"),
+            (1, K.FUNCTION_CALL, '{"n":', "call_resp_1_0", "add"),
+            (1, K.FUNCTION_CALL, "1}", "call_resp_1_0", "add"),
+        ],
+    ),
+    "empty calls beside the text": (
+        [
+            chunk(content="One, ", function_call={"name": "", "arguments": ""}),
+            chunk(content="two.", tool_calls=[{"index": 0, "function": {}}]),
+        ],
+        [(0, K.TEXT, "One, ", "", ""), (0, K.TEXT, "two.", "", "")],
+    ),
+    "more behind the finish reason": (
+        [chunk("stop", content="One, "), chunk(content="two"), chunk("stop", content=".")],
+        [(0, K.TEXT, "One, ", "", ""), (0, K.TEXT, "two", "", ""), (0, K.TEXT, ".", "", "")],
+    ),
+    "more behind a call's finish reason": (
+        [
+            chunk("tool_calls", tool_calls=[call(0, "a", "add", "{}")]),
+            chunk(content="So."),
+            chunk(tool_calls=[call(1, "b", "sub", "{}")]),
+            chunk(reasoning="Hm."),
+        ],
+        [
+            (0, K.FUNCTION_CALL, "{}", "a", "add"),
+            (1, K.TEXT, "So.", "", ""),
+            (2, K.FUNCTION_CALL, "{}", "b", "sub"),
+            (3, K.REASONING, "Hm.", "", ""),
+        ],
+    ),
     "other choices are not ours": (
         [{"choices": [{"index": 1, "delta": {"content": "x"}}]}, chunk(content="y")],
         [(0, K.TEXT, "y", "", "")],
@@ -549,6 +597,15 @@ def test_chat_ends(reason: str) -> None:
     finish = reader.ended(0)
     assert finish is not None
     assert finish.reason is expected
+
+
+def test_what_comes_behind_a_finish_reason_at_once_with_it() -> None:
+    reader = chat_reader()
+    chunks = [chunk(content="One, "), chunk("stop"), chunk(content="two"), chunk(content=".")]
+    deltas = reader.read([decode_chunk(json.dumps(each).encode()) for each in chunks], 0)
+    assert "".join(delta.text for delta in deltas) == "One, two."
+    assert {delta.index for delta in deltas} == {0}
+    assert not reader.goes_on, "the quick way leaves out what ends an answer"
 
 
 def test_a_call_that_is_cut_has_no_arguments() -> None:
