@@ -27,6 +27,7 @@ class EventParser:
     def __init__(self, max_event_bytes: int = MAX_EVENT_BYTES) -> None:
         """Bounds each event, and what comes between two (comments, other fields)."""
         self._max_event_bytes = max_event_bytes
+        self._is_begun = self._is_object = False
         self._num_idle_bytes = 0  # since the last whole event
         self._rest: list[bytes] = []  # pieces of an unfinished line
         self._num_rest_bytes = 0
@@ -41,6 +42,7 @@ class EventParser:
         if not self._rest and not self._data and b"\r" not in chunk:
             pieces = _PLAIN.split(chunk)
             if not any(pieces[::2]):
+                self._is_begun = True
                 return pieces[1::2]
         return self.feed_lines(chunk)
 
@@ -49,7 +51,9 @@ class EventParser:
         events: list[bytes] = []
         self._rest.append(chunk)
         self._num_rest_bytes += len(chunk)
-        if b"\n" in chunk:
+        if not self._is_begun and (first := chunk.lstrip()[:1]):
+            self._is_begun, self._is_object = True, first == b"{"
+        if b"\n" in chunk and not self._is_object:
             lines = b"".join(self._rest).split(b"\n")
             rest = lines.pop()
             self._rest = [rest] if rest else []
@@ -62,6 +66,11 @@ class EventParser:
         if self._num_data_bytes + self._num_rest_bytes > self._max_event_bytes:
             raise EventTooLongError(f"an event has more than {self._max_event_bytes} bytes")
         return events
+
+    @property
+    def whole(self) -> bytes:
+        """Returns all that came, if that is an object in place of events; b"" if it is not."""
+        return b"".join(self._rest) if self._is_object else b""
 
     def _take_line(self, line: bytes, events: list[bytes]) -> None:
         if line.startswith(b"data:"):

@@ -18,7 +18,11 @@ from backends.net.sse import EventParser, EventTooLongError
 from backends.upstream.answer.chat_chunks import decode_chunk, decode_chunks
 from backends.upstream.answer.errors import Failure, broken, http_failure, too_much
 from backends.upstream.answer.reader import NO_EVENT, decoded
-from backends.upstream.answer.responses_events import decode_sse_event, decode_sse_events
+from backends.upstream.answer.responses_events import (
+    decode_response,
+    decode_sse_event,
+    decode_sse_events,
+)
 from backends.upstream.answer.split_pairs import PairJoiner
 from backends.upstream.chain import PARENT_LOST, StoredChains, Turn
 from backends.upstream.options import UpstreamOptions, http_url
@@ -43,6 +47,7 @@ class HttpTransport:
         self._decode_all: Callable[[list[bytes]], list[Any]] = (
             decode_chunks if is_chat else decode_sse_events
         )
+        self._decode_whole = decode_chunk if is_chat else decode_response
         self._path = "/chat/completions" if is_chat else "/responses"
         head, path = self._client.head, self._path
         self._heads = [head("POST", path, _HEADERS | key) for key in keys.headers]
@@ -124,6 +129,11 @@ class HttpTransport:
                     self._backend, f"{what}: {error}", unused=not error.begun, stale=error.stale
                 ) from error
             if answer.status == OK:
+                if parser.whole:  # some servers write an error, or the answer, as JSON
+                    events, fault = decoded(self._decode_whole, [parser.whole], self._backend)
+                    if fault is not None:
+                        raise fault
+                    receive(events)
                 return
             failure = http_failure(self._backend, answer.status, answer.body, answer.headers)
             rest_us = failure.error.retry_after_us

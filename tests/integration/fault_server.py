@@ -65,6 +65,20 @@ def _response_call() -> list[dict[str, Any]]:
     ]
 
 
+def _whole(is_chat: bool, plan: str) -> dict[str, Any]:
+    """Returns what a server writes that does not stream: an answer, or an error."""
+    if plan == "whole error":
+        return {"error": {"message": "told to", "type": "invalid_request_error", "code": None}}
+    text, usage = "".join(TEXT), {"prompt_tokens": 11, "completion_tokens": 7}
+    if is_chat:
+        message = {"role": "assistant", "content": text, "tool_calls": None}
+        choice = {"index": 0, "message": message, "finish_reason": "stop"}
+        return {"object": "chat.completion", "choices": [choice], "usage": usage}
+    item = {"type": "message", "id": "msg_1", "content": [{"type": "output_text", "text": text}]}
+    response = {"id": "resp_1", "object": "response", "status": "completed", "error": None}
+    return {**response, "output": [item], "usage": USAGE}
+
+
 class FaultServer:
     """Counts and keeps what it is asked."""
 
@@ -162,6 +176,11 @@ class FaultServer:
         )
         if plan == "hang before the first token":
             await self._until_gone(reader)
+        if plan.startswith("whole"):
+            writer.write(_chunk(json.dumps(_whole(is_chat, plan), indent=1).encode()))
+            writer.write(b"0\r\n\r\n")
+            await writer.drain()
+            return
         if plan.startswith("hang behind the"):
             *_, reason, usage = events
             if plan != "hang behind the reason":

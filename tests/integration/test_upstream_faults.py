@@ -106,6 +106,22 @@ async def test_each_fault_ends_in_one_error(server: FaultServer, protocol: str, 
         assert finish.usage == Usage(), "nothing was generated, so nothing is charged"
 
 
+@pytest.mark.parametrize("protocol", ["chat", "responses"])
+async def test_json_in_place_of_a_stream(server: FaultServer, protocol: str) -> None:
+    async with upstream(server.base_url(protocol), protocol) as backend:
+        server.plan = ["whole answer", "whole error", "answer"]
+        whole, failed, streamed = [await generate(backend) for _ in range(3)]
+    for sink in (whole, streamed):
+        assert sink.text == "".join(TEXT)
+        assert sink.finishes[0].reason is FinishReason.STOP
+        assert sink.finishes[0].usage == Usage(num_input_tokens=11, num_output_tokens=7)
+    error = failed.finishes[0].error
+    assert error is not None
+    assert (error.code, error.retryable) == ("invalid_prompt", False)
+    assert error.message == "the upstream failed: told to"
+    assert server.num_connections == 1
+
+
 # What a server does that then holds the connection open -> whether its usage is known.
 HELD_OPEN = {"hang behind the reason": False, "hang behind the reason and usage": True}
 

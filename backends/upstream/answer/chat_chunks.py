@@ -51,6 +51,10 @@ class Chunk(msgspec.Struct, frozen=True):
     usage: Any = None  # a figure of another type must not spoil the event
     error: WireError | str | None = None
     service_tier: Any = None
+    # Of an error that is not nested; whole chunks have choices.
+    message: str | None = None
+    code: str | int | None = None
+    type: str | None = None
 
 
 class _PlainDelta(msgspec.Struct, frozen=True, gc=False):
@@ -77,6 +81,7 @@ class _PlainChunk(msgspec.Struct, frozen=True, gc=False):
     usage: None = None
     error: None = None
     service_tier: Any = None
+    message: None = None
 
 
 DONE = Chunk()  # the end of a stream, which is not JSON

@@ -110,6 +110,9 @@ class ChatReader(Reader):
         if chunk.error is not None:
             error = WireError(chunk.error) if isinstance(chunk.error, str) else chunk.error
             raise event_failure(self._backend, error)
+        if chunk.message and chunk.choices is None:
+            error = WireError(chunk.message, chunk.code, chunk.type)
+            raise event_failure(self._backend, error)
         if chunk.service_tier is not None:
             self._latest_tier = chunk.service_tier
             self.tier.take(chunk.service_tier)

@@ -1,7 +1,7 @@
 """Decodes an upstream's Responses events, from SSE or a socket."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -51,6 +51,12 @@ class UpstreamResponse(msgspec.Struct, frozen=True):
     service_tier: Any = None
 
 
+class _Whole(UpstreamResponse, frozen=True, kw_only=True):
+    """Is a response that came in place of events."""
+
+    object: Literal["response"]
+
+
 class Event(msgspec.Struct, frozen=True):
     """Is any event, with the fields that matter of all of them."""
 
@@ -79,6 +85,7 @@ class Event(msgspec.Struct, frozen=True):
 DONE = Event("[DONE]")  # some servers end an SSE stream as chat completions end
 # Invalid JSON is a DecodeError, UnicodeDecodeError or RecursionError.
 decode_event = msgspec.json.Decoder(Event).decode
+_decode_whole = msgspec.json.Decoder(_Whole).decode
 
 ITEM_KINDS = {  # others are hosted tools', which we never request
     "message": DeltaKind.TEXT,
@@ -157,12 +164,23 @@ def read_event(message: bytes) -> Event:
         return decode_event(message)
     except msgspec.ValidationError:
         found = msgspec.json.decode(message, type=dict[str, Any])
+        if "type" not in found and not found.keys().isdisjoint(("error", "message")):
+            found["type"] = "error"
         return fitted(found, Event, _NEEDED.get(str(found.get("type")), ()))
 
 
 def decode_sse_event(message: bytes) -> Event:
     """Decodes as `read_event`, and knows the mark at the end of some SSE streams."""
     return DONE if message == b"[DONE]" else read_event(message)
+
+
+def decode_response(message: bytes) -> Event:
+    """Decodes a whole response, or an error, that came in place of a stream."""
+    try:
+        response = _decode_whole(message)
+    except msgspec.ValidationError:
+        return read_event(message)
+    return Event("response.completed", response=response)
 
 
 def decode_sse_events(messages: list[bytes]) -> list[Event]:

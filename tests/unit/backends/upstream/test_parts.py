@@ -53,6 +53,18 @@ def test_plain_events_are_found_as_line_by_line() -> None:
     assert num_events > 2_000
 
 
+@pytest.mark.parametrize("begin", [b"{", b"\n {"])
+def test_an_object_in_place_of_events_comes_whole(begin: bytes) -> None:
+    parser, rest = EventParser(1_000), b'\n"a":\n\ndata: 1\n\n}'
+    assert [parser.feed(part) for part in (begin, rest)] == [[], []]
+    assert json.loads(parser.whole.replace(b"data: ", b"")) == {"a": 1}
+    with pytest.raises(EventTooLongError):
+        parser.feed(b"x" * 2_000)
+    stream = EventParser()
+    assert [stream.feed(part) for part in (b"data: one\n\n", begin + rest)] == [[b"one"], [b"1"]]
+    assert stream.whole == b""
+
+
 def test_an_event_is_bounded() -> None:
     parser, line = EventParser(), b"data: " + b"x" * (1 << 20) + b"\n"
     for _ in range(MAX_EVENT_BYTES >> 20):

@@ -682,9 +682,26 @@ def test_done_without_a_reason_is_no_end() -> None:
     ],
 )
 def test_an_error_chunk(error: Any, code: str) -> None:
-    with pytest.raises(Failure) as caught:
-        read_all(chat_reader(), [{"error": error}])
-    assert caught.value.error.code == code
+    flat = {"object": "error", "message": error} if isinstance(error, str) else error
+    for event in ({"error": error}, flat):
+        with pytest.raises(Failure) as caught:
+            read_all(chat_reader(), [chunk(content="x"), event])
+        assert caught.value.error.code == code
+        assert caught.value.error.message.endswith(f": {flat.get('message', '')}".rstrip(": "))
+
+
+def test_words_beside_choices_are_no_error() -> None:
+    reader = chat_reader()
+    chunks = [{"choices": [], "message": "wait"}, chunk("stop") | {"message": "", "code": 1.5}]
+    read_all(reader, [*chunks, b"[DONE]"])
+    assert reader.finish is not None
+
+
+def test_an_error_event_without_a_type() -> None:
+    for event in ({"message": "busy", "code": 503}, {"error": {"message": "busy", "code": 503}}):
+        with pytest.raises(Failure, match="busy") as caught:
+            read_all(responses_reader(), [event])
+        assert caught.value.error.code == "server_is_overloaded"
 
 
 @pytest.mark.parametrize("junk", [b"{", b"[]", b'{"choices":7}', b'{"choices":[{"delta":"x"}]}'])
