@@ -89,7 +89,7 @@ _decode = msgspec.json.Decoder(Chunk).decode
 decode_plain = msgspec.json.Decoder(_PlainChunk).decode
 _TEXT_FIELDS = ("text", "thinking", "reasoning", "content", "refusal")  # of a part
 # What must be read where a chunk has it. Other fields are left out if they are of another type.
-_NEEDED = ("choices", "delta", "message", "content", "refusal", "tool_calls", "function", "error")
+_NEEDED = ("choices", "delta", "content", "refusal", "tool_calls", "function", "error")
 
 
 def decode_chunk(message: bytes) -> Chunk:

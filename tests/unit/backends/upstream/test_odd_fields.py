@@ -227,8 +227,9 @@ def test_what_a_chunk_must_have(junk: Any) -> None:
     assert "the upstream sent no event" in str(failure)
 
 
-def test_an_error_chunk_of_odd_fields() -> None:
-    error = {"message": "long", "code": "context_length_exceeded", "param": 7}
+@pytest.mark.parametrize("odd", [{"message": "long", "param": 7}, {"message": ["long"]}])
+def test_an_error_chunk_of_odd_fields(odd: dict[str, Any]) -> None:
+    error = {"code": "context_length_exceeded"} | odd
     reader = ChatReader("up", REQUEST, frozenset())
     reader.read([decode_chunk(json.dumps({"error": error}).encode())], 0)
     assert isinstance(reader.failure, Failure)
