@@ -68,9 +68,10 @@ class ChatCalls:
         return begins
 
     def open_named(self) -> None:
-        """Opens calls whose names may be whole, as something follows them."""
+        """Opens calls whose names may be whole, as something else begins."""
         for call in self._latest.values():
-            if call.name and not call.is_open:
+            may_be_whole = call.name in self._offered or not self._begins_one(call.name)
+            if call.name and may_be_whole and not call.is_open:
                 self._open(call)
 
     def end(self, *, is_whole: bool) -> None:

@@ -166,6 +166,13 @@ NAMES: dict[str, tuple[list[dict[str, Any]], list[Called]]] = {
         [chunk(call("get_", '{"n"', id="c")), chunk(call("weather", ":1}"))],
         WEATHER,
     ),
+    "in pieces, interleaved": (
+        [
+            chunk(call("delete_", "", index=0, id="c"), call("get", "", index=1, id="d")),
+            chunk(call("file", FIRST, index=0), call("_weather", SECOND, index=1)),
+        ],
+        [("c", "delete_file", FIRST), ("d", "get_weather", SECOND)],
+    ),
     "in pieces that are alike": (
         [chunk(call("go", id="c")), chunk(call("go", FIRST))],
         [("c", "gogo", FIRST)],
