@@ -9,7 +9,7 @@ import msgspec
 from backends.contract import DeltaKind, GenerateRequest
 from backends.upstream.answer.chat_chunks import ChunkCall, ChunkFunction
 from backends.upstream.answer.errors import broken
-from backends.upstream.answer.item_order import ItemOrder
+from backends.upstream.answer.item_order import MAX_ITEMS, ItemOrder, TooMuchError
 from backends.upstream.answer.reader import NO_ARGUMENTS, NO_EVENT
 
 _NO_FUNCTION = ChunkFunction()
@@ -51,6 +51,8 @@ class ChatCalls:
         if begins:
             if call is not None:
                 self._end(call)
+            if self._num_calls >= MAX_ITEMS:
+                raise TooMuchError(f"an answer of more than {MAX_ITEMS} calls")
             self.open_named()
             call = self._latest[index] = _Call(self._num_calls)
             self._num_calls += 1
@@ -70,8 +72,9 @@ class ChatCalls:
     def open_named(self) -> None:
         """Opens calls whose names may be whole, as something else begins."""
         for call in self._latest.values():
-            may_be_whole = call.name in self._offered or not self._begins_one(call.name)
-            if call.name and may_be_whole and not call.is_open:
+            if call.is_open or not call.name:
+                continue
+            if call.name in self._offered or not self._begins_one(call.name):
                 self._open(call)
 
     def end(self, *, is_whole: bool) -> None:
@@ -90,9 +93,10 @@ class ChatCalls:
             return name != call.name and {name, call.name} <= self._offered
         if not call.is_open and self._begins_one(call.name + name):
             return False
-        if not call.name or not _is_whole(call.arguments):
+        begin = arguments.lstrip()[:1]
+        if not call.name or begin not in ("", "{") or not _is_whole(call.arguments):
             return False
-        if name == call.name and not arguments.strip():
+        if name == call.name and not begin:
             call.is_named_again = True  # what goes on with whole arguments is of another
             return False
         return True

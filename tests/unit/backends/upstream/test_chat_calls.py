@@ -249,3 +249,10 @@ def test_a_call_without_a_name_is_a_failure_unless_it_was_cut(nameless: dict[str
     assert called == []
     assert finish is not None
     assert finish.reason is FinishReason.LENGTH
+
+
+def test_calls_are_bounded_though_they_have_no_names() -> None:
+    reader, called = read(chunk(*({"index": number, "id": "c"} for number in range(2_000))))
+    assert called == []
+    assert reader.finish is not None
+    assert reader.finish.reason is FinishReason.LENGTH
