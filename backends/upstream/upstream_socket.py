@@ -26,6 +26,7 @@ from backends.upstream.answer.errors import (
 )
 from backends.upstream.answer.reader import NO_EVENT, decoded
 from backends.upstream.answer.responses_events import TERMINALS, Event, decode_event, read_event
+from backends.upstream.answer.split_pairs import PairJoiner
 from backends.upstream.chain import (
     FIRST_EVENT_BYTES,
     PARENT_LOST,
@@ -98,6 +99,7 @@ class UpstreamSocket:
             free.add(stream)
         # When responses were cancelled, each of which may be answered by an error.
         self._cancelled_s: deque[float] = deque(maxlen=MAX_CANCELS)
+        self._joiner = PairJoiner(read_event)
         self._is_spoilt = False  # a cancelled response goes on: it closes behind the others
         self._fault: Failure | None = None  # of an invalid event: later ones are ignored
         self._max_event_bytes = FIRST_EVENT_BYTES
@@ -226,7 +228,9 @@ class UpstreamSocket:
         try:
             events = list(map(decode_event, messages))
         except NO_EVENT:
-            events, self._fault = decoded(read_event, messages, self.backend)
+            # Of several streams, the halves of a character that come one by one are not known.
+            joiner = self._joiner if self._only is not None else PairJoiner(read_event)
+            events, self._fault = decoded(joiner.decode, messages, self.backend)
         only = self._only
         num_bytes = len(messages[0]) if len(messages) == 1 else sum(map(len, messages))
         if only is not None and (turn := only.turn) is not None and turn.go_on is not None:

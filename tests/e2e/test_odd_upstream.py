@@ -22,13 +22,15 @@ MESSAGE = {"type": "message", "id": "m"}
 SEARCH = {"type": "web_search_call", "id": "w", "arguments": {"query": ["odd"]}, "summary": 7}
 CALL = {"type": "function_call", "id": "f", "call_id": "call_1", "name": "add"}
 PLACE = {"item_id": "m", "output_index": 1.0, "content_index": None}
-OUTPUT = [SEARCH, MESSAGE | {"content": [{"text": "One, two."}]}, CALL | {"arguments": {"n": 1}}]
+TEXT = "One, \N{GRINNING FACE} two."
+OUTPUT = [SEARCH, MESSAGE | {"content": [{"text": TEXT}]}, CALL | {"arguments": {"n": 1}}]
 EVENTS: list[dict[str, Any]] = [
     {"type": "response.created", "response": {"id": "resp_odd", "output": 0}},
     {"type": "response.output_item.done", "output_index": 0, "item": SEARCH},
     {"type": "response.audio.delta", "delta": {"data": ""}, "item": "w", "response": "resp_odd"},
     {"type": "response.output_item.added", "output_index": 1, "item": MESSAGE},
-    {"type": "response.output_text.delta", "delta": "One, ", **PLACE},
+    {"type": "response.output_text.delta", "delta": "One, \ud83d", **PLACE},  # cut in two
+    {"type": "response.output_text.delta", "delta": "\ude00", **PLACE},
     {
         "type": "response.completed",
         "response": {"id": "resp_odd", "status": "completed", "output": OUTPUT},
@@ -58,7 +60,7 @@ async def test_an_answer_is_whole(tmp_path: Path, redis_url: str, protocol: str)
         finally:
             assert await asyncio.to_thread(gateway.stop) == 0, gateway.log
     assert response["status"] == "completed", response["error"]
-    assert text_of(response) == "One, two."
+    assert text_of(response) == TEXT
     call = response["output"][-1]
     assert [call[name] for name in ("type", "call_id", "arguments")] == [
         *("function_call", "call_1", '{"n":1}')
