@@ -163,6 +163,7 @@ class ChatStream(ResponseWriter):
     def finish(self, ending: Ending, completed_at: int, routing: Routing | None) -> bytes:
         """Makes the whole answer, a `chat.completion`."""
         self._ending = ending
+        self.fault = ending.fault() or (None if ending.is_final else self.fault)
         message: Json = {"role": "assistant", "refusal": None, "annotations": []}
         text = "".join(self._texts)
         message["content"] = None if self._calls and not text else text
@@ -189,9 +190,8 @@ class ChatStream(ResponseWriter):
         """Sends the finish reason, the usage if requested, and the end of the stream."""
         assert self._ending is not None
         self.ended = True
-        fault = self._ending.fault()
-        if fault is not None:
-            self._send(fault.body())
+        if self.fault is not None:
+            self._send(self.fault.body())
         else:
             self._chunk({}, self._finish_reason(self._ending))
             if self._include_usage:

@@ -169,13 +169,22 @@ class RelayedCall:
         assert task is not None
         gw.state.num_tasks += 1
 
-        def stop(_: ProtocolError) -> None:
+        key_errors: list[ProtocolError] = []
+
+        def stop(error: ProtocolError) -> None:
+            key_errors.append(error)
             task.cancel()
 
         release = gw.key_sessions.add(self._tenant, stop)
         outcome = "error"
         try:
-            await self._ask()
+            try:
+                await self._ask()
+            except asyncio.CancelledError:
+                if not key_errors:
+                    raise
+                task.uncancel()
+                raise key_errors[0] from None
             outcome = "ok"
         except ProtocolError as error:
             if not self._has_begun:

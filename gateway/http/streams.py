@@ -149,10 +149,19 @@ class Exchange:
         self.job.bring(parent)
         self.pump: asyncio.Task[Ended | None] = asyncio.create_task(handle_task(gw, self.job))
         self.pump.add_done_callback(lambda _: self.opened.set())
-        release = gw.key_sessions.add(tenant, lambda _: self.job.stop("cancelled"))
+        self._key_error: ProtocolError | None = None  # set once its key no longer holds
+        release = gw.key_sessions.add(tenant, self._lose_key)
         self.pump.add_done_callback(lambda _: release())
 
+    def _lose_key(self, error: ProtocolError) -> None:
+        """Stops the job, since its key has ended."""
+        self._key_error = error
+        if not self.job.writer.body:  # else it has come to its end
+            self.job.writer.fault = error
+        self.job.stop("cancelled")
+
     def _refuse(self, error: ProtocolError) -> None:
+        error = self._key_error or error  # it waited, and was cancelled since its key ended
         if self._stream is None or not self.opened.is_set():
             self.refusal = error
             return

@@ -185,7 +185,7 @@ class MessageStream(ResponseWriter):
 
     def finish(self, ending: Ending, completed_at: int, routing: Routing | None) -> bytes:
         """Makes the whole message."""
-        self.fault = ending.fault()
+        self.fault = ending.fault() or (None if ending.is_final else self.fault)
         if self.fault is None and ending.status == "incomplete" and ending.reason not in _REASONS:
             self.fault = ProtocolError("response_cancelled", "The request was cancelled.")
         reason = _REASONS.get(ending.reason or "", "end_turn")

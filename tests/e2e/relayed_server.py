@@ -26,6 +26,8 @@ class RelayedServer(ThreadingHTTPServer):
         self.usage: Any = {"prompt_tokens": 7, "completion_tokens": 3, "total_tokens": 10}
         self.bodies: list[dict[str, Any]] = []
         self.breaks_off = False  # after the first word of a stream
+        self.may_answer = threading.Event()  # until then requests wait
+        self.may_answer.set()
 
 
 class _Answers(BaseHTTPRequestHandler):
@@ -38,6 +40,7 @@ class _Answers(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["content-length"])))
         self.server.bodies.append(body)
+        self.server.may_answer.wait()
         if self.headers["authorization"] != f"Bearer {KEY}" or self.server.status != 200:
             status = 401 if self.server.status == 200 else self.server.status
             error = {"message": self.server.message, "type": "x"}

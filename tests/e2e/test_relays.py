@@ -1,12 +1,15 @@
 """Embeddings and legacy completions go to the server that has the model, as its own clients ask."""
 
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 from openai import (
     APIStatusError,
+    AuthenticationError,
     BadRequestError,
     NotFoundError,
     OpenAI,
@@ -14,6 +17,7 @@ from openai import (
     RateLimitError,
 )
 
+from tests.e2e.admin_api import ask
 from tests.e2e.gateway_process import (
     CONFIG,
     DEVELOPMENT_KEY,
@@ -139,6 +143,24 @@ def test_a_stream_that_breaks_off_ends_with_an_error(asked: OpenAI, server: Rela
     server.breaks_off = True
     with pytest.raises(Exception, match="broke off"):
         list(asked.completions.create(model="complete", prompt="Count.", stream=True))
+
+
+def test_a_key_that_is_revoked_meanwhile_is_told(
+    relaying: GatewayProcess, asked: OpenAI, server: RelayedServer
+) -> None:
+    ask(relaying, "POST", "/admin/tenants", {"id": "acme", "tier": "enterprise"})
+    _, made = ask(relaying, "POST", "/admin/keys", {"tenant": "acme"})
+    server.may_answer.clear()
+    try:
+        with client_of(relaying, made["key"]) as client, ThreadPoolExecutor() as pool:
+            embedding = pool.submit(client.embeddings.create, model="embed", input="x")
+            while not server.bodies:
+                time.sleep(0.01)
+            ask(relaying, "POST", f"/admin/keys/{made['record']['id']}/revoke", b"{}")
+            with pytest.raises(AuthenticationError, match="revoked"):
+                embedding.result()
+    finally:
+        server.may_answer.set()
 
 
 def test_what_cannot_be_passed_on_says_why(relaying: GatewayProcess, asked: OpenAI) -> None:

@@ -2,11 +2,14 @@
 
 import json
 import threading
+import time
 import urllib.request
 from collections.abc import Iterator
-from contextlib import suppress
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
 from typing import Any
 
+import httpx
 import openai
 import pytest
 import redis
@@ -132,6 +135,43 @@ def test_a_revoked_key_ends_what_runs_under_it(admin: Admin) -> None:
         assert (last.type, last.error.code) == ("error", "invalid_api_key")
         assert [event.type for event in stream][-1] == "response.incomplete"
         assert any(event.type == "response.completed" for event in kept)
+
+
+@pytest.mark.parametrize("ends", ["revoked", "deleted"])
+def test_each_protocol_says_that_a_key_ended_amid_its_answer(admin: Admin, ends: str) -> None:
+    admin.do("POST", "/tenants", id="acme", tier="enterprise")
+    key_id, key = admin.key("acme")
+    essay = [{"role": "user", "content": LONG["input"]}]
+    body = {"model": LONG["model"], "messages": essay, "max_tokens": 100_000}
+    headers = {"Authorization": f"Bearer {key}"}
+    paths = ("/chat/completions", "/messages")
+    with ExitStack() as stack, ThreadPoolExecutor() as pool:
+        client = stack.enter_context(httpx.Client(headers=headers, timeout=60))
+        streams = [
+            stack.enter_context(
+                client.stream("POST", admin.gateway.base_url + path, json=body | {"stream": True})
+            )
+            for path in paths
+        ]
+        whole = [
+            pool.submit(client.post, admin.gateway.base_url + path, json=body) for path in paths
+        ]
+        deadline_s = time.monotonic() + 30
+        while admin.gateway.metrics().total("lanewise_tasks_running") < 4:
+            assert time.monotonic() < deadline_s
+        if ends == "revoked":
+            admin.do("POST", f"/keys/{key_id}/revoke")
+        else:
+            admin.do("DELETE", "/tenants/acme")
+        for each in whole:
+            answer = each.result()
+            assert answer.status_code == 401, answer.text
+            assert answer.json()["error"]["type"] == "authentication_error"
+        for stream in streams:
+            assert stream.status_code == 200
+            lines = [line for line in stream.iter_lines() if line.startswith("data: {")]
+            error = json.loads(lines[-1].removeprefix("data: "))["error"]
+            assert error["type"] == "authentication_error", lines[-1]
 
 
 def test_the_close_code_says_that_it_is_about_the_key(admin: Admin) -> None:

@@ -16,6 +16,7 @@ from gateway.messages.stream import MessageStream
 from gateway.messages.thinking import sealed_in
 from gateway.transport.flush_timer import FlushTimer
 from gateway.transport.outbox import Outbox
+from gateway.wire.errors import ProtocolError
 from gateway.wire.events import decode
 from gateway.wire.response import Ending
 from gateway.wire.response_json import ResponseError
@@ -48,7 +49,10 @@ class Sent:
 
 
 def answer(
-    deltas: list[tuple[Delta, str | None]], ending: Ending = DONE, **fields: Any
+    deltas: list[tuple[Delta, str | None]],
+    ending: Ending = DONE,
+    key_error: ProtocolError | None = None,
+    **fields: Any,
 ) -> tuple[MessageStream, Sent]:
     body = decode(json.dumps(BODY | fields).encode(), MessagesBody)
     sent = Sent()
@@ -56,6 +60,7 @@ def answer(
     stream.open(100, "wafer-model", ROUTING)
     for delta, phase in deltas:
         stream.push(delta, phase)
+    stream.fault = key_error
     stream.close_items(ending)
     assert stream.finish(ending, 101, ROUTING) == stream.body
     stream.send_terminal()
@@ -206,6 +211,23 @@ def test_a_failure_is_an_event_and_no_end(ending: Ending, kind: str) -> None:
     assert sent.events[-1]["error"]["type"] == kind
     assert "message_stop" not in sent.types
     assert stream.fault is not None
+
+
+@pytest.mark.parametrize(
+    ("ending", "last"),
+    [
+        (Ending(status="incomplete", reason="cancelled", usage=USAGE), "authentication_error"),
+        (Ending(status="incomplete", reason="max_output_tokens", usage=USAGE), None),
+        (DONE, None),
+    ],
+)
+def test_a_key_that_ended_is_told_unless_the_message_was_done(
+    ending: Ending, last: str | None
+) -> None:
+    stream, sent = answer([ANSWER], ending, key_error=ProtocolError("invalid_api_key", "revoked"))
+    error = sent.events[-1].get("error", {})
+    assert error.get("type") == last
+    assert (stream.fault is None) == (last is None)
 
 
 def test_a_silent_answer_pings_and_says_how_long_the_prompt_is() -> None:
