@@ -267,10 +267,11 @@ async def get_models(
     return json_response(services.catalogue(tenant))
 
 
-@get("/v1/models/{model:str}")
+@get("/v1/models/{model:path}")
 async def get_model(request: AnyRequest, model: str) -> ASGIResponse:
-    """One of them."""
+    """One of them; names as Hugging Face's have a slash."""
     services, tenant = _caller(request)
+    model = model.removeprefix("/")  # which the framework puts before a path
     if speaks_messages(request.scope["path"], request.headers):
         return one_model(services, tenant, model)
     return json_response(find_model(services.catalogue(tenant), model))
@@ -357,6 +358,8 @@ def methods_at(path: str) -> set[str]:
 def _fits(known: str, path: str) -> bool:
     """Says whether a path is a known one, whose parts in braces may be anything."""
     theirs, ours = known.split("/"), path.split("/")
+    if theirs[-1].endswith(":path}"):  # it takes all that is left
+        ours[len(theirs) - 1 :] = ["/".join(ours[len(theirs) - 1 :])]
     return len(theirs) == len(ours) and all(
         part == own or part.startswith("{") for part, own in zip(theirs, ours, strict=True)
     )

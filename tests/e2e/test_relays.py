@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from openai import (
     APIStatusError,
@@ -56,6 +57,7 @@ def relaying(
         RELAY.format(path="embeddings", model="embed", port=port, more=""),
         RELAY.format(path="completions", model="complete", port=port, more=""),
         RELAY.format(path="embeddings", model="deep-embed", port=port, more='group = "deep"'),
+        RELAY.format(path="embeddings", model="org/embed", port=port, more=""),
     )
     config = folder / "relays.toml"
     price = '[[prices]]\nmodel = "embed"\ninput = 2.0\noutput = 0\n'
@@ -96,6 +98,21 @@ def test_embeddings_are_passed_on_and_charged_as_reported(
     assert after["input_tokens"] == before.get("input_tokens", 0) + 7
     assert after["cost_usd"] == pytest.approx(before.get("cost_usd", 0) + 7 * 2e-6)
     assert {"embed", "complete"} <= {model.id for model in asked.models.list()}
+
+
+@pytest.mark.parametrize("name", ["org/embed", "org%2Fembed"])
+@pytest.mark.parametrize("headers", [{}, {"anthropic-version": "2023-06-01"}])
+def test_a_model_with_a_slash_in_its_name_is_found(
+    relaying: GatewayProcess, name: str, headers: dict[str, str]
+) -> None:
+    url = f"{relaying.base_url}/models/{name}"
+    headers = headers | {"authorization": f"Bearer {DEVELOPMENT_KEY}"}
+    found = httpx.get(url, headers=headers)
+    assert (found.status_code, found.json()["id"]) == (200, "org/embed"), found.text
+    assert httpx.head(url, headers=headers).status_code == 200
+    assert httpx.post(url, headers=headers).headers["allow"] == "GET, HEAD"
+    missing = httpx.get(f"{url}/x", headers=headers)
+    assert (missing.status_code, "org/embed/x" in missing.text) == (404, True)
 
 
 def test_completions_are_passed_on_whole_and_as_events(
@@ -164,7 +181,7 @@ def test_a_key_that_is_revoked_meanwhile_is_told(
 
 
 def test_what_cannot_be_passed_on_says_why(relaying: GatewayProcess, asked: OpenAI) -> None:
-    with pytest.raises(NotFoundError, match="Models for embeddings: embed, deep-embed"):
+    with pytest.raises(NotFoundError, match="Models for embeddings: embed, deep-embed, org/embed"):
         asked.embeddings.create(model="complete", input="x")
     with pytest.raises(BadRequestError, match="max_tokens"):
         asked.completions.create(model="complete", prompt=["x"] * 5, max_tokens=32_000)
