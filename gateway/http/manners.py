@@ -48,14 +48,17 @@ class HttpManners:
                 origin = value
             elif name == b"content-encoding":
                 coding = value
-        method = scope["method"]
+        method, path = scope["method"], scope["path"]
+        # No other origin's page is an admin's, and some of its answers have no end.
+        asks_ours = method in ("OPTIONS", "HEAD") and not path.lstrip("/").startswith("admin")
+        served = self._methods_at(path) if asks_ours else set[str]()
         if origin:
             send = self._sharing(origin.decode("latin-1"), send)
         if coding:
             await self._unpack(scope, receive, send, coding.decode("latin-1"))
-        elif method == "OPTIONS" and (served := self._methods_at(scope["path"])):
+        elif method == "OPTIONS" and served:
             await _tell_methods(scope, send, ", ".join(sorted({*served, "OPTIONS"})))
-        elif method == "HEAD" and "GET" in self._methods_at(scope["path"]):
+        elif method == "HEAD" and "GET" in served:
             # uvicorn, whose scope is still a HEAD's, sends no body.
             asked: Any = {**scope, "method": "GET"}
             await self._app(asked, receive, send)

@@ -1,5 +1,6 @@
 """The routes: each authenticates, calls one function, and answers. This is an edge."""
 
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any
 
@@ -7,6 +8,7 @@ import msgspec
 from litestar import Response, delete, get, post
 from litestar.exceptions import HTTPException
 from litestar.response.base import ASGIResponse
+from litestar.utils.path import normalize_path
 
 from backends.relay.options import RelayedPath
 from gateway.access.socket_tickets import LIFE_S
@@ -192,8 +194,8 @@ async def post_chat_completion(request: AnyRequest) -> ASGIResponse:
 
 async def _answered_elsewhere(path: RelayedPath, request: AnyRequest) -> ASGIResponse:
     if not _services(request).relays.has(path):
-        message = f"{_not_served('POST', request.scope['path'])} No server of {path} is configured."
-        raise ProtocolError("not_found", message)
+        served = _not_served(request.app.state.served, "POST", request.scope["path"])
+        raise ProtocolError("not_found", f"{served} No server of {path} is configured.")
     return await _answered(partial(answer_relayed, path), request)
 
 
@@ -334,22 +336,20 @@ HANDLERS: list[Any] = [
 ]
 
 
-def served_methods() -> dict[str, set[str]]:
-    """Returns the methods of each path; its parts in braces may be anything."""
-    methods: dict[str, set[str]] = {}
-    for handler in HANDLERS:
-        for path in handler.paths:
-            methods.setdefault(path, set()).update(map(str, handler.http_methods))
-    return methods
+Served = Mapping[str, set[str]]  # the methods of each path; its parts in braces may be anything
 
 
-_SERVED = served_methods()
+def served_methods(routes: Iterable[Any]) -> Served:
+    """Returns what an application's routes serve, without the framework's own OPTIONS."""
+    of_http = (route for route in routes if hasattr(route, "methods"))
+    return {route.path: set(map(str, route.methods)) - {"OPTIONS"} for route in of_http}
 
 
-def methods_at(path: str) -> set[str]:
-    """Returns the methods that are served at a path, HEAD where GET is; none for others' paths."""
-    methods = _SERVED.get(path) or next(
-        (methods for known, methods in _SERVED.items() if "{" in known and _fits(known, path)),
+def methods_at(served: Served, path: str) -> set[str]:
+    """Returns the methods that are served at a path, HEAD where GET is; none for unknown paths."""
+    path = normalize_path(path)
+    methods = served.get(path) or next(
+        (methods for known, methods in served.items() if "{" in known and _fits(known, path)),
         set[str](),
     )
     return methods | ({"HEAD"} if "GET" in methods else set())
@@ -365,16 +365,16 @@ def _fits(known: str, path: str) -> bool:
     )
 
 
-def _not_served(method: str, path: str) -> str:
+def _not_served(served: Served, method: str, path: str) -> str:
     """Says of a path that is none of ours what there is."""
-    served = [
+    shown = [
         f"{each} {known}"
-        for known, methods in _SERVED.items()
+        for known, methods in served.items()
         for each in sorted(methods)
         if known.startswith("/v1/") and not known.startswith("/v1/v1/") and "{" not in known
         if known not in ("/v1/embeddings", "/v1/completions")
     ]
-    return f"{method} {path[:200]} is not served here. Served are: {', '.join(served)}."
+    return f"{method} {path[:200]} is not served here. Served are: {', '.join(shown)}."
 
 
 def answer_error(request: AnyRequest, error: ProtocolError) -> Response[bytes]:
@@ -385,9 +385,6 @@ def answer_error(request: AnyRequest, error: ProtocolError) -> Response[bytes]:
     return Response(encoded, media_type=JSON, status_code=status, headers=headers)
 
 
-_HTTP_CODES = {405: "method_not_allowed"}
-
-
 def on_http_error(request: AnyRequest, error: HTTPException) -> Response[bytes]:
     """The framework's errors in the protocol's form."""
     if error.status_code == 413:
@@ -395,16 +392,14 @@ def on_http_error(request: AnyRequest, error: HTTPException) -> Response[bytes]:
         message = f"A body may hold {limit_bytes} bytes. Send less, or use 'previous_response_id'."
         return answer_error(request, ProtocolError("message_too_large", message))
     if error.status_code == 404:
-        message = _not_served(request.method, request.scope["path"])
+        message = _not_served(request.app.state.served, request.method, request.scope["path"])
         return answer_error(request, ProtocolError("not_found", message))
-    if error.status_code == 405 and methods_at(request.scope["path"]):
-        methods = ", ".join(sorted(methods_at(request.scope["path"])))
+    if error.status_code == 405:
+        methods = ", ".join(sorted(methods_at(request.app.state.served, request.scope["path"])))
         message = f"{request.method} is not served at {request.scope['path']}, but {methods} is."
         refused = ProtocolError("method_not_allowed", message, headers={"allow": methods})
         return answer_error(request, refused)
-    code = _HTTP_CODES.get(error.status_code)
-    if code is None:
-        code = "invalid_value" if error.status_code < 500 else "server_error"
+    code = "invalid_value" if error.status_code < 500 else "server_error"
     # Not of `request.url`, which fails where the "Host" is none.
     what = f"{request.method} {request.scope['path']}"
     # What is wrong with a body or a query is in its details.

@@ -45,7 +45,7 @@ from gateway.core.waiting_room import WaitingRoom
 from gateway.fleet.fleet import Fleet
 from gateway.http.background import BackgroundRuns
 from gateway.http.batch_route import RouteBatches, live_desk
-from gateway.http.routes import EXCEPTION_HANDLERS, HANDLERS
+from gateway.http.routes import EXCEPTION_HANDLERS, HANDLERS, served_methods
 from gateway.http.services import Services, seals_of
 from gateway.http.streams import JsonRequest
 from gateway.live.feed import Feed
@@ -463,7 +463,7 @@ class _Application(Litestar):
 
 def make_app(made: Services) -> Litestar:
     """Makes the application; its routes find everything in `app.state.services`."""
-    return _Application(
+    app = _Application(
         route_handlers=[*HANDLERS, *CONSOLE, ADMIN],
         state=State({"services": made}),
         openapi_config=OpenApiConfig(
@@ -483,3 +483,5 @@ def make_app(made: Services) -> Litestar:
         request_class=JsonRequest,
         exception_handlers=EXCEPTION_HANDLERS,
     )
+    app.state.served = served_methods(app.routes)
+    return app

@@ -69,8 +69,9 @@ SWITCH_INTERVAL_S = 0.0005
 
 def _routed(made: Services) -> ASGIApp:
     """Returns the application, from the outermost layer to the routes."""
-    fast = FastRoutes(make_app(made), made)
-    return WebSocketEndpoints(StandardHeaders(HttpManners(fast, made, methods_at)), made)
+    app = make_app(made)
+    mannered = HttpManners(FastRoutes(app, made), made, partial(methods_at, app.state.served))
+    return WebSocketEndpoints(StandardHeaders(mannered), made)
 
 
 class StandardHeaders:

@@ -57,11 +57,49 @@ def test_a_page_of_another_origin_may_not_read(http: httpx.Client) -> None:
         assert answer.headers["vary"] == "Origin"
 
 
-@pytest.mark.parametrize("path", ["/healthz", "/health", "/v1/models", "/v1/models/lanewise-fast"])
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/healthz",
+        "/health",
+        "/v1/models",
+        "/v1/models/lanewise-fast",
+        "/console/",
+        "/schema/openapi.json",
+    ],
+)
 def test_head_is_get_without_its_body(http: httpx.Client, path: str) -> None:
     head, got = http.head(path), http.get(path)
     assert (head.status_code, head.content) == (200, b"")
     assert head.headers["content-length"] == got.headers["content-length"]
+
+
+def test_head_at_the_root_leads_to_the_console(http: httpx.Client) -> None:
+    head = http.head("/")
+    assert (head.status_code, head.headers["location"], head.content) == (307, "/console/", b"")
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "allowed"),
+    [
+        ("POST", "/", "GET, HEAD"),
+        ("POST", "/console/", "GET, HEAD"),
+        ("POST", "/schema", "GET, HEAD"),
+        ("POST", "/console/main.css", "GET, HEAD"),
+        ("DELETE", "/v1/responses/", "GET, HEAD, POST"),
+    ],
+)
+def test_a_405_allows_what_is_served_there(
+    http: httpx.Client, method: str, path: str, allowed: str
+) -> None:
+    answer = http.request(method, path)
+    assert (answer.status_code, answer.headers["allow"]) == (405, allowed)
+
+
+def test_no_page_is_told_that_it_may_ask_as_an_admin(http: httpx.Client) -> None:
+    asks = {"origin": PAGE, "access-control-request-method": "GET"}
+    answer = http.options("/admin/tenants", headers=asks)
+    assert "access-control-allow-methods" not in answer.headers
 
 
 def raw_deflate(body: bytes) -> bytes:
