@@ -12,6 +12,12 @@ _OPENAI_UNITS: dict[str, tuple[Unit, ...]] = {
     "requests": ("requests", "key_requests"),
     "tokens": TOKEN_UNITS,
 }
+# The headers of them.
+OPENAI_LIMITS = tuple(
+    f"x-ratelimit-{figure}-{unit}"
+    for unit in _OPENAI_UNITS
+    for figure in ("limit", "remaining", "reset")
+)
 
 
 def rate_limit_headers(

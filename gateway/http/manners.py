@@ -10,20 +10,25 @@ from typing import Any
 from litestar.enums import ScopeType
 from litestar.types import ASGIApp, Message, Receive, Scope, Send
 
+from gateway.core.budget_answers import BUDGET_HEADER
+from gateway.core.ratelimit import MODE_HEADER, OPENAI_LIMITS
 from gateway.http.encodings import unpacked
 from gateway.http.fast_routes import MeteredBody, headers_of
 from gateway.http.faults import fault_of, fault_response
 from gateway.http.services import Services
+from gateway.messages.errors import REQUEST_ID
+from gateway.messages.ratelimit import ANTHROPIC_LIMITS
+from gateway.wire.agents import TURN_STATE
 from gateway.wire.errors import ProtocolError, too_large
 
 ANY_ORIGIN = "*"
-_EXPOSED = (
-    "x-request-id, request-id, retry-after, retry-after-ms, x-lanewise-route, x-lanewise-policy, "
-    "x-lanewise-ratelimit-mode, ratelimit, ratelimit-policy, x-ratelimit-limit-requests, "
-    "x-ratelimit-limit-tokens, x-ratelimit-remaining-requests, x-ratelimit-remaining-tokens, "
-    "x-ratelimit-reset-requests, x-ratelimit-reset-tokens, openai-processing-ms, "
-    "idempotent-replayed"
+EXPOSED_HEADERS = (
+    *("x-request-id", REQUEST_ID, "retry-after", "retry-after-ms", "x-should-retry", "allow"),
+    *("x-lanewise-route", "x-lanewise-policy", MODE_HEADER, BUDGET_HEADER, TURN_STATE),
+    *("ratelimit", "ratelimit-policy", *OPENAI_LIMITS, *ANTHROPIC_LIMITS),
+    *("openai-processing-ms", "openai-version", "idempotent-replayed"),
 )
+_EXPOSED = ", ".join(EXPOSED_HEADERS).encode()
 _MAX_AGE_S = 7_200  # Chromium's most, read 2026-11
 
 
@@ -76,7 +81,7 @@ class HttpManners:
                 if is_allowed:
                     headers += [
                         (b"access-control-allow-origin", origin.encode("latin-1")),
-                        (b"access-control-expose-headers", _EXPOSED.encode()),
+                        (b"access-control-expose-headers", _EXPOSED),
                     ]
                 message["headers"] = headers
             await send(message)

@@ -7,6 +7,13 @@ from collections.abc import Mapping
 
 _SECONDS = {"h": 3_600.0, "m": 60.0, "s": 1.0, "ms": 1e-3}
 _STEP = re.compile(r"([\d.]+)(ms|h|m|s)")
+_KINDS = {"requests": ("requests",), "tokens": ("tokens", "input-tokens", "output-tokens")}
+ANTHROPIC_LIMITS = tuple(
+    f"anthropic-ratelimit-{kind}-{figure}"
+    for kinds in _KINDS.values()
+    for kind in kinds
+    for figure in ("limit", "remaining", "reset")
+)
 
 
 def anthropic_limits(headers: Mapping[str, str], unix_s: float) -> dict[str, str]:
@@ -15,12 +22,11 @@ def anthropic_limits(headers: Mapping[str, str], unix_s: float) -> dict[str, str
     The pools count input and output tokens together, so all three kinds of tokens have one limit.
     """
     written: dict[str, str] = {}
-    for unit in ("requests", "tokens"):
+    for unit, kinds in _KINDS.items():
         limit = headers.get(f"x-ratelimit-limit-{unit}")
         if limit is None:
             continue
         reset = rfc3339(unix_s + _seconds(headers[f"x-ratelimit-reset-{unit}"]))
-        kinds = ("requests",) if unit == "requests" else ("tokens", "input-tokens", "output-tokens")
         for kind in kinds:
             name = f"anthropic-ratelimit-{kind}"
             written[f"{name}-limit"] = limit

@@ -50,6 +50,28 @@ def test_a_page_of_an_allowed_origin_may_ask_and_read(http: httpx.Client, path: 
     assert "x-request-id" in answer.headers["access-control-expose-headers"]
 
 
+@pytest.mark.parametrize(
+    ("path", "content", "status"),
+    [
+        ("/v1/responses", BODY, 200),
+        ("/v1/messages", b"{}", 400),
+        ("/v1/models", b"", 405),
+    ],
+)
+def test_a_page_can_read_every_header_that_is_for_clients(
+    http: httpx.Client, path: str, content: bytes, status: int
+) -> None:
+    answer = http.post(path, headers={"origin": PAGE}, content=content)
+    assert answer.status_code == status
+    exposed = set(answer.headers["access-control-expose-headers"].split(", "))
+    # Those that browsers show to any page, or keep for themselves.
+    others = {"content-type", "content-length", "date", "server", "vary", "connection"}
+    others |= {name for name in answer.headers if name.startswith("access-control-")}
+    assert set(answer.headers) - others <= exposed
+    assert {"x-lanewise-budget-warning", "x-should-retry", "x-codex-turn-state"} <= exposed
+    assert "anthropic-ratelimit-input-tokens-reset" in exposed
+
+
 def test_a_page_of_another_origin_may_not_read(http: httpx.Client) -> None:
     for method in ("GET", "OPTIONS"):
         answer = http.request(method, "/v1/models", headers={"origin": "https://evil.test"})
