@@ -34,6 +34,7 @@ from gateway.transport.until_close import CycleUntilClose
 
 # What a request's line and headers may hold. A browser's are below 16 KiB.
 MAX_HEAD_BYTES = 64 << 10
+_LINE_BYTES, _FIELD_BYTES = len(b"  HTTP/1.1\r\n\r\n"), len(b": \r\n")  # besides their texts
 MAX_HEADERS = 256  # the most of browsers and proxies are below 100
 # Of a request's bytes to its body's: chunks have sizes, and trailers may follow.
 MAX_FRAMING = 2
@@ -151,7 +152,7 @@ class HttpProtocol(HttpToolsProtocol):
             self.app = NO_HOST
         elif names.count(b"idempotency-key") > 1:
             self.app = TWO_IDEMPOTENCY_KEYS
-        elif visit.is_proxied or visit.is_last_resort or len(names) > MAX_HEADERS:
+        elif visit.is_proxied or visit.is_last_resort or self._is_head_too_large():
             self.app = self._refusal() or self.app
         super().on_headers_complete()
         self._in_head, self._in_body = False, True
@@ -166,10 +167,16 @@ class HttpProtocol(HttpToolsProtocol):
                 self.cycle.__class__ = CycleUntilClose
             self.headers = _Trailers()
 
+    def _is_head_too_large(self) -> bool:
+        """Says so of a head that is whole: it may have come in one go."""
+        num_bytes = len(self.parser.get_method()) + len(self.url) + _LINE_BYTES
+        num_bytes += sum(len(name) + len(value) + _FIELD_BYTES for name, value in self.headers)
+        return num_bytes > MAX_HEAD_BYTES or len(self.headers) > MAX_HEADERS
+
     def _refusal(self) -> HttpRefusal | None:
         """Returns the answer to who may not ask, or may not ask this."""
         visit = self._visit
-        if len(self.headers) > MAX_HEADERS:
+        if self._is_head_too_large():
             visit.cut_for("head")
             return HEAD_TOO_LARGE
         if visit.is_last_resort and self.url.partition(b"?")[0].decode() not in OPEN_PATHS:

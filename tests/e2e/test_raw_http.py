@@ -126,6 +126,21 @@ def test_an_idempotency_key_comes_once(gateway: GatewayProcess) -> None:
     assert "at most one" in error["message"]
 
 
+@pytest.mark.parametrize("num_pieces", [1, 4])
+@pytest.mark.parametrize(("num_more", "status"), [(0, 200), (1, 431)])
+def test_a_head_may_hold_64_kib(
+    gateway: GatewayProcess, num_more: int, status: int, num_pieces: int
+) -> None:
+    line = "GET /v1/models HTTP/1.1"
+    spare = (64 << 10) - len(request(line, CLOSE, "X-A: "))
+    sent = request(line, CLOSE, "X-A: " + "a" * (spare + num_more))
+    size = -(-len(sent) // num_pieces)
+    (answer,) = answers(gateway, *(sent[at : at + size] for at in range(0, len(sent), size)))
+    assert answer[0] == status
+    if status == 431:
+        assert "64 KiB together" in error_of(answer)["message"]
+
+
 @pytest.mark.parametrize(
     ("sent", "says"),
     [
