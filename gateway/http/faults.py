@@ -48,13 +48,22 @@ def field_faults(
     faults = []
     for each in wrong:
         text, key = each.get("message", ""), each.get("key", "")
-        if key in types and key != "data":
+        if text == "'data'":  # as the framework says that there is no body
+            faults.append(_no_body(types["data"]))
+        elif key in types and key != "data":
             faults.append(from_validation(msgspec.ValidationError(text), types[key], key))
         else:
             at = f" - at `$.{key}`" if key not in ("", "data") else ""
             error = msgspec.ValidationError(text + at)
             faults.append(from_validation(error, types.get("data", Any)))
     return faults
+
+
+def _no_body(kind: Any) -> ProtocolError:
+    """Makes the error for a request without a body, which names what that has to have."""
+    needed = [f"'{field.encode_name}'" for field in msgspec.structs.fields(kind) if field.required]
+    hint = f" with {', '.join(needed)}" if needed else ""
+    return ProtocolError("invalid_json", f"Expected a JSON object{hint}: nothing was sent.")
 
 
 def told(

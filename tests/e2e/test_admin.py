@@ -44,6 +44,16 @@ def test_health_backends_and_pools(gateway: GatewayProcess) -> None:
     assert "fast-only" in body["error"]["message"]
 
 
+@pytest.mark.parametrize("content", [None, b""])
+def test_a_body_that_is_missing_is_called_so(
+    gateway: GatewayProcess, content: bytes | None
+) -> None:
+    for path, needed in (("policies/check", " with 'document'"), ("keys", " with 'tenant'")):
+        status, body = ask(gateway, "POST", f"/admin/{path}", content)
+        assert (status, body["error"]["code"]) == (400, "invalid_json")
+        assert f"Expected a JSON object{needed}: nothing was sent." in body["error"]["message"]
+
+
 @pytest.mark.parametrize("path", ["/admin/policies", "/admin/policies/check", "/admin/explain"])
 def test_json_nested_without_end_is_the_senders_fault(gateway: GatewayProcess, path: str) -> None:
     headers = {"authorization": f"Bearer {DEVELOPMENT_ADMIN_KEY}"}
