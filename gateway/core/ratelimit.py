@@ -41,8 +41,9 @@ def rate_limit_headers(
     for balance in mine:
         name = f'"{policy_name(balance.group, balance.unit)}"'
         reset_s = math.ceil(balance.reset_us / 1e6)
-        if refusal is not None and refusal.limited_by == (balance.group, balance.unit):
-            reset_s = max(1, math.ceil((refusal.retry_after_us or 0) / 1e6))
+        is_why = refusal is not None and refusal.limited_by == (balance.group, balance.unit)
+        if is_why and refusal is not None and refusal.retry_after_us is not None:
+            reset_s = max(1, math.ceil(refusal.retry_after_us / 1e6))
         kind = balance.unit.removeprefix("key_")
         if kind == "concurrent":
             policies.append(f'{name};q={balance.limit};qu="concurrent-requests"')
@@ -61,6 +62,8 @@ def rate_limit_headers(
     if policies:
         headers["ratelimit-policy"] = ", ".join(policies)
         headers["ratelimit"] = ", ".join(states)
+    if refusal is not None and refusal.limited_by is not None and refusal.retry_after_us is None:
+        headers["x-should-retry"] = "false"  # the limit is 0, and SDKs would go on to try
     return headers
 
 

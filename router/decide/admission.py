@@ -185,7 +185,15 @@ def _refusal(grant: Grant, ranked_demands: tuple[tuple[Demand, ...], ...]) -> Re
         for balance in grant.balances
         if (balance.group, balance.unit) == grant.limited_by
     )
-    if unit in ("concurrent", "key_concurrent"):
+    is_slot = unit in ("concurrent", "key_concurrent")
+    # The wait for a slot is a guess, and less than what another route may have to wait.
+    if limit == 0 and (not is_slot or len(ranked_demands) == 1):
+        message = (
+            f"Rate limit reached for the {group} engines on {_NOUNS[unit]}: the limit is 0, which "
+            "admits nothing. An admin can raise it."
+        )
+        return Refusal(code="rate_limit_exceeded", message=message, limited_by=grant.limited_by)
+    if is_slot:
         state = f"Limit {limit} at once, all in use."
     else:
         demand = next(d for ds in ranked_demands for d in ds if d.group == group)

@@ -69,7 +69,7 @@ class Refusal(msgspec.Struct, frozen=True, kw_only=True):
     code: str  # the protocol's: rate_limit_exceeded, context_length_exceeded, ...
     message: str
     param: str | None = None
-    retry_after_us: int | None = None  # how long until the same request would be admitted
+    retry_after_us: int | None = None  # until the same request would be admitted; None: never
     limited_by: tuple[BackendGroup, Unit] | None = None  # the pool that refused, if one did
 
 

@@ -137,6 +137,18 @@ def test_a_revoked_key_ends_what_runs_under_it(admin: Admin) -> None:
         assert any(event.type == "response.completed" for event in kept)
 
 
+def test_a_limit_of_0_asks_for_no_retry(admin: Admin) -> None:
+    admin.do("POST", "/tenants", id="acme", tier="pro", limits={"fast": {"requests_per_min": 0}})
+    with admin.client(admin.key("acme")[1]) as client:
+        with pytest.raises(openai.RateLimitError, match="the limit is 0") as caught:
+            client.responses.create(model="lanewise-fast", input="Hi.")
+        assert client.responses.create(model="lanewise-deep", input="Hi.").output_text
+    headers = caught.value.response.headers
+    assert headers["x-should-retry"] == "false"
+    assert "retry-after" not in headers
+    assert "try again" not in caught.value.message.lower()
+
+
 @pytest.mark.parametrize("ends", ["revoked", "deleted"])
 def test_each_protocol_says_that_a_key_ended_amid_its_answer(admin: Admin, ends: str) -> None:
     admin.do("POST", "/tenants", id="acme", tier="enterprise")

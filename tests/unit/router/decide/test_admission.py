@@ -1,5 +1,6 @@
 """From routes to demands, from a grant to a decision, and the decision in words."""
 
+import msgspec
 import pytest
 
 from backends.contract import Usage
@@ -124,6 +125,20 @@ def test_a_refusal_names_the_pool_the_numbers_and_the_true_wait() -> None:
     )
     assert refused.refusal.retry_after_us == 12_000_000
     assert decision(pools, later, of_class(), 12_000_000).chosen is not None
+
+
+def test_a_limit_of_0_tells_no_wait() -> None:
+    limits = GroupLimits(requests_per_min=0, tokens_per_min=1_000, max_concurrent=2)
+    blocked = msgspec.structs.replace(TIGHT, limits={"fast": limits})
+    pinned = task(id="a", tenant=blocked, hints=Hints(route=Route.FAST))
+    refusal = decision(MemoryPools(), pinned, of_class()).refusal
+    assert refusal is not None
+    assert refusal.message == (
+        "Rate limit reached for the fast engines on requests per min: the limit is 0, which admits "
+        "nothing. An admin can raise it."
+    )
+    assert refusal.retry_after_us is None
+    assert refusal.limited_by == ("fast", "requests")
 
 
 def test_a_refusal_for_want_of_a_place() -> None:
