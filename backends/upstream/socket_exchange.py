@@ -106,7 +106,7 @@ class SocketTransport:
                 stream = self._free.best(turn)
                 if stream is None:  # it was opened for this turn, however short sockets live
                     stream = (await self._open()).first_stream
-        stream.socket.take(stream)
+        self._free.remove(stream)  # its socket gives it back once its response has ended
         return stream
 
     async def _open(self) -> UpstreamSocket:

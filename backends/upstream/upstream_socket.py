@@ -116,10 +116,6 @@ class UpstreamSocket:
         """Returns the time since it was opened or a response of it ended."""
         return self._loop.time() - self._used_s
 
-    def take(self, stream: "SocketStream") -> None:
-        """Gives a free stream to a turn; `release` follows unless the socket is abandoned."""
-        self._free.remove(stream)
-
     def take_no_more(self) -> None:
         """Takes no turn from now on."""
         self._retired = True
