@@ -9,8 +9,7 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from backends.contract import GenerateRequest, Message, TextFormat, TextPart
-from backends.prompt import measure, prompt_size
+from backends.contract import GenerateRequest
 from backends.simulated.gpu import GpuBackendConfig
 from backends.simulated.wafer import WaferBackendConfig
 from backends.upstream.backend import UpstreamBackend
@@ -20,25 +19,16 @@ from gateway.wire.response import ResponseStream
 from router.classify.task import Route
 from router.decide.decision import RankedRoute, Reason
 from tests.integration.fault_server import FaultServer
+from tests.integration.upstreams import WAIT_S, make_request
 from tests.patience import until
 from tests.unit.gateway.doubles import Transcript, parsed_create
 
 MAX_TURNS = 10  # close the socket, the system's part, the server's reader, its handler
-WAIT_S = 60.0  # bounds a hang
 PLANS = ("hang before headers", "hang before the first token", "hang midway")
 
 
 def request() -> GenerateRequest:
-    items = (measure(Message("user", (TextPart("Write a guide to sorting of 9,000 tokens."),))),)
-    num_tokens, prefix = prompt_size(None, (), TextFormat(), items)
-    return GenerateRequest(
-        id="resp_1",
-        model="auto",
-        items=items,
-        num_prompt_tokens=num_tokens,
-        prefix=prefix,
-        max_output_tokens=16_000,
-    )
+    return make_request("Write a guide to sorting of 9,000 tokens.", max_output_tokens=16_000)
 
 
 def a_run(name: str, heard: Transcript) -> Run:

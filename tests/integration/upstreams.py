@@ -13,7 +13,9 @@ from backends.upstream.options import UpstreamOptions
 WAIT_S = 60.0  # bounds a hang
 
 
-def make_request(text: str = "Count to three.", **fields: Any) -> GenerateRequest:
+def make_request(
+    text: str = "Count to three.", *, max_output_tokens: int = 100, **fields: Any
+) -> GenerateRequest:
     """A request of one message."""
     items = (measure(Message("user", (TextPart(text),))),)
     num_tokens, prefix = prompt_size(None, (), TextFormat(), items)
@@ -23,7 +25,7 @@ def make_request(text: str = "Count to three.", **fields: Any) -> GenerateReques
         items=items,
         num_prompt_tokens=num_tokens,
         prefix=prefix,
-        max_output_tokens=100,
+        max_output_tokens=max_output_tokens,
         **fields,
     )
 
