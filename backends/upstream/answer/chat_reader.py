@@ -24,15 +24,24 @@ from backends.upstream.answer.reported_usage import (
     believed,
 )
 
+# In lower case, as gateways before Gemini say "STOP" and "MAX_TOKENS". Some pass on what their
+# model says: TGI's "eos_token", Claude's "end_turn" and "tool_use", Mistral's "model_length",
+# Gemini's "SAFETY".
 # Other reasons (vLLM's "abort", OpenRouter's "error") are not a clean end.
 _REASONS = {
     "stop": FinishReason.STOP,
     "tool_calls": FinishReason.STOP,
     "function_call": FinishReason.STOP,
     "eos": FinishReason.STOP,
+    "eos_token": FinishReason.STOP,
+    "stop_sequence": FinishReason.STOP,
+    "end_turn": FinishReason.STOP,
+    "tool_use": FinishReason.STOP,
     "length": FinishReason.LENGTH,
     "max_tokens": FinishReason.LENGTH,
+    "model_length": FinishReason.LENGTH,
     "content_filter": FinishReason.CONTENT_FILTER,
+    "safety": FinishReason.CONTENT_FILTER,
 }
 
 
@@ -158,7 +167,7 @@ class ChatReader(Reader):
         if choice.finish_reason:  # some servers write "" until the end
             if choice.stop_reason in self._request.stop:
                 self._stop_sequence = choice.stop_reason
-            reason = _REASONS.get(choice.finish_reason)
+            reason = _REASONS.get(choice.finish_reason.lower())
             if reason is None:
                 got = choice.finish_reason[:64]
                 raise broken(self._backend, f"the upstream cut its answer: {got}")
