@@ -4,6 +4,8 @@ An index tells calls apart, where servers have one. Ids may be missing, late or 
 names may come late, in pieces or again with each piece. A call is opened once its name is known.
 """
 
+from enum import Enum, auto
+
 import msgspec
 
 from backends.contract import DeltaKind, GenerateRequest
@@ -13,6 +15,14 @@ from backends.upstream.answer.item_order import MAX_ITEMS, ItemOrder, TooMuchErr
 from backends.upstream.answer.reader import NO_ARGUMENTS, NO_EVENT
 
 _NO_FUNCTION = ChunkFunction()
+
+
+class _Named(Enum):
+    """What a name under a call's index says."""
+
+    MORE = auto()  # of the same call
+    ANOTHER = auto()  # call begins
+    AGAIN = auto()  # behind whole arguments: the next arguments are another call's
 
 
 class _Call(msgspec.Struct, eq=False):
@@ -45,9 +55,12 @@ class ChatCalls:
         call = self._latest.get(index)
         if call is None and not (name or arguments or piece.id):
             return False
-        if call is not None and call.is_named_again:
-            name = name or call.name
-        begins = call is None or (name != "" and self._is_another(call, piece.id, name, arguments))
+        begins = call is None
+        if call is not None:
+            name = name or (call.name if call.is_named_again else "")
+            named = self._named(call, piece.id, name, arguments)
+            begins = named is _Named.ANOTHER
+            call.is_named_again = call.is_named_again or named is _Named.AGAIN
         if begins:
             if call is not None:
                 self._end(call)
@@ -85,21 +98,21 @@ class ChatCalls:
         for call in self._latest.values():
             self._end(call, is_whole=is_whole)
 
-    def _is_another(self, call: _Call, call_id: str | None, name: str, arguments: str) -> bool:
-        """Returns whether a name under a call's index begins another call."""
+    def _named(self, call: _Call, call_id: str | None, name: str, arguments: str) -> _Named:
+        """Returns what a piece with that name, perhaps none, is to the call under its index."""
+        if not name:
+            return _Named.MORE
         if call_id and call.given_id and call_id != call.given_id:
-            return True
+            return _Named.ANOTHER
         if not call.arguments:
-            return name != call.name and {name, call.name} <= self._offered
+            is_other = name != call.name and {name, call.name} <= self._offered
+            return _Named.ANOTHER if is_other else _Named.MORE
         if not call.is_open and self._begins_one(call.name + name):
-            return False
+            return _Named.MORE
         begin = arguments.lstrip()[:1]
         if not call.name or begin not in ("", "{") or not _is_whole(call.arguments):
-            return False
-        if name == call.name and not begin:
-            call.is_named_again = True  # what goes on with whole arguments is of another
-            return False
-        return True
+            return _Named.MORE
+        return _Named.AGAIN if name == call.name and not begin else _Named.ANOTHER
 
     def _joined(self, name: str, piece: str) -> str:
         """Adds a piece to a name, unless that has the whole name again."""
