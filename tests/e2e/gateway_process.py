@@ -1,5 +1,6 @@
 """A real gateway and a real Redis as processes on loopback, started and stopped by the tests."""
 
+import asyncio
 import contextlib
 import os
 import signal
@@ -10,7 +11,7 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -266,6 +267,24 @@ def served(folder: Path, *arguments: str, **more: Any) -> Iterator[GatewayProces
         yield process
     finally:
         process.stop()
+
+
+@contextlib.asynccontextmanager
+async def served_beside(folder: Path, toml: str, *arguments: str) -> AsyncIterator[GatewayProcess]:
+    """As `served`, with that configuration, beside an upstream that this loop runs.
+
+    It must end without an error or a traceback.
+    """
+    config = folder / "lanewise.toml"
+    config.write_text(toml)
+    process = GatewayProcess(folder, "--config", str(config), *arguments)
+    try:
+        await asyncio.to_thread(process.wait_until_ready)
+        yield process
+    finally:
+        status = await asyncio.to_thread(process.stop)
+    assert status == 0, process.log
+    assert "Traceback" not in process.log, process.log
 
 
 @contextlib.contextmanager

@@ -11,7 +11,7 @@ import httpx
 
 from backends.bounds import MARKER_TOKENS
 from backends.upstream.answer.reported_usage import SPARE_INPUT_TOKENS
-from tests.e2e.gateway_process import GatewayProcess
+from tests.e2e.gateway_process import GatewayProcess, served_beside
 from tests.e2e.lying_upstream import LIES, LyingUpstream
 
 PROTOCOLS = ("chat", "responses", "responses-ws")
@@ -122,16 +122,9 @@ async def lied_to(
             + of_backend.format(protocol=protocol)
             for protocol in PROTOCOLS
         ]
-        config = folder / "liar.toml"
-        config.write_text(_CONFIG + "".join(backends) + of_gateway)
-        gateway = GatewayProcess(folder, "--config", str(config), "--redis", redis_url)
-        try:
-            await asyncio.to_thread(gateway.wait_until_ready)
+        toml = _CONFIG + "".join(backends) + of_gateway
+        async with served_beside(folder, toml, "--redis", redis_url) as gateway:
             yield gateway, liar
-        finally:
-            status = await asyncio.to_thread(gateway.stop)
-        assert status == 0, gateway.log
-        assert "Traceback" not in gateway.log, gateway.log
 
 
 def client_of(gateway: GatewayProcess) -> httpx.AsyncClient:

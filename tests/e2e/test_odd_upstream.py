@@ -1,12 +1,11 @@
 """An upstream whose events have odd fields, and whose end has more than its events."""
 
-import asyncio
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.e2e.gateway_process import GatewayProcess
+from tests.e2e.gateway_process import served_beside
 from tests.e2e.lying_tasks import text_of
 from tests.e2e.lying_upstream import Answer, LyingUpstream
 from tests.e2e.socket_client import SocketClient
@@ -49,16 +48,13 @@ class OddUpstream(LyingUpstream):
 @pytest.mark.parametrize("protocol", ["responses", "responses-ws"])
 async def test_an_answer_is_whole(tmp_path: Path, redis_url: str, protocol: str) -> None:
     async with OddUpstream.running() as upstream:
-        config = tmp_path / "odd.toml"
-        config.write_text(BACKEND.format(base_url=upstream.base_url, protocol=protocol))
-        gateway = GatewayProcess(tmp_path, "--config", str(config), "--redis", redis_url)
-        try:
-            await asyncio.to_thread(gateway.wait_until_ready)
-            async with SocketClient.open(gateway) as client:
-                await client.create("Count.", model="odd")
-                response = (await client.terminal())["response"]
-        finally:
-            assert await asyncio.to_thread(gateway.stop) == 0, gateway.log
+        toml = BACKEND.format(base_url=upstream.base_url, protocol=protocol)
+        async with (
+            served_beside(tmp_path, toml, "--redis", redis_url) as gateway,
+            SocketClient.open(gateway) as client,
+        ):
+            await client.create("Count.", model="odd")
+            response = (await client.terminal())["response"]
     assert response["status"] == "completed", response["error"]
     assert text_of(response) == TEXT
     call = response["output"][-1]

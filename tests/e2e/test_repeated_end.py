@@ -1,13 +1,12 @@
 """An upstream that ends every response twice, on a socket that two tenants use in turns."""
 
-import asyncio
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.e2e.gateway_process import GatewayProcess
+from tests.e2e.gateway_process import served_beside
 from tests.e2e.lying_tasks import text_of
 from tests.e2e.lying_upstream import Answer, LyingUpstream
 from tests.e2e.socket_client import SocketClient
@@ -60,19 +59,14 @@ async def test_no_tenant_gets_an_answer_of_another(
     async with EndsTwice.running() as upstream:
         upstream.waits = waits
         tenants = ("one", "other")
-        config = tmp_path / "twice.toml"
         lines = [TENANT.format(tenant=tenant) for tenant in tenants]
-        config.write_text("".join(lines) + BACKEND.format(base_url=upstream.base_url))
-        gateway = GatewayProcess(tmp_path, "--config", str(config), "--redis", redis_url)
-        try:
-            await asyncio.to_thread(gateway.wait_until_ready)
+        toml = "".join(lines) + BACKEND.format(base_url=upstream.base_url)
+        async with served_beside(tmp_path, toml, "--redis", redis_url) as gateway:
             for turn in range(NUM_TURNS):
                 key = f"sk-of-{tenants[turn % 2]}-tenant"
                 async with SocketClient.open(gateway, key) as client:
                     await client.create(f"Say secret-{turn}.", model="twice")
                     ended = await client.terminal()
                 assert text_of(ended["response"]) == f"secret-{turn}", ended
-        finally:
-            assert await asyncio.to_thread(gateway.stop) == 0, gateway.log
         assert upstream.num_requests == NUM_TURNS
         assert not waits or len(upstream.sockets) == 1, "or none was used again"

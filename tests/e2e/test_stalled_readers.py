@@ -10,7 +10,12 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.flooding_upstream import PIECE, FloodingUpstream
-from tests.e2e.gateway_process import DEVELOPMENT_KEY, GatewayProcess, wait_until_at_rest
+from tests.e2e.gateway_process import (
+    DEVELOPMENT_KEY,
+    GatewayProcess,
+    served_beside,
+    wait_until_at_rest,
+)
 from tests.e2e.socket_client import TERMINALS, SocketClient
 
 NUM_PIECES = 100_000  # 100 MB: far more than the sockets' buffers between client and upstream
@@ -53,24 +58,16 @@ async def flooded(
 ) -> AsyncIterator[tuple[GatewayProcess, FloodingUpstream]]:
     """A gateway with such an upstream."""
     async with FloodingUpstream.running(protocol, num_pieces) as upstream:
-        config = folder / "lanewise.toml"
-        config.write_text(
-            CONFIG.format(
-                port=upstream.port,
-                protocol=protocol,
-                more=more,
-                timeout_s=timeout_s,
-                key=DEVELOPMENT_KEY,
-            )
+        toml = CONFIG.format(
+            port=upstream.port,
+            protocol=protocol,
+            more=more,
+            timeout_s=timeout_s,
+            key=DEVELOPMENT_KEY,
         )
-        gateway = GatewayProcess(folder, "--config", str(config))
-        try:
-            await asyncio.to_thread(gateway.wait_until_ready)
+        async with served_beside(folder, toml) as gateway:
             await rises(gateway, "lanewise_backend_up")
             yield gateway, upstream
-        finally:
-            await asyncio.to_thread(gateway.stop)
-        assert "Traceback" not in gateway.log, gateway.log
 
 
 async def rises(gateway: GatewayProcess, metric: str) -> None:
