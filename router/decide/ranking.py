@@ -92,9 +92,10 @@ def rank(
         least_tokens = task.max_prompt_tokens + room_tokens
         orders = _orders(named, task, wish, least_tokens)
         able = wish
-        if wish.route is Route.PARALLEL and record.needs_prediction:
+        is_parallel = wish.route is Route.PARALLEL or Route.PARALLEL in wish.fallback
+        if is_parallel and record.needs_prediction:
             able = _with_predictions(wish, task, orders)
-        elif wish.route is Route.PARALLEL and must_call and not record.calls_tools(options):
+        elif is_parallel and must_call and not record.calls_tools(options):
             able = _without_strategy(wish, Route.FAST, "it calls no tools and a call is required")
         sensitive = task_class.security_sensitive and policy.security_goes_deep
         stand_ins = _stand_ins(able, orders, stays_deep=sensitive)
@@ -170,7 +171,7 @@ def _wish(
         reason, cause = Reason.STICKY, "In the middle of its tool calls a task stays where it is"
     return _Wish(
         route=choice.route,
-        fallback=_others(choice),
+        fallback=_others(choice, stays=bool(stays)),
         strategy=strategy,
         reason=reason,
         cause=cause,
@@ -181,11 +182,10 @@ def _wish(
     )
 
 
-def _others(choice: Choice) -> tuple[Route, ...]:
-    """Returns a choice's fallbacks, without its route."""
-    if choice.route not in choice.fallback:
-        return choice.fallback
-    return tuple([route for route in choice.fallback if route is not choice.route])
+def _others(choice: Choice, *, stays: bool) -> tuple[Route, ...]:
+    """Returns a choice's fallbacks, without its route; one that stays has no second engine."""
+    left_out = (choice.route, Route.PARALLEL) if stays else (choice.route,)
+    return tuple([route for route in choice.fallback if route not in left_out])
 
 
 def _pinned_model(policy: Policy, task: Task, stats: Sequence[BackendStats]) -> _Wish | Refusal:
@@ -301,7 +301,8 @@ def _with_predictions(
     Tools exclude it: servers refuse a prediction beside them, and nobody predicts their calls.
     """
     request = task.request
-    orders["deep"].sort(key=lambda stats: not stats.info.takes_predictions)
+    if wish.route is Route.PARALLEL:
+        orders["deep"].sort(key=lambda stats: not stats.info.takes_predictions)
     if request.tools and request.tool_choice.mode != "none":
         obstacle = "an answer that may call tools cannot be predicted"
     elif orders["deep"] and not orders["deep"][0].info.takes_predictions:
@@ -313,6 +314,9 @@ def _with_predictions(
 
 def _without_strategy(wish: _Wish, alone: Route, obstacle: str) -> _Wish:
     """Returns the wish for one engine alone, in place of both with a strategy."""
+    if wish.route is not Route.PARALLEL:
+        fallback = tuple(route for route in wish.fallback if route is not Route.PARALLEL)
+        return msgspec.structs.replace(wish, fallback=fallback)
     return msgspec.structs.replace(
         wish,
         route=alone,

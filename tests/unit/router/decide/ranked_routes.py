@@ -25,3 +25,7 @@ def ranked(
     result = rank(policy, a_task, task_class or of_class(), stats)
     assert not isinstance(result, Refusal), result.message
     return result
+
+
+def routes(result: tuple[RankedRoute, ...]) -> list[tuple[str, str]]:
+    return [(route.route.value, route.reason.value) for route in result]

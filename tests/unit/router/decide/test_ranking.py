@@ -1,21 +1,20 @@
 """Ranking: precedence, hard rules, pins, fallbacks, load, stickiness, refusals."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import msgspec
 import pytest
 
-from backends.contract import BackendStats, FunctionTool, ToolChoice
+from backends.contract import BackendStats
 from router.classify.agent import Agent
 from router.classify.task import Hints, Route, Task, TaskClass, Tenant
-from router.decide.decision import RankedRoute, Reason, Refusal
+from router.decide.decision import Reason, Refusal
 from router.decide.ranking import rank
 from router.policy.conditions import When
 from router.policy.policy import DEFAULT_POLICY, Choice, Policy, Rule, TenantPolicy
 from router.strategies.breadth import BreadthOptions
 from router.strategies.table import PolicyOptions
-from tests.unit.router.decide.ranked_routes import BOTH, GPU, WAFER, ranked
+from tests.unit.router.decide.ranked_routes import BOTH, GPU, WAFER, ranked, routes
 from tests.unit.router.tasks import FAST_ONLY, LIMITS, PRO, TOOL_OUTPUT, backend, of_class, task
 
 
@@ -28,10 +27,6 @@ def refused(
     result = rank(policy, a_task, task_class or of_class(), stats)
     assert isinstance(result, Refusal)
     return result
-
-
-def routes(result: tuple[RankedRoute, ...]) -> list[tuple[str, str]]:
-    return [(route.route.value, route.reason.value) for route in result]
 
 
 @pytest.mark.parametrize(
@@ -449,66 +444,3 @@ def test_limits_of_zero_still_count_as_access() -> None:
     blocked = msgspec.structs.replace(LIMITS, requests_per_min=0)
     tenant = Tenant(id="held", tier="pro", limits={"fast": blocked})
     assert ranked(task(tenant=tenant))[0].route is Route.FAST
-
-
-# -- required calls ----------------------------------------------------------------------------
-
-
-def requiring_a_call(judged: bool, mode: Any = "required", route: Route | None = None) -> Task:
-    hints = Hints(strategy="breadth", strategy_options={"judged": judged}, route=route)
-    asked = task(hints=hints, tools=(FunctionTool("look"),))
-    request = msgspec.structs.replace(asked.request, tool_choice=ToolChoice(mode))
-    return msgspec.structs.replace(asked, request=request)
-
-
-@pytest.mark.parametrize("route", [None, Route.PARALLEL])
-def test_where_a_call_is_required_no_strategy_of_texts_alone_applies(route: Route | None) -> None:
-    result = ranked(requiring_a_call(judged=False, route=route))
-    assert routes(result)[0] == ("fast", "fallback")
-    assert result[0].strategy is None
-    assert result[0].why == (
-        "Without strategy breadth, as it calls no tools and a call is required: fast on wafer-0."
-    )
-    assert ranked(requiring_a_call(judged=True, route=route))[0].strategy == "breadth"
-    assert ranked(requiring_a_call(judged=False, mode="auto"))[0].strategy == "breadth"
-
-
-# -- predictions -------------------------------------------------------------------------------
-
-DRAFT = Hints(strategy="draft")
-OLD_GPU = backend("gpu-1", "deep", window_tokens=262_144, images=True, predictions=False)
-
-
-def test_a_draft_needs_a_deep_engine_that_takes_predictions() -> None:
-    (drafted, *_) = ranked(task(hints=DRAFT), stats=(WAFER, OLD_GPU, GPU))
-    assert (drafted.strategy, drafted.backends) == ("draft", ("wafer-0", "gpu-0"))
-    assert drafted.spares == ((), ("gpu-1",)), "which would answer without the prediction"
-
-
-@pytest.mark.parametrize("route", [None, Route.PARALLEL])
-def test_without_one_the_task_goes_deep_alone_and_is_told_why(route: Route | None) -> None:
-    hints = Hints(strategy="draft", route=route)
-    result = ranked(task(hints=hints), stats=(WAFER, OLD_GPU))
-    assert routes(result)[0] == ("deep", "fallback")
-    assert result[0].strategy is None
-    assert result[0].why == (
-        "Without strategy draft, as no deep engine that takes predictions is up: deep on gpu-1."
-    )
-    assert routes(result)[1:] == ([] if route else [("fast", "fallback")])
-
-
-def test_an_answer_that_may_call_tools_is_not_drafted() -> None:
-    tools = (FunctionTool("look"),)
-    result = ranked(task(hints=DRAFT, tools=tools))
-    assert (result[0].route, result[0].strategy) == (Route.DEEP, None)
-    assert "an answer that may call tools cannot be predicted" in result[0].why
-    asked = task(hints=DRAFT, tools=tools)
-    without = msgspec.structs.replace(asked.request, tool_choice=ToolChoice("none"))
-    forbidden = msgspec.structs.replace(asked, request=without)
-    assert ranked(forbidden)[0].strategy == "draft"
-
-
-def test_a_draft_takes_one_engine_where_the_other_is_down() -> None:
-    down = backend("gpu-0", "deep", healthy=False)
-    result = ranked(task(hints=DRAFT), stats=(WAFER, down))
-    assert [route.route for route in result] == [Route.FAST]
