@@ -62,6 +62,7 @@ class HttpProtocol(HttpToolsProtocol):
         self._in_head = self._in_body = False
         self._is_read_again = False  # it offers an upgrade that is ignored
         self._num_bytes = 0  # that arrived of the request
+        self._has_ended_one = False  # the latest read, which may have begun the next
         self._earlier: list[RequestResponseCycle] = []  # not yet answered, as a later one comes
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -80,10 +81,12 @@ class HttpProtocol(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         """Reads more of a request, and ends what grows too large."""
         self._unset_keepalive_if_required()
+        self._has_ended_one = False
         self._parse(data)
         if not (self._in_head or self._in_body):
             return
-        self._num_bytes += len(data)
+        if not self._has_ended_one:  # otherwise most of it may be an earlier request's
+            self._num_bytes += len(data)
         if self._in_head and self._num_bytes > MAX_HEAD_BYTES:
             self._visit.cut_for("head")
             self._refuse(HEAD_TOO_LARGE)
@@ -191,6 +194,7 @@ class HttpProtocol(HttpToolsProtocol):
         if self._is_read_again:
             return
         self._in_body = False
+        self._has_ended_one = True
         self._visit.read_whole()
         super().on_message_complete()
 
