@@ -112,7 +112,7 @@ class Gateway:
     @property
     def max_context_tokens(self) -> int:
         """Returns the largest window of any backend."""
-        return max(backend.info.window_tokens for backend in self.backends.values())
+        return max([backend.info.window_tokens for backend in self.backends.values()])
 
     def reseal(self, seals: Seals) -> None:
         """Seals compactions otherwise from now on; those sealed before still open here."""

@@ -173,7 +173,7 @@ class HttpProtocol(HttpToolsProtocol):
     def _is_head_too_large(self) -> bool:
         """Says so of a head that is whole: it may have come in one go."""
         num_bytes = len(self.parser.get_method()) + len(self.url) + _LINE_BYTES
-        num_bytes += sum(len(name) + len(value) + _FIELD_BYTES for name, value in self.headers)
+        num_bytes += sum([len(name) + len(value) + _FIELD_BYTES for name, value in self.headers])
         return num_bytes > MAX_HEAD_BYTES or len(self.headers) > MAX_HEADERS
 
     def _refusal(self) -> HttpRefusal | None:
