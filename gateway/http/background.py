@@ -83,7 +83,7 @@ class BackgroundRuns:
         self._keeping = asyncio.create_task(self._keep())
 
     async def create(self, tenant: Tenant, body: CreateBody, num_bytes: int) -> ASGIResponse:
-        """Begin a run of a request of so many bytes; answer with its object, or with its events.
+        """Begins a run of a request of so many bytes; returns its object, or its events.
 
         Raises `ProtocolError`: `store: false`, too many runs, or refused at once.
         """
@@ -191,7 +191,7 @@ class BackgroundRuns:
         return run if run is not None and run.tenant.id == tenant.id else None
 
     async def read(self, tenant: Tenant, response_id: str) -> bytes | None:
-        """Read the object of any stored response, as it stands; None if there is none.
+        """Reads the object of any stored response, as it stands; None if there is none.
 
         A run whose process is gone has failed.
         """
@@ -210,7 +210,7 @@ class BackgroundRuns:
         return stored.response
 
     def follow(self, tenant: Tenant, response_id: str, starting_after: int) -> ASGIResponse:
-        """Send the events of a run after that number, then those to come.
+        """Sends the events of a run after that number, then those to come.
 
         Raises `ProtocolError`: This process has no such run.
         """
@@ -233,7 +233,7 @@ class BackgroundRuns:
         return EventStream(self._gw, outbox, watcher, run.exchange.headers())
 
     async def cancel(self, tenant: Tenant, response_id: str) -> bytes | None:
-        """Stop a run, wherever it is, and return its object; None if this tenant has no such run.
+        """Stops a run, wherever it is; returns its object, or None if this tenant has no such run.
 
         One that has ended is left as it is. A sub-task's id stops that alone.
         """
@@ -267,7 +267,7 @@ class BackgroundRuns:
         return body
 
     async def erase(self, tenant_id: str) -> None:
-        """Stop a tenant's runs here, and drop their events."""
+        """Stops a tenant's runs here, and drops their events."""
         own = {key: run for key, run in self._runs.items() if run.tenant.id == tenant_id}
         pumps = [run.exchange.pump for run in own.values()]
         for run in own.values():
@@ -278,7 +278,7 @@ class BackgroundRuns:
             self._forget(key)
 
     async def close(self) -> None:
-        """Stop every run; each ends and is settled."""
+        """Stops every run; each ends and is settled."""
         self._flusher.close()
         await cancelled(self._keeping)
         pumps = [run.exchange.pump for run in self._runs.values() if run.running]
@@ -287,7 +287,7 @@ class BackgroundRuns:
         await asyncio.gather(*pumps, self._flushing, return_exceptions=True)
 
     async def _keep(self) -> None:
-        """Say which runs are here, and stop those that were asked to stop; for ever."""
+        """Says which runs are here, and stops those that were asked to stop; for ever."""
         while True:
             await asyncio.sleep(BEAT_INTERVAL_S)
             by_tenant: dict[str, list[str]] = {}
@@ -317,7 +317,7 @@ def _is_running(body: bytes) -> bool:
 
 
 async def _until(run: _Run, outbox: Outbox) -> Ended | None:
-    """Feed a reader until the run ends; cancelling takes the reader away, not the run."""
+    """Feeds a reader until the run ends; cancelling takes the reader away, not the run."""
     pump = run.exchange.pump
     try:
         await asyncio.wait((pump,))

@@ -24,7 +24,7 @@ RETRY_US = 1_000_000
 
 
 def live_desk(gw: Gateway, tenant: Tenant) -> Desk:
-    """Decide as this gateway would now, for a new conversation of the tenant."""
+    """Decides as this gateway would now, for a new conversation of the tenant."""
 
     def facts(task: Task, task_class: TaskClass, reading: Reading) -> Facts:
         return gw.experience.facts(task, task_class, reading, NEW, gw.clock_us())

@@ -153,7 +153,7 @@ class FastRoutes:
 
 
 def headers_of(scope: Scope) -> dict[str, str]:
-    """Read a request's headers, names in lower case; of two of a name the first counts."""
+    """Reads a request's headers, names in lower case; of two of a name the first counts."""
     return {
         name.decode("latin-1").lower(): value.decode("latin-1")
         for name, value in reversed([*scope["headers"]])
@@ -161,7 +161,7 @@ def headers_of(scope: Scope) -> dict[str, str]:
 
 
 async def _body(receive: Receive) -> bytes | None:
-    """Read the whole body, as long as was announced; None if the client left during it."""
+    """Reads the whole body, as long as was announced; None if the client left during it."""
     chunks: list[bytes] = []
     while True:
         message = await receive()

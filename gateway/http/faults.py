@@ -24,7 +24,7 @@ def speaks_messages(path: str, headers: Mapping[str, str]) -> bool:
 
 
 def fault_of(method: str, path: str, error: Exception) -> ProtocolError:
-    """Turn any exception into an error for the client; a fault of ours is logged."""
+    """Turns any exception into an error for the client; a fault of ours is logged."""
     if isinstance(error, ProtocolError):
         return error
     if isinstance(error, RecursionError):  # deeper than any of our documents is

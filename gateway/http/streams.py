@@ -67,13 +67,13 @@ SSE = b"text/event-stream; charset=utf-8"
 def json_response(
     body: bytes | dict[str, Any], status: int = 200, headers: dict[str, str] | None = None
 ) -> ASGIResponse:
-    """Make a JSON answer; bytes are JSON already."""
+    """Makes a JSON answer; bytes are JSON already."""
     content = body if isinstance(body, bytes) else msgspec.json.encode(body)
     return ASGIResponse(body=content, media_type=JSON, status_code=status, headers=headers or {})
 
 
 def error_response(error: ProtocolError) -> ASGIResponse:
-    """Make an HTTP answer of an error."""
+    """Makes an HTTP answer of an error."""
     return json_response(error.body(), error.kind.status, error.headers)
 
 
@@ -101,7 +101,7 @@ class HttpAnswer(ASGIResponse):
         ]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer."""
+        """Answers."""
         length = (b"content-length", str(len(self.body)).encode())
         await self._start(send, length)
         await send({"type": "http.response.body", "body": self.body, "more_body": False})
@@ -192,7 +192,7 @@ class Exchange:
         return headers if self._turn_state is None else headers | {TURN_STATE: self._turn_state}
 
     async def whole(self, receive: Receive) -> Ended:
-        """Wait for the end; a client that leaves first takes its generation with it.
+        """Waits for the end; a client that leaves first takes its generation with it.
 
         Raises `ProtocolError` if it was refused, or its engine failed.
         """
@@ -207,7 +207,7 @@ class Exchange:
         return ended
 
     async def until_open(self) -> None:
-        """Wait until it is known that there will be events.
+        """Waits until it is known that there will be events.
 
         Raises `ProtocolError` if it was refused, while the status can still say so.
         """
@@ -257,7 +257,7 @@ class EventStream(HttpAnswer):
         self._write_now: WriteNow | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer; whatever interrupts it stops the generation."""
+        """Answers; whatever interrupts it stops the generation."""
         self._write_now = scope.get("state", {}).get(WRITE_NOW)
         try:
             await self._start(send)
@@ -273,7 +273,7 @@ class EventStream(HttpAnswer):
                 self.is_final = ended is not None and ended.ending.is_final
 
     async def _send_events(self, send: Send, receive: Receive) -> None:
-        """Write what the outbox gets, while watching whether anyone is there."""
+        """Writes what the outbox gets, while watching whether anyone is there."""
 
         async def write(events: list[bytes]) -> None:
             body = b"".join(events)
@@ -321,13 +321,13 @@ def _as_header(policy_version: str) -> str:
 
 
 async def _gone(receive: Receive) -> None:
-    """Return when the client has left; its request was read whole before."""
+    """Returns when the client has left; its request was read whole before."""
     while (await receive())["type"] != "http.disconnect":
         pass
 
 
 async def attended(work: "asyncio.Task[Any]", receive: Receive) -> None:
-    """Wait until work is done; a client that leaves first has it cancelled."""
+    """Waits until work is done; a client that leaves first has it cancelled."""
     leaving = asyncio.ensure_future(_gone(receive))
     leaving.add_done_callback(lambda _: work.cancel())  # nothing, once it is done
     try:
@@ -340,7 +340,7 @@ async def attended(work: "asyncio.Task[Any]", receive: Receive) -> None:
 
 
 def sse_event(event_type: str, data: bytes) -> bytes:
-    """Write one server-sent event."""
+    """Writes one server-sent event."""
     return b"event: " + event_type.encode() + b"\ndata: " + data + b"\n\n"
 
 
@@ -438,7 +438,7 @@ async def create_compaction(
 
 
 async def request_context(gw: Gateway, tenant: Tenant, body: CreateBody) -> Task:
-    """Make the task that a request would be, for questions about its context.
+    """Makes the task that a request would be, for questions about its context.
 
     Raises `ProtocolError` if it is not valid, or continues what is not stored.
     """

@@ -20,7 +20,7 @@ KINDS = ("tasks", "input_tokens", "cached_tokens", "output_tokens", "reasoning_t
 
 
 async def usage_view(gw: Gateway, ledger: Ledger, tenant: Tenant) -> dict[str, Any]:
-    """Make the answer; while Redis is away it is `degraded` and shows no pools."""
+    """Makes the answer; while Redis is away it is `degraded` and shows no pools."""
     now_s = gw.wall_s()
     midnight_s = now_s - now_s % DAY_S
     view: dict[str, Any] = {

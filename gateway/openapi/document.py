@@ -57,7 +57,7 @@ _CONTENT = {"application/json": {"schema": {"$ref": "#/components/schemas/Error"
 
 
 def with_errors(schema: dict[str, Any]) -> dict[str, Any]:
-    """Add the body of every error to the document, and that any may come."""
+    """Adds the body of every error to the document, and that any may come."""
     schema["components"].setdefault("schemas", {})["Error"] = ERROR_SCHEMA
     for operations in schema["paths"].values():
         for operation in operations.values():
@@ -70,7 +70,7 @@ def with_errors(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def with_operations(schema: dict[str, Any]) -> dict[str, Any]:
-    """Add what the handlers' types do not say: bodies and answers that are made as bytes."""
+    """Adds what the handlers' types do not say: bodies and answers that are made as bytes."""
     operations, schemas = described()
     schema["components"].setdefault("schemas", {}).update(schemas)
     for (path, method), known in operations.items():
