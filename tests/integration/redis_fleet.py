@@ -7,7 +7,7 @@ import random
 import signal
 import subprocess
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Coroutine, Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -228,7 +228,7 @@ class Wire:
         self._chance = random.Random(seed)
         self.num_connections = 0
         self._writers: set[asyncio.StreamWriter] = set()
-        self._pumps: set[asyncio.Task[None]] = set()
+        self._work: set[asyncio.Task[None]] = set()  # connections being made, and pumps
         self.port = 0
 
     @property
@@ -237,33 +237,45 @@ class Wire:
 
     @contextlib.asynccontextmanager
     async def open(self) -> AsyncIterator["Wire"]:
-        listener = await asyncio.start_server(self._take, "127.0.0.1", 0)
+        listener = await asyncio.start_server(self._accept, "127.0.0.1", 0)
         self.port = listener.sockets[0].getsockname()[1]
         try:
             yield self
         finally:
             listener.close()
+            for task in list(self._work):
+                task.cancel()
+            await asyncio.gather(*self._work, return_exceptions=True)
             self.cut()
-            for pump in list(self._pumps):
-                pump.cancel()
-            await asyncio.gather(*self._pumps, return_exceptions=True)
 
     def cut(self) -> None:
         """Break every connection."""
         for writer in list(self._writers):
             writer.transport.abort()
 
-    async def _take(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.num_connections += 1
-        there_reader, there_writer = await asyncio.open_connection("127.0.0.1", self._target.port)
-        self._writers |= {writer, there_writer}
-        for source, sink, answers in ((reader, there_writer, False), (there_reader, writer, True)):
-            pump = asyncio.create_task(self._pump(source, sink, answers))
-            self._pumps.add(pump)
-            pump.add_done_callback(self._pumps.discard)
+        self._writers.add(writer)
+        self._begin(self._take(reader, writer))
+
+    async def _take(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        target = "127.0.0.1", self._target.port
+        try:
+            there_reader, there_writer = await asyncio.open_connection(*target)
+        except OSError:
+            writer.transport.abort()
+            return
+        self._writers.add(there_writer)
+        self._begin(self._pump(reader, there_writer, answers=False))
+        self._begin(self._pump(there_reader, writer, answers=True))
+
+    def _begin(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.create_task(work)
+        self._work.add(task)
+        task.add_done_callback(self._work.discard)
 
     async def _pump(
-        self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, answers: bool
+        self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, *, answers: bool
     ) -> None:
         loop = asyncio.get_running_loop()
         try:
