@@ -89,6 +89,19 @@ async def test_steering_and_cancelling(gateway: GatewayProcess) -> None:
         assert cancelled.status == "incomplete"
         assert cancelled.incomplete_details == {"reason": "cancelled"}
 
+        async with client.stream(LONG, **long) as stream:
+            await stream.next()
+            steering = asyncio.create_task(stream.steer("The code word is onyx-7."))
+            await asyncio.sleep(0)  # it is sent
+            await stream.cancel()
+            await steering
+            with pytest.raises(lanewise.LanewiseError) as stopped:
+                await stream.steer("More.")
+            assert stopped.value.code == "response_cancelled"
+            assert (await stream.response()).status == "incomplete"
+        following = await client.create("Say hello.")  # has the same stream of the socket
+        assert following.previous_response_id is None
+
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.5):
                 await client.create(LONG, **long)

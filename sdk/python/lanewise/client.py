@@ -363,13 +363,13 @@ class Stream:
         Args:
             subtask: The id of a sub-task in `routing.delegations`, to steer that one alone.
         Raises:
-            LanewiseError: The response has ended, or the input is none.
+            LanewiseError: The response has ended or was cancelled, or the input is none.
         """
-        while self.turn.response_id is None and not self.turn.over:
+        while not (self.turn.takes_steers or self.turn.over):
             await self._progress()
         steer = self.turn.steer(subtask or self.turn.response_id or "", input)
         frame = {"type": "response.steer", "previous_response_id": steer.target, "input": input}
-        if self.socket is not None:
+        if self.socket is not None and steer.outcome is None:
             await self.socket.send(frame)
         while steer.outcome is None:
             await self._changed.wait()

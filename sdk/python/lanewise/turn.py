@@ -229,9 +229,17 @@ class Turn:
 
     def steer(self, target: str, added: str | list[Item]) -> Steer:
         """Note a steer that is about to be sent; its `outcome` is set by what comes back."""
-        steer = Steer(target, as_items(added), _too_late() if self.over else None)
-        self._steers.append(steer)
+        refused = _too_late() if self.over else _cancelled() if self.cancelled else None
+        steer = Steer(target, as_items(added), refused)
+        if refused is None:
+            self._steers.append(steer)
         return steer
+
+    @property
+    def takes_steers(self) -> bool:
+        """Whether its response runs here: while the rest of it is asked for, nobody knows it."""
+        is_here = self.again is None and self._rejoining is None
+        return self.response_id is not None and is_here
 
     def fail(self, error: LanewiseError) -> None:
         """End the turn with that error."""
@@ -243,7 +251,7 @@ class Turn:
         if self.over:
             return []
         if self.cancelled:
-            self.fail(LanewiseError("response_cancelled", "The response was cancelled."))
+            self.fail(_cancelled())
             return []
         if self.response_id is not None and not self._steers and self._ended is None:
             self._rejoining = why
@@ -329,8 +337,7 @@ class Turn:
             steer.outcome = steer.outcome or _too_late()
         mine = [steer for steer in self._steers if steer.target == response.id]
         self._steers = [steer for steer in mine if steer.outcome is True]
-        reason = (response.incomplete_details or {}).get("reason")
-        if self._steers and reason != "cancelled":
+        if self._steers:  # accepted: a successor comes, or why there is none, after a cancel, too
             self._ended = response
             return []
         self._finish()
@@ -425,6 +432,10 @@ def error_of(event: dict[str, Any]) -> LanewiseError:
 
 def _lost(why: str) -> LanewiseError:
     return LanewiseError("response_not_found", f"The sub-task went with the connection ({why}).")
+
+
+def _cancelled() -> LanewiseError:
+    return LanewiseError("response_cancelled", "The response was cancelled.")
 
 
 def _too_late() -> LanewiseError:

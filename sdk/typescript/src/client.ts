@@ -333,9 +333,10 @@ export class Stream implements AsyncIterable<Event> {
 
   /** Redirect the answer, or a sub-task of it; resolves once the gateway has accepted it. */
   async steer(input: Input, subtask?: string): Promise<void> {
-    while (this.turn.responseId === null && !this.turn.over) await this.#progress();
+    while (!this.turn.takesSteers && !this.turn.over) await this.#progress();
     const steer = this.turn.steer(subtask ?? this.turn.responseId ?? "", input);
-    this.socket?.send({ type: "response.steer", previous_response_id: steer.target, input });
+    const frame = { type: "response.steer", previous_response_id: steer.target, input };
+    if (steer.outcome === null) this.socket?.send(frame);
     while (steer.outcome === null) await this.#change();
     if (steer.outcome instanceof LanewiseError) throw steer.outcome;
   }

@@ -206,9 +206,15 @@ export class Turn {
 
   /** Note a steer that is about to be sent; its `outcome` is set by what comes back. */
   steer(target: string, added: Input): Steer {
-    const steer: Steer = { target, items: asItems(added), outcome: this.over ? tooLate() : null };
-    this.#steers.push(steer);
+    const outcome = this.over ? tooLate() : this.cancelled ? cancelled() : null;
+    const steer: Steer = { target, items: asItems(added), outcome };
+    if (outcome === null) this.#steers.push(steer);
     return steer;
+  }
+
+  /** Whether its response runs here: while the rest of it is asked for, nobody knows it. */
+  get takesSteers(): boolean {
+    return this.responseId !== null && this.again === null && this.#rejoining === null;
   }
 
   fail(error: LanewiseError): void {
@@ -220,7 +226,7 @@ export class Turn {
   lost(why: string, retryAfterMs?: number): Event[] {
     if (this.over) return [];
     if (this.cancelled) {
-      this.fail(new LanewiseError("response_cancelled", "The response was cancelled."));
+      this.fail(cancelled());
       return [];
     }
     if (this.responseId !== null && !this.#steers.length && !this.#ended) {
@@ -319,7 +325,8 @@ export class Turn {
     for (const steer of this.#steers) steer.outcome ??= tooLate();
     const mine = this.#steers.filter((steer) => steer.target === response.id);
     this.#steers = mine.filter((steer) => steer.outcome === true);
-    if (this.#steers.length && response.incompleteReason !== "cancelled") {
+    if (this.#steers.length) {
+      // Accepted: a successor comes, or why there is none, after a cancel, too.
       this.#ended = response;
       return [];
     }
@@ -407,6 +414,10 @@ export function errorOf(event: any): LanewiseError {
 function lost(why: string): LanewiseError {
   const message = `The sub-task went with the connection (${why}).`;
   return new LanewiseError("response_not_found", message);
+}
+
+function cancelled(): LanewiseError {
+  return new LanewiseError("response_cancelled", "The response was cancelled.");
 }
 
 function tooLate(): LanewiseError {

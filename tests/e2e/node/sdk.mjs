@@ -57,6 +57,13 @@ for await (const event of stopped) {
   if (event.type === "text") stopped.cancel();
   if (event.type === "done") told.cancelled = event.response.incompleteReason;
 }
+const both = client.stream("Write a very long book.", long);
+const last = both.response();
+while (both.turn.responseId === null) await new Promise((resolve) => setTimeout(resolve, 5));
+const steering = codeOf(both.steer("The code word is onyx-7."));
+both.cancel();
+told.steeredAndCancelled = [await steering, await codeOf(both.steer("More.")), (await last).status];
+told.following = (await client.create("Say hello.")).previousResponseId;
 const signal = AbortSignal.timeout(300);
 told.aborted = await codeOf(client.create("Write a very long book.", { ...long, signal }));
 

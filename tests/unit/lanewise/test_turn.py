@@ -242,6 +242,46 @@ def test_a_cancelled_turn_is_not_sent_again() -> None:
     assert asked.error.code == "response_cancelled"
 
 
+def test_the_successor_of_a_steered_response_that_was_cancelled_is_followed() -> None:
+    """It comes all the same, on a stream that another turn would have by then."""
+    asked = turn()
+    asked.receive(created("resp_1"))
+    asked.steer("resp_1", "Shorter.")
+    asked.cancelled = True
+    asked.receive(accepted("resp_1"))
+    cut = ended("resp_1", "incomplete", incomplete_details={"reason": "cancelled"})
+    assert asked.receive(cut) == []
+    assert not asked.over
+    asked.receive(created("resp_2"))
+    assert asked.response_id == "resp_2"
+    (done,) = asked.receive(ended("resp_2", "incomplete"))
+    assert isinstance(done, Done)
+    assert asked.over
+
+
+def test_a_steer_behind_a_cancel_is_not_sent() -> None:
+    asked = turn()
+    asked.receive(created("resp_1"))
+    asked.cancelled = True
+    steer = asked.steer("resp_1", "Shorter.")
+    assert isinstance(steer.outcome, LanewiseError)
+    assert steer.outcome.code == "response_cancelled"
+
+
+def test_a_turn_takes_steers_only_while_its_response_runs_on_its_socket() -> None:
+    """One that is sent before the response has come back would be for nobody."""
+    asked = turn()
+    assert not asked.takes_steers
+    asked.receive(created("resp_1"))
+    assert asked.takes_steers
+    asked.lost("gone")
+    assert not asked.takes_steers
+    asked.frame("s0")
+    assert not asked.takes_steers
+    asked.receive(created("resp_1"))
+    assert asked.takes_steers
+
+
 def test_a_failed_response_is_an_error() -> None:
     asked = turn()
     asked.receive(ended("resp_1", "failed", error={"code": "server_error", "message": "cut"}))
