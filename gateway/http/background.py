@@ -209,12 +209,16 @@ class BackgroundRuns:
                 return failed_json(stored.response, _GONE)
         return stored.response
 
-    def follow(self, tenant: Tenant, response_id: str, starting_after: int) -> ASGIResponse:
+    async def follow(self, tenant: Tenant, response_id: str, starting_after: int) -> ASGIResponse:
         """Sends the events of a run after that number, then those to come.
 
-        Raises `ProtocolError`: This process has no such run.
+        Raises `ProtocolError`: This process has no such run, or its response was deleted.
         """
         run = self._run_of(tenant, response_id)
+        # Another process may have deleted it.
+        if run is not None and not run.running and await self.read(tenant, response_id) is None:
+            self._forget(response_id)
+            run = None
         if run is None or not run.keeps_events:
             message = (
                 f"No background response '{response_id[:80]}' can be streamed here: its events are "
@@ -238,7 +242,7 @@ class BackgroundRuns:
         One that has ended is left as it is. A sub-task's id stops that alone.
         """
         run = self._run_of(tenant, response_id)
-        if run is not None:
+        if run is not None and run.running:
             run.exchange.job.stop("cancelled")
             await asyncio.shield(run.exchange.pump)
             return run.stream.body
@@ -251,6 +255,14 @@ class BackgroundRuns:
             job.redirect(int(number[:4]), None)
             return run.stream.body
         return await self._cancel_elsewhere(tenant, response_id)
+
+    async def delete(self, tenant: Tenant, response_id: str) -> bool:
+        """Deletes any stored response, and stops it if it runs; says whether there was one."""
+        await self.cancel(tenant, response_id)
+        is_deleted = await self._gw.store.delete(tenant.id, response_id)
+        if self._run_of(tenant, response_id) is not None:
+            self._forget(response_id)
+        return is_deleted
 
     async def _cancel_elsewhere(self, tenant: Tenant, response_id: str) -> bytes | None:
         body = await self.read(tenant, response_id)

@@ -88,7 +88,7 @@ async def get_response(
     """A stored response, or the events of a background one."""
     services, tenant = _caller(request)
     if stream:
-        return services.background.follow(tenant, response_id, starting_after)
+        return await services.background.follow(tenant, response_id, starting_after)
     body = await services.background.read(tenant, response_id)
     if body is None:
         raise _not_found(response_id)
@@ -99,9 +99,8 @@ async def get_response(
 async def delete_response(request: AnyRequest, response_id: str) -> ASGIResponse:
     """Forget a stored response."""
     services, tenant = _caller(request)
-    await services.background.cancel(tenant, response_id)
     services.gw.experience.pending_outcomes.forget(tenant.id, response_id)
-    if not await services.gw.store.delete(tenant.id, response_id):
+    if not await services.background.delete(tenant, response_id):
         raise _not_found(response_id)
     return json_response({"id": response_id, "object": "response", "deleted": True})
 

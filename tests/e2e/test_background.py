@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import redis
-from openai import BadRequestError, OpenAI, RateLimitError
+from openai import BadRequestError, NotFoundError, OpenAI, RateLimitError
 
 from tests.e2e.events import check_response_object
 from tests.e2e.gateway_process import (
@@ -95,6 +95,24 @@ def test_its_events_are_read_again_after_any_number(client: OpenAI) -> None:
         again = client.responses.retrieve(response_id, stream=True, starting_after=after)
         numbers = [event.sequence_number for event in again]
         assert numbers == [event.sequence_number for event in events[first:]], after
+
+
+@pytest.mark.parametrize("deletes_elsewhere", [False, True])
+@pytest.mark.parametrize("runs", [False, True])
+def test_nothing_is_left_of_one_that_was_deleted(
+    client: OpenAI, elsewhere: OpenAI, deletes_elsewhere: bool, runs: bool
+) -> None:
+    """Neither its events, which stay where it ran, nor its object."""
+    length = {} if runs else {"model": "lanewise-fast", "max_output_tokens": 20}
+    response_id = begin(client, **length)
+    while not runs and client.responses.retrieve(response_id).status == "in_progress":
+        pass
+    (elsewhere if deletes_elsewhere else client).responses.delete(response_id)
+    for read in (client.responses.retrieve, client.responses.cancel, client.responses.delete):
+        with pytest.raises(NotFoundError):
+            read(response_id)
+    with pytest.raises(NotFoundError):
+        client.responses.retrieve(response_id, stream=True)
 
 
 async def test_it_survives_its_client(gateway: GatewayProcess, client: OpenAI) -> None:
