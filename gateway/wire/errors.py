@@ -146,7 +146,7 @@ def from_validation(error: msgspec.ValidationError, kind: Any, prefix: str = "")
     msgspec says what it expected, what it got and the path: "Expected `str`, got `int` - at `$.a`".
     It does not say which values a literal may have.
     """
-    text, _, path = str(error).partition(" - at `")
+    text, _, path = str(error).replace(" - at `key` in", " in a key - at").partition(" - at `")
     path = path.rstrip("`").removeprefix("$")
     param = (prefix + path.replace("[...]", "")).lstrip(".")  # it names no keys of maps
     if text.startswith(("Object missing required field `", "Object contains unknown field `")):

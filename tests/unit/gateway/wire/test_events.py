@@ -122,6 +122,7 @@ BAD_FRAMES: list[tuple[str, str, str | None, str | None, tuple[str, ...]]] = [
     (create(service_tier="gold"), "invalid_value", "service_tier", None, ("'flex'", "gold")),
     (create(metadata={"a": 1}), "invalid_type", "metadata", None, ("`str`", "`int`")),
     (create(metadata={"a": "x" * 513}), "invalid_value", "metadata", None, ("<= 512",)),
+    (create(metadata={"x" * 65: ""}), "invalid_value", "metadata", None, ("'metadata'", "a key")),
     (
         create(metadata={str(n): "" for n in range(17)}),
         "invalid_value",
