@@ -26,10 +26,11 @@ with client.responses.connect() as connection:
         )
     for event in connection:
         if event.type == "error":
-            print(f"{event.stream_id}: {event.error.message}")
+            answers[event.stream_id] = f"{'refused':9} {event.error.message}"
         elif event.type in ENDS:
-            routing = event.response.model_extra["routing"]
-            answers[event.stream_id] = f"{routing['route']:9} {event.response.output_text}"
+            route = event.response.model_extra["routing"]["route"]
+            said = event.response.error or event.response.output_text
+            answers[event.stream_id] = f"{route:9} {said}"
         if len(answers) == len(TASKS):
             break
 for number, task in enumerate(TASKS):

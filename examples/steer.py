@@ -28,6 +28,11 @@ with client.responses.connect() as connection:
                 )
         elif event.type == "response.output_text.delta":
             print(event.delta, end="", flush=True)
-        elif event.type == "response.completed" and event.response.id != target:
+        elif event.type in ("error", "response.failed", "response.steer.failed"):
+            error = event.response.error if event.type == "response.failed" else event.error
+            sys.exit(f"\n{error.message}")
+        elif event.type in ("response.completed", "response.incomplete"):
+            if event.response.id == target:
+                continue  # the answer that was redirected
             break
 print()

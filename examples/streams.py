@@ -29,6 +29,11 @@ with client.responses.connect() as connection:
     for event in connection:
         if event.type in ("response.completed", "response.incomplete"):
             print(f"{event.stream_id}: {event.response.usage.output_tokens} tokens")
-            open_streams.remove(event.stream_id)
-            if not open_streams:
-                break
+        elif event.type in ("error", "response.failed"):
+            error = event.error if event.type == "error" else event.response.error
+            print(f"{event.stream_id}: {error.message}")
+        else:
+            continue
+        open_streams.discard(event.stream_id)
+        if not open_streams:
+            break

@@ -35,6 +35,9 @@ with client.responses.connect() as connection:
             print(f"\n({getattr(event.item, 'phase', None) or 'answer'}) ", end="")
         elif event.type == "response.output_text.delta":
             print(event.delta, end="", flush=True)
-        elif event.type == "response.completed":
+        elif event.type in ("error", "response.failed"):
+            error = event.error if event.type == "error" else event.response.error
+            sys.exit(f"\n{error.message}")
+        elif event.type in ("response.completed", "response.incomplete"):
             break
 print()

@@ -1,13 +1,15 @@
 """Every example runs as it stands, is short enough to read, and says what it lacks."""
 
+import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.e2e.gateway_process import LANEWISE, ROOT, GatewayProcess
+from tests.e2e.gateway_process import DEVELOPMENT_KEY, LANEWISE, ROOT, GatewayProcess, served
 from tests.e2e.programs import run_program
 
 MAX_LINES = 50
@@ -27,11 +29,45 @@ PRINTED = {
 }
 # tests/clients runs these, which need more than the tests' environment has; a page runs nowhere.
 ELSEWHERE = {"browser.html", "langgraph_agent.py", "pydantic_ai_agent.py", "vercel_ai.mjs"}
+NOTHING_ADMITTED = f"""
+[[tenants]]
+id = "dev"
+keys = ["{DEVELOPMENT_KEY}"]
+limits.fast = {{ requests_per_min = 0, tokens_per_min = 0, max_concurrent = 1 }}
+limits.deep = {{ requests_per_min = 0, tokens_per_min = 0, max_concurrent = 1 }}
+"""
 
 
 @pytest.mark.parametrize("name", PRINTED)
 def test_an_example_runs(gateway: GatewayProcess, name: str) -> None:
     assert PRINTED[name] in run_program(sys.executable, FOLDER / name, gateway=gateway)
+
+
+@pytest.fixture(scope="module")
+def refusing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess]:
+    """A gateway that admits nothing."""
+    folder = tmp_path_factory.mktemp("refusing")
+    (folder / "lanewise.toml").write_text(NOTHING_ADMITTED)
+    with served(folder, "--config", str(folder / "lanewise.toml")) as process:
+        yield process
+
+
+@pytest.mark.parametrize("name", ["batch", "streams", "steer", "subtask"])
+def test_an_example_on_a_socket_ends_where_it_is_refused(
+    refusing: GatewayProcess, name: str
+) -> None:
+    """A stream that is refused has no terminal event to wait for."""
+    environ = {"OPENAI_BASE_URL": refusing.base_url, "OPENAI_API_KEY": DEVELOPMENT_KEY}
+    told = subprocess.run(
+        [sys.executable, str(FOLDER / f"{name}.py")],
+        env={**os.environ, **environ},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert "Traceback" not in told.stderr, told.stderr
+    assert "limit" in told.stdout + told.stderr
 
 
 def test_the_index_has_every_example() -> None:
