@@ -57,9 +57,13 @@ class Response(ResponseFields, kw_only=True):
 
     @property
     def calls(self) -> list[Item]:
-        """Tool calls that the application is to answer, by `create([outputs], after=response)`."""
+        """Tool calls that the application is to answer, by `create([outputs], after=response)`.
+
+        One that was cut, by a cancel or a limit, is none: it must not be run.
+        """
         kinds = ("function_call", "custom_tool_call")
-        return [item for item in self.output if item.get("type") in kinds]
+        calls = [item for item in self.output if item.get("type") in kinds]
+        return [call for call in calls if call.get("status") != "incomplete"]
 
     def context(self) -> list[Item] | None:
         """The whole conversation as input items; None if it began before this client."""

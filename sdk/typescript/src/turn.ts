@@ -61,9 +61,15 @@ export class Response {
     return parts.map((part) => part.text ?? "").join("");
   }
 
-  /** Tool calls to answer by `create([outputs], { after: response })`. */
+  /**
+   * Tool calls to answer by `create([outputs], { after: response })`. One that was cut, by a cancel
+   * or a limit, is none: it must not be run.
+   */
   get calls(): Item[] {
-    return this.output.filter((i) => i.type === "function_call" || i.type === "custom_tool_call");
+    return this.output.filter(
+      ({ type, status }) =>
+        (type === "function_call" || type === "custom_tool_call") && status !== "incomplete",
+    );
   }
 
   /** The whole conversation as input items; undefined if it began before this client. */

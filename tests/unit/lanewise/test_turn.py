@@ -351,6 +351,14 @@ def test_the_text_of_a_response_is_its_final_answer() -> None:
     assert Response(id="r", output=[message("a", None), message("b", None)]).text == "ab"
 
 
+def test_a_call_that_was_cut_is_not_to_be_answered() -> None:
+    def call(call_id: str, status: str) -> dict[str, Any]:
+        return {"type": "function_call", "call_id": call_id, "status": status, "arguments": ""}
+
+    whole, cut = call("call_1", "completed"), call("call_2", "incomplete")
+    assert Response(id="r", output=[whole, cut]).calls == [whole]
+
+
 def test_a_steer_of_a_sub_task_is_lost_with_its_connection() -> None:
     """The task is sent again whole: the sub-task has another id by then, or never comes."""
     asked = turn()
