@@ -108,6 +108,31 @@ async def test_steering_and_cancelling(gateway: GatewayProcess) -> None:
         assert (await client.create("Say hello.")).text
 
 
+async def test_a_turn_that_is_cancelled_while_it_waits_is_never_sent(
+    gateway: GatewayProcess,
+) -> None:
+    """It would be answered on a stream that another turn has by then."""
+    async with client_of(gateway) as client:
+        long = {"model": "lanewise-deep", "max_output_tokens": 4000}
+        running = [client.stream(LONG, **long) for _ in range(32)]
+        for stream in running:
+            await stream.__aenter__()
+        waiting = client.stream(LONG, **long)
+        reading = asyncio.create_task(waiting.response())
+        await asyncio.sleep(0.1)  # it waits for a stream
+        await waiting.cancel()
+        for stream in running:
+            await stream.cancel()
+        with pytest.raises(lanewise.LanewiseError) as cancelled:
+            await reading
+        assert cancelled.value.code == "response_cancelled"
+        words = [f"opal-{number}" for number in range(100, 132)]
+        asks = (f"The code word is {word}. What is the code word?" for word in words)
+        answers = await asyncio.gather(*(client.create(ask, route="fast") for ask in asks))
+    for word, answer in zip(words, answers, strict=True):
+        assert word in answer.text
+
+
 async def test_a_tool_call_is_answered(gateway: GatewayProcess) -> None:
     async with client_of(gateway) as client:
         asked = await client.create(

@@ -36,6 +36,8 @@ def test_the_client(gateway: GatewayProcess) -> None:
     assert told["cancelled"] == "cancelled"
     assert told["steeredAndCancelled"] == [None, "response_cancelled", "incomplete"]
     assert told["following"] is None  # no answer to that steer, which went on on its stream
+    assert told["unsent"] == "response_cancelled"
+    assert told["own"] is True  # none got the answer to that turn
     assert told["aborted"] == 23  # DOMException.TIMEOUT_ERR: the signal's own reason
     assert told["kinds"] == ["started", "text", "rejoined", "text", "done"]
     assert told["whole"] is True

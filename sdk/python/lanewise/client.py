@@ -181,7 +181,10 @@ class Client:
                         raise
                     turn.lost(str(self._unreachable(error)))
                 else:
-                    await socket.begin(stream)
+                    if turn.over:  # it was cancelled while it waited
+                        self.slots.release()
+                    else:
+                        await socket.begin(stream)
 
     async def _open(self) -> "_Socket":
         """The socket that takes new turns.

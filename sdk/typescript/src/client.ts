@@ -112,7 +112,9 @@ export class Client {
       if (this.#numBusy < MAX_STREAMS) this.#numBusy++;
       else await new Promise<void>((resolve) => this.#queue.push(resolve));
       try {
-        (await this.open()).begin(stream);
+        const socket = await this.open();
+        if (turn.over) this.freeSlot(); // it was cancelled while it waited
+        else socket.begin(stream);
       } catch (error) {
         this.freeSlot();
         if (!(error instanceof LanewiseError) || error.code !== "connection_failed") throw error;

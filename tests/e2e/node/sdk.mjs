@@ -64,6 +64,17 @@ const steering = codeOf(both.steer("The code word is onyx-7."));
 both.cancel();
 told.steeredAndCancelled = [await steering, await codeOf(both.steer("More.")), (await last).status];
 told.following = (await client.create("Say hello.")).previousResponseId;
+const held = Array.from({ length: 32 }, () => client.stream("Write a very long book.", long));
+const ends = held.map((stream) => codeOf(stream.response()));
+const waiting = client.stream("Write a very long book.", long); // all streams of the socket are taken
+const unsent = codeOf(waiting.response());
+await new Promise((resolve) => setTimeout(resolve, 100));
+for (const stream of [waiting, ...held]) stream.cancel();
+told.unsent = await unsent;
+await Promise.all(ends);
+const words = held.map((_, n) => `opal-${100 + n}`);
+const asks = words.map((word) => client.create(`The code word is ${word}. What is the code word?`));
+told.own = (await Promise.all(asks)).every(({ text }, n) => text.includes(words[n]));
 const signal = AbortSignal.timeout(300);
 told.aborted = await codeOf(client.create("Write a very long book.", { ...long, signal }));
 
