@@ -366,12 +366,17 @@ class Turn:
         return []
 
     def _refused(self, error: LanewiseError) -> list[Event]:
-        if self._rejoining is not None and error.code not in ELSEWHERE:
+        is_gone = self._rejoining is not None and error.code not in ELSEWHERE
+        is_forgotten = error.code == "previous_response_not_found"
+        if self.cancelled and (is_gone or is_forgotten):  # it would be sent again
+            self.fail(_cancelled())
+            return []
+        if self._rejoining is not None and is_gone:
             events = self._restart(self._rejoining)
             self.again = Again(error.message, counts=False)
             return events
-        forgotten = error.code == "previous_response_not_found" and not self._whole
-        if forgotten and isinstance(self._after, Response) and self._after.context() is not None:
+        sends_id = is_forgotten and not self._whole
+        if sends_id and isinstance(self._after, Response) and self._after.context() is not None:
             self._whole = True
             self.again = Again(error.message, counts=False)
             return []

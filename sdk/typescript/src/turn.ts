@@ -363,14 +363,19 @@ export class Turn {
   }
 
   #refused(error: LanewiseError): Event[] {
-    if (this.#rejoining !== null && !ELSEWHERE.has(error.code)) {
+    const isGone = this.#rejoining !== null && !ELSEWHERE.has(error.code);
+    const isForgotten = error.code === "previous_response_not_found";
+    if (this.cancelled && (isGone || isForgotten)) {
+      this.fail(cancelled()); // it would be sent again
+      return [];
+    }
+    if (this.#rejoining !== null && isGone) {
       const events = this.#restart(this.#rejoining);
       this.again = { why: error.message, counts: false };
       return events;
     }
     const after = this.#after;
-    const forgotten = error.code === "previous_response_not_found" && !this.#whole;
-    if (forgotten && after instanceof Response && after.context()) {
+    if (isForgotten && !this.#whole && after instanceof Response && after.context()) {
       this.#whole = true;
       this.again = { why: error.message, counts: false };
       return [];

@@ -282,6 +282,20 @@ def test_a_turn_takes_steers_only_while_its_response_runs_on_its_socket() -> Non
     assert asked.takes_steers
 
 
+@pytest.mark.parametrize("code", ["response_not_found", "previous_response_not_found"])
+def test_a_turn_that_is_cancelled_while_it_is_asked_for_is_not_sent_again(code: str) -> None:
+    asked = turn(PARENT)
+    if code == "response_not_found":
+        asked.receive(created("resp_1"))
+        asked.lost("gone")
+    asked.frame("s0")
+    asked.cancelled = True
+    asked.receive(error(code))
+    assert asked.again is None
+    assert asked.error is not None
+    assert asked.error.code == "response_cancelled"
+
+
 def test_a_failed_response_is_an_error() -> None:
     asked = turn()
     asked.receive(ended("resp_1", "failed", error={"code": "server_error", "message": "cut"}))
