@@ -197,6 +197,27 @@ def test_events_name_their_stream_and_the_default_stream_has_none() -> None:
     assert all("stream_id" not in event for event in peer.end(default, said="y"))
 
 
+def test_a_lost_response_comes_back_beside_16_that_run() -> None:
+    """It runs already: where it is refused, the client asks for all of it once more."""
+    before, peer = Peer(), Peer()
+    for _ in range(2 * MAX_RUNNING):  # so that its id is another than those of the new connection
+        before.create()
+        before.end(before.only)
+    before.create("lost")
+    lost = before.only
+    for number in range(MAX_RUNNING):
+        peer.create(f"{number}", stream_id=f"s{number}")
+    asked = {"response_id": lost.parsed.id, "starting_after": 0, "stream_id": "back"}
+    assert peer.send(type="response.rejoin", **asked) == []
+    peer.session.adopt(lost, lost.writer, "back")
+    assert len(peer.session._active) == MAX_RUNNING + 1
+    peer.create("late", stream_id="late")
+    peer.end(peer.running[0])
+    assert len(peer.session._active) == MAX_RUNNING, "what is new waits for one of the 16 places"
+    peer.end(peer.running[0])
+    assert asks(peer.running[-1]) == ["late"]
+
+
 def test_at_most_16_run_and_those_that_wait_take_turns() -> None:
     peer = Peer()
     for number in range(MAX_RUNNING):
