@@ -186,6 +186,9 @@ def test_without_asyncio(gateway: GatewayProcess, monkeypatch: pytest.MonkeyPatc
         assert "opal-2" in events[-1].response.text
         with pytest.raises(lanewise.LanewiseError):
             client.create("Hi.", model="gpt-0")
+    for closed in (client, lanewise.connect_sync()):  # left, and never entered
+        with pytest.raises(lanewise.LanewiseError, match="Enter it by `with`"):
+            closed.create("Hi.")
 
 
 async def test_nobody_listens() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Coroutine, Iterator
 from typing import Any, Self, TypeVar
 
 from lanewise.client import Client, Stream, connect
-from lanewise.turn import Event, Item, Response
+from lanewise.turn import Event, Item, LanewiseError, Response
 
 T = TypeVar("T")
 
@@ -23,12 +23,13 @@ class SyncClient:
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(
-            target=self._loop.run_forever, name="lanewise-client", daemon=True
-        )
+        self._loop: asyncio.AbstractEventLoop | None = None  # while it is entered
 
     def __enter__(self) -> Self:
+        self._loop = loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(
+            target=loop.run_forever, name="lanewise-client", daemon=True
+        )
         self._thread.start()
         try:
             self.run(self._client.__aenter__())
@@ -57,6 +58,9 @@ class SyncClient:
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run on the client's loop and wait; an interrupt of the waiting cancels it."""
+        if self._loop is None:  # nobody would ever run it
+            coroutine.close()
+            raise LanewiseError("client_closed", "This client is not open. Enter it by `with`.")
         future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
         try:
             return future.result()
@@ -65,9 +69,11 @@ class SyncClient:
             raise
 
     def _stop(self) -> None:
-        self._loop.call_soon_threadsafe(self._loop.stop)
+        loop, self._loop = self._loop, None
+        assert loop is not None, "it was entered"
+        loop.call_soon_threadsafe(loop.stop)
         self._thread.join()
-        self._loop.close()
+        loop.close()
 
 
 class SyncStream:
