@@ -211,6 +211,14 @@ class Breadth(Machine):
         return text_of(self._said[number])
 
 
+def _machine(options: BreadthOptions, request: GenerateRequest) -> Breadth:
+    """Makes no more final answers than the limit of output has tokens: each needs one."""
+    number = options.num_variations
+    if not options.judged:
+        number = max(1, min(number, request.max_output_tokens))
+    return Breadth(number, judged=options.judged)
+
+
 def _usage(options: BreadthOptions, once: Usage) -> Usages:
     first = at_most(once, VARIATION_MAX_OUTPUT_TOKENS)
     if not options.judged:
@@ -221,7 +229,7 @@ def _usage(options: BreadthOptions, once: Usage) -> Usages:
 
 RECORD = StrategyRecord(
     name="breadth",
-    machine=lambda options, _: Breadth(options.num_variations, judged=options.judged),
+    machine=_machine,
     usage=_usage,
     options=BreadthOptions,
     metadata={"n": "num_variations", "judge": "judged"},

@@ -362,9 +362,17 @@ def test_single_passes_everything_through_untouched() -> None:
     assert end.finish.error is end.errors[0]
 
 
+@pytest.mark.parametrize(("judged", "number"), [(False, 3), (True, 4)])
+def test_each_of_several_final_answers_has_a_token_of_the_limit(judged: bool, number: int) -> None:
+    short = msgspec.structs.replace(REQUEST, max_output_tokens=3)
+    breadth = machine_of("breadth", short, num_variations=4, judged=judged)
+    assert len(in_short(breadth.start(0))) == number
+
+
 def test_options_reach_their_strategy() -> None:
     assert WakeAt(1_000 + 7_000) in machine_of("hedge", REQUEST, hedge_after_ms=7).start(1_000)
-    breadth = machine_of("breadth", REQUEST, num_variations=4, judged=False)
+    long = msgspec.structs.replace(REQUEST, max_output_tokens=40)
+    breadth = machine_of("breadth", long, num_variations=4, judged=False)
     assert len(in_short(breadth.start(0))) == 4
     for number in range(4):
         breadth.on_delta(number, delta("a"))
