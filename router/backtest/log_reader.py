@@ -12,11 +12,11 @@ from router.backtest.fleet import Outage
 from router.backtest.lengths import WordOdds
 from router.backtest.packed import Packed
 from router.classify.agent import Agent, AgentRole
-from router.classify.task import Hints, Route, Tenant
+from router.classify.task import Hints, OptionValue, Route, Tenant
 from router.decide.decision import Reason
 from router.record.recording import DecisionRecord
 from router.record.seen import NO_CONTEXT, NO_RUN
-from router.strategies.table import RECORDS
+from router.strategies.table import RECORDS, REMOVED, STRATEGIES
 
 WHOLE_PARTS = ("answer", "judge")  # of which a generation's length is that of a whole answer
 NOTICED_US = 10_000_000  # a failed generation so long before an outage belongs to it
@@ -88,7 +88,8 @@ def read_records(records: Iterable[DecisionRecord], on_read: OnRead | None = Non
             for engine in record.seen.engines:
                 seen_us = 2 * arrival.at_us + engine.healthy
                 states.setdefault(engine.name, array("q")).append(seen_us)
-        may_delegate = "delegations" in RECORDS[record.strategy].shows
+        ran = RECORDS.get(record.strategy)  # None: a strategy that an earlier version had
+        may_delegate = ran is not None and "delegations" in ran.shows
         if may_delegate and record.outcome == "ok":
             num_delegating += 1
             num_handed_on += any(each.part == "subtask" for each in record.generations)
@@ -180,11 +181,12 @@ def facts_of(record: DecisionRecord) -> LoggedFacts:
 
 def _hints(record: DecisionRecord) -> Hints:
     role: AgentRole | None = record.agent_role  # type: ignore[assignment]
+    strategy, options = _asked_strategy(record)
     return Hints(
         model=record.model,
         route=None if record.asked_route is None else Route(record.asked_route),
-        strategy=record.asked_strategy,
-        strategy_options={**record.strategy_options},
+        strategy=strategy,
+        strategy_options=options,
         deadline_us=None if record.deadline_ms is None else round(record.deadline_ms * 1e3),
         max_wait_us=None if record.max_wait_ms is None else round(record.max_wait_ms * 1e3),
         reasoning_effort=record.reasoning_effort,
@@ -192,6 +194,19 @@ def _hints(record: DecisionRecord) -> Hints:
         metadata=record.metadata,
         agent=Agent(role=role, subagent=record.subagent, request_kind=record.request_kind),
     )
+
+
+def _asked_strategy(record: DecisionRecord) -> tuple[str | None, dict[str, OptionValue]]:
+    """Returns the strategy that a client asked for, and its options, as there are today.
+
+    A log may be older than the removal of a strategy, or of one of its options.
+    """
+    asked = record.asked_strategy
+    name = asked if asked is None else REMOVED.get(asked, asked)
+    if name is None or name not in STRATEGIES:
+        return None, {}
+    known = STRATEGIES[name].options.__struct_fields__
+    return name, {key: value for key, value in record.strategy_options.items() if key in known}
 
 
 def _run(record: DecisionRecord) -> RunState:

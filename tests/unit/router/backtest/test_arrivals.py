@@ -55,6 +55,19 @@ def test_lengths_are_of_whole_answers() -> None:
     assert (second.lengths, second.at_least_tokens) == ((), 30)
 
 
+def test_strategies_and_options_of_earlier_versions_are_read_as_their_successors() -> None:
+    logged = read_records(
+        [
+            record(0, strategy="race", asked_strategy="race", strategy_options={"margin_ms": 5}),
+            record(1, asked_strategy="verify", strategy_options={"num_answers": 3, "gone": 1}),
+            record(2, asked_strategy="from-a-later-version", strategy_options={"num_answers": 3}),
+        ]
+    )
+    asked = [(each.hints.strategy, each.hints.strategy_options) for each in logged.arrivals]
+    assert asked == [("hedge", {}), ("verify", {"num_answers": 3}), (None, {})]
+    assert logged.facts[0].strategy == "race", "what ran is told as it was"
+
+
 def test_another_engines_length_is_learned_from_pairs() -> None:
     pairs = [
         arrival(n, lengths=(("fast", AnswerLength(100)), ("deep", AnswerLength(250))))
