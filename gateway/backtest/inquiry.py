@@ -131,6 +131,8 @@ def question_of(inquiry: Inquiry, on_progress: Progress | None = None) -> Backte
         if line.policy is not None:
             versions[line.policy] += 1
         settings = line.engine_settings or settings
+    if not settings and inquiry.backends is None and inquiry.since_s is not None:
+        settings = _settings_before(inquiry)
     base, fleet = _base(inquiry, versions), _fleet(inquiry, settings)
     redecider = Redecider(base, {each.info.name: each.info for each in fleet.machines})
     records = _lines(inquiry, decode_line, "reading the log", on_progress)
@@ -152,6 +154,14 @@ def question_of(inquiry: Inquiry, on_progress: Progress | None = None) -> Backte
         without=frozenset(inquiry.without),
         seed=inquiry.seed,
     )
+
+
+def _settings_before(inquiry: Inquiry) -> tuple[EngineSettings, ...]:
+    """Finds how engines were configured in the whole log: only every 500th line of it says so."""
+    settings: tuple[EngineSettings, ...] = ()
+    for line in records_of(read_lines(inquiry.paths), _GLANCE.decode):
+        settings = line.engine_settings or settings
+    return settings
 
 
 def _fleet(inquiry: Inquiry, settings: tuple[EngineSettings, ...]) -> EngineFleet:

@@ -2,6 +2,8 @@
 
 import gzip
 import re
+import zlib
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TypeVar
@@ -47,8 +49,26 @@ def read_lines(paths: Iterable[Path], on_bytes: OnBytes | None = None) -> Iterat
                     if on_bytes is not None and number % TOLD_EVERY == 0:
                         on_bytes(num_before + file.tell())
                 num_before += file.tell()
-        except (OSError, EOFError) as error:
+        except (OSError, EOFError, zlib.error) as error:
             raise LogFileError(f"{path}: {error}") from error
+
+
+def last_end_s(paths: Iterable[Path]) -> float:
+    """Returns when the latest task in these files ended, as Unix time; 0: there is none.
+
+    When a file was written does not say it: a copy is newer than its lines. But no line is newer
+    than its file, so that one with a wrong clock does not count for more. Raises `LogFileError`.
+    """
+    latest_s = 0.0
+    for path in paths:
+        try:
+            written_s = path.stat().st_mtime
+            for line in _tail(path, 0.0, 1):
+                when = _WHEN.decode(line)
+                latest_s = max(latest_s, min(written_s, when.at + when.duration_ms / 1e3))
+        except OSError as error:
+            raise LogFileError(f"{path}: {error}") from error
+    return latest_s
 
 
 def last_lines(paths: Iterable[Path], since_s: float) -> list[bytes]:
@@ -65,8 +85,10 @@ def last_lines(paths: Iterable[Path], since_s: float) -> list[bytes]:
     return found
 
 
-def _tail(path: Path, since_s: float) -> list[bytes]:
-    """Reads backwards, until a task has ended before the time."""
+def _tail(path: Path, since_s: float, most: int | None = None) -> list[bytes]:
+    """Reads backwards, until a task has ended before the time, or there are as many as wanted."""
+    if path.suffix == ".gz":  # which cannot be read backwards
+        return _end_of_packed(path, since_s, most)
     found: list[bytes] = []
     with path.open("rb") as file:
         at = file.seek(0, 2)
@@ -90,7 +112,20 @@ def _tail(path: Path, since_s: float) -> list[bytes]:
                     return found[::-1]
                 if when.at >= since_s:
                     found.append(line)
+                if len(found) == most:
+                    return found[::-1]
     return found[::-1]
+
+
+def _end_of_packed(path: Path, since_s: float, most: int | None) -> list[bytes]:
+    found: deque[bytes] = deque(maxlen=most)
+    for line in read_lines([path]):
+        try:
+            if _WHEN.decode(line).at >= since_s:
+                found.append(line)
+        except msgspec.DecodeError:
+            continue
+    return list(found)
 
 
 def records_of(lines: Iterable[bytes], decode: Callable[[bytes], Record]) -> Iterator[Record]:

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from gateway.backtest.inquiry import Inquiry, InquiryError, answer, seconds_of
-from gateway.backtest.log_files import with_rotated
+from gateway.backtest.log_files import LogFileError, last_end_s, with_rotated
 from gateway.cli.admin_client import ADMIN_ARGUMENTS, ask_admin
 from gateway.cli.command import Command, argument
 from gateway.cli.output import show
@@ -40,7 +40,7 @@ def _backtest(arguments: argparse.Namespace) -> int:
         return _ask_gateway(arguments)
     try:
         report = answer(_inquiry(arguments), None if arguments.json else _Bar())
-    except InquiryError as error:
+    except (InquiryError, LogFileError) as error:
         raise BacktestError(str(error)) from error
     return _out(arguments, report)
 
@@ -82,7 +82,7 @@ def _inquiry(arguments: argparse.Namespace) -> Inquiry:
         raise BacktestError(f"--log {arguments.log[0]}: no such file")
     since_s = None
     if arguments.last is not None:
-        since_s = max(path.stat().st_mtime for path in paths) - arguments.last
+        since_s = last_end_s(paths) - arguments.last
     more: dict[str, Any] = {}
     if config is not None:
         more = {

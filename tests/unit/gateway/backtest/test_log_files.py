@@ -9,6 +9,7 @@ from gateway.backtest.inquiry import seconds_of
 from gateway.backtest.log_files import (
     TOLD_EVERY,
     LogFileError,
+    last_end_s,
     last_lines,
     read_lines,
     records_of,
@@ -73,6 +74,25 @@ def test_the_last_part_is_read_from_the_end(tmp_path: Path) -> None:
     ids = [record.id for record in records_of(found, decode_line)]
     assert ids == [f"resp_{n}" for n in range(4_990, 5_000)]
     assert len(last_lines([path], 0.0)) == 5_000
+
+
+def test_the_last_part_of_a_packed_log_is_read_too(tmp_path: Path) -> None:
+    path = tmp_path / "d.jsonl.gz"
+    path.write_bytes(gzip.compress(b"".join(line(n, 1_000.0 + n) for n in range(50)) + b"{cut"))
+    ids = [record.id for record in records_of(last_lines([path], 1_048.0), decode_line)]
+    assert ids == ["resp_48", "resp_49"]
+    assert last_end_s([path]) == 1_049.5
+
+
+def test_a_log_ends_with_its_last_task_not_when_it_was_copied(tmp_path: Path) -> None:
+    old, new, later = tmp_path / "d.jsonl.1", tmp_path / "d.jsonl", tmp_path / "l.jsonl"
+    old.write_bytes(line(0, 1_000.0))
+    new.write_bytes(line(1, 2_000.0) + line(2, 3_000.0) + b'{"schema":2,"id":"resp_3","at":40')
+    assert last_end_s([old, new]) == 3_000.5
+    later.write_bytes(line(3, 9e9))
+    assert last_end_s([later]) == later.stat().st_mtime, "a wrong clock does not count for more"
+    later.write_bytes(b"")
+    assert last_end_s([later]) == 0.0
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("15m", 900), ("1.5h", 5_400), ("2d", 172_800)])
