@@ -17,7 +17,7 @@ from gateway.cli.command import Command, argument
 from gateway.cli.output import show
 from gateway.config.command_error import CommandError
 from gateway.config.config import Config, load_config, read_config
-from gateway.config.policy_file import load_policy
+from gateway.config.policy_file import load_policy, named
 from gateway.config.sections import ConfigError
 from router.comparison.comparison import BacktestReport
 from router.comparison.html import as_html
@@ -60,13 +60,16 @@ def _write(out: Path, report: BacktestReport) -> str:
         ".json": msgspec.json.format(msgspec.json.encode(report), indent=2),
         ".csv": as_csv(report).encode(),
     }
+    # A name may have dots of its own, as a date or a version has.
+    name = out.stem if out.suffix in contents else out.name
+    paths = {suffix: out.with_name(name + suffix) for suffix in contents}
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         for suffix, content in contents.items():
-            out.with_suffix(suffix).write_bytes(content)
+            paths[suffix].write_bytes(content)
     except OSError as error:
         raise BacktestError(f"--out {error.filename}: {error.strerror}") from error
-    return f"Written: {', '.join(str(out.with_suffix(suffix)) for suffix in contents)}"
+    return f"Written: {', '.join(map(str, paths.values()))}"
 
 
 def _inquiry(arguments: argparse.Namespace) -> Inquiry:
@@ -77,7 +80,8 @@ def _inquiry(arguments: argparse.Namespace) -> Inquiry:
     if arguments.base is not None:
         base = str(arguments.base)
         bases[base] = _policy(arguments.base)
-    paths = [path for log in arguments.log for path in with_rotated(log)]
+    # A rotated file that is named beside its log counts once.
+    paths = list(dict.fromkeys(path for log in arguments.log for path in with_rotated(log)))
     if not paths:
         raise BacktestError(f"--log {arguments.log[0]}: no such file")
     since_s = None
@@ -98,7 +102,7 @@ def _inquiry(arguments: argparse.Namespace) -> Inquiry:
         since_s=since_s,
         bases=bases,
         base=base,
-        policies={Path(path).name: _policy(path) for path in arguments.policy},
+        policies={name: _policy(path) for name, path in named(arguments.policy).items()},
         slo=_slo(arguments),
         scale=arguments.scale,
         slow=dict(arguments.slow),
@@ -135,7 +139,7 @@ def _policy(path: Path) -> Policy:
 def _ask_gateway(arguments: argparse.Namespace) -> int:
     """Back-tests what a running gateway has recorded, from there."""
     last_s = 900.0 if arguments.last is None else arguments.last
-    documents = {Path(path).name: _text(path) for path in arguments.policy}
+    documents = {name: _text(path) for name, path in named(arguments.policy).items()}
     body = {
         "last_s": last_s,
         "policies": documents,

@@ -1,5 +1,7 @@
 """Reads the policy that a configuration names. This is an edge."""
 
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 from backends.contract import BackendGroup
@@ -26,6 +28,12 @@ def load_policy(config: Config) -> Policy:
         raise ConfigError(f"policy_path {path!r}: {error.strerror}") from error
     except PolicyError as error:
         raise ConfigError(f"policy_path: {error}") from error
+
+
+def named(paths: Sequence[Path]) -> dict[str, Path]:
+    """Returns policies' files by the names to show: the whole path where two have one name."""
+    times = Counter(path.name for path in dict.fromkeys(paths))
+    return {path.name if times[path.name] == 1 else str(path): path for path in paths}
 
 
 def policy_slips(config: Config, policy: Policy) -> tuple[Problem, ...]:

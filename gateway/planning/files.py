@@ -16,6 +16,7 @@ from backends.simulated.wafer import WaferBackendConfig, WaferOptions
 from gateway.backtest.fleets import Speeds, fleet_of
 from gateway.backtest.log_files import LogFileError, read_lines, records_of, with_rotated
 from gateway.config.command_error import CommandError
+from gateway.config.policy_file import named
 from router.backtest.arrivals import AnswerLength, Arrival
 from router.backtest.fleet import EngineMachine
 from router.backtest.log_reader import read_records
@@ -70,7 +71,7 @@ def read_material(
     return Material(
         arrivals=arrivals,
         kinds=kinds,
-        policies={path.name: _policy(path) for path in policies}
+        policies={name: _policy(path) for name, path in named(policies).items()}
         or {DEFAULT_POLICY.version: DEFAULT_POLICY},
         slo=objectives,
         energy_per_kwh=listed.energy_per_kwh,

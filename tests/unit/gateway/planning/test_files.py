@@ -43,6 +43,19 @@ def test_a_plan_is_made(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert "no fleet" in capsys.readouterr().out
 
 
+def test_policies_of_one_file_name_are_told_apart(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    paths = [tmp_path / folder / "policy.toml" for folder in ("old", "new")]
+    for path in paths:
+        path.parent.mkdir()
+        path.write_text("")
+    given = [part for path in paths for part in ("--policy", str(path))]
+    assert plan(tmp_path, "--sweep", "--out", str(tmp_path / "out"), *given) == 0
+    rows = (tmp_path / "out" / "sweep.csv").read_text()
+    assert all(str(path) in rows for path in paths), capsys.readouterr().out
+
+
 def test_a_traces_prompts_find_what_they_share(tmp_path: Path) -> None:
     path = tmp_path / "trace.csv"
     path.write_text(

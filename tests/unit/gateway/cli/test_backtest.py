@@ -1,0 +1,80 @@
+"""`lanewise backtest` on files: which it reads, and what it calls what it writes."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from backends.contract import BackendInfo
+from gateway.cli.main import main
+from router.policy.policy import DEFAULT_POLICY
+from router.record.recording import DecisionRecord, EngineSettings, encode_line
+
+WAFER = EngineSettings(
+    name="wafer",
+    kind="wafer",
+    info=BackendInfo(
+        name="wafer",
+        model="lanewise-fast",
+        group="fast",
+        window_tokens=131_072,
+        max_output_tokens=32_768,
+    ),
+    options={"model": "lanewise-fast"},
+)
+
+
+def line(number: int) -> bytes:
+    record = DecisionRecord(
+        id=f"resp_{number}",
+        at=1_000.0 + number,
+        tenant="studio",
+        tier="x",
+        model="auto",
+        policy=DEFAULT_POLICY.version,
+        prompt_tokens=10,
+        outcome="ok",
+        duration_ms=5.0,
+        engine_settings=(WAFER,),
+    )
+    return encode_line(record)
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    path = tmp_path / "d.jsonl"
+    path.with_name("d.jsonl.1").write_bytes(line(0) + line(1))
+    path.write_bytes(line(2))
+    return path
+
+
+def test_a_rotated_file_that_is_named_beside_its_log_counts_once(
+    log: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["backtest", "--log", str(log), "--log", f"{log}.1", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["num_tasks"] == 3
+
+
+def test_policies_of_one_file_name_are_told_apart(
+    log: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    paths = [log.parent / folder / "policy.toml" for folder in ("old", "new")]
+    for path in paths:
+        path.parent.mkdir()
+        path.write_text("")
+    given = [part for path in paths for part in ("--policy", str(path))]
+    assert main(["backtest", "--log", str(log), "--json", *given]) == 0
+    tested = json.loads(capsys.readouterr().out)["policies"]
+    assert [each["name"] for each in tested] == [str(path) for path in paths]
+
+
+@pytest.mark.parametrize("name", ["report", "2026.11", "report.json"])
+def test_a_reports_name_may_have_dots(
+    name: str, log: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = log.parent / "out" / name
+    assert main(["backtest", "--log", str(log), "--out", str(out)]) == 0
+    stem = name.removesuffix(".json")
+    written = {path.name for path in out.parent.iterdir()}
+    assert written == {f"{stem}.html", f"{stem}.json", f"{stem}.csv"}
+    assert f"Written: {out.with_name(f'{stem}.html')}" in capsys.readouterr().out
