@@ -164,8 +164,11 @@ class BacktestReport(msgspec.Struct, frozen=True, kw_only=True):
 def back_test(question: BacktestQuestion, on_progress: Progress | None = None) -> BacktestReport:
     """Simulates the log's own policy, then each other.
 
-    Raises ValueError if the log has no task, or a backend that is to be changed does not exist.
+    Raises ValueError if the log has no task, a backend that is to be changed does not exist, or
+    the seed is below 0.
     """
+    if question.seed < 0:
+        raise ValueError(f"seed {question.seed}: expected a whole number from 0")
     logged = question.logged
     if not logged.arrivals:
         raise ValueError("the log has no task that reached the router")
@@ -194,6 +197,7 @@ class _Backtest:
         replayed, totals = self._play(base, asked.base.version, fleet, self._arrivals)
         truth = logged_table(logged)
         said, curve = summarise(truth, asked.slo), _curve(truth)
+        said = msgspec.structs.replace(said, waited=None, money_usd=None)  # it does not say them
         replay = self._replayed(truth, said, replayed)
         del truth  # a table of a long log is megabytes
         arrivals, scene, before = self._arrivals, fleet, (replayed, totals)
@@ -201,6 +205,8 @@ class _Backtest:
         tested: list[Tested] = []
         if asked.changes_the_world:
             arrivals = scaled(self._arrivals, asked.scale, asked.seed)
+            if not arrivals:
+                raise ValueError(f"at {asked.scale:g} times the traffic no task of the log is left")
             scene = fleet.slowed(asked.slow)
             if asked.without:
                 scene = scene.without(asked.without)
@@ -274,7 +280,7 @@ class _Backtest:
         off_by: dict[str, float] = {}
         for name in ("latency_ms_mean", *FIGURES):
             old, new = getattr(was, name), getattr(now, name)
-            if old and new is not None and name != "money_usd":
+            if old and new is not None:
                 off_by[name] = (new - old) / old
         return Replayed(
             policy=asked.base.version,

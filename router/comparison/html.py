@@ -86,6 +86,8 @@ def _tested(report: BacktestReport, tested: Tested) -> Iterator[str]:
     for figure in FIGURES:
         before = getattr(tested.before, figure)
         after = getattr(tested.summary, figure)
+        if figure == "money_usd" and not before and not after:
+            continue
         words = verdict(found[figure]) if figure in found else ""
         rows.append((TITLES[figure], shown(figure, before), shown(figure, after), words))
     energy = (f"{tested.before_energy_kj:,.1f}", f"{tested.energy_kj:,.1f}")

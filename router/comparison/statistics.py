@@ -21,6 +21,7 @@ MIN_BLOCK_US = 10_000_000
 LOW, HIGH = 5.0, 95.0  # percentiles of the interval
 QUANTILES = (50, 95, 99)
 REFUSALS = ("rate_limited", "shed")
+SHARES = ("slo_met", "refused", "waited")  # of the figures; none is above 1, and none below 0
 Numbers = NDArray[np.int16]  # of blocks, by task
 Chosen = NDArray[np.bool_] | NDArray[np.int64]
 
@@ -48,7 +49,7 @@ class TaskSummary(msgspec.Struct, frozen=True, kw_only=True):
     refused: float  # share, by pools or by capacity
     failed: float  # share
     slo_met: float  # share of those that were not cancelled by their clients
-    waited: float  # share, for a pool
+    waited: float | None  # share, for a pool
     ttft_ms_p50: float | None
     ttft_ms_p95: float | None
     ttft_ms_p99: float | None
@@ -61,7 +62,7 @@ class TaskSummary(msgspec.Struct, frozen=True, kw_only=True):
     latency_ms_p99: float | None
     weighted_tokens: float
     output_tokens: float
-    money_usd: float
+    money_usd: float | None
 
 
 class Difference(msgspec.Struct, frozen=True, kw_only=True):
@@ -263,13 +264,15 @@ def differences(
         change = now - was
         low = change - math.hypot(change - low, more)
         high = change + math.hypot(high - change, more)
+        low = max(float(low), -was)  # what is left is not below 0
+        high = min(float(high), 1.0 - was) if name in SHARES else float(high)
         found.append(
             Difference(
                 figure=name,
                 before=was,
                 after=now,
-                low=float(low),
-                high=float(high),
+                low=low,
+                high=high,
                 seen=bool(low > 0 or high < 0),
             )
         )
@@ -307,7 +310,7 @@ def intervals(
             own = own_ms if name.startswith(("ttft", "latency")) else 0.0
             low = middle - math.hypot(max(0.0, middle - low), off, own)
             high = middle + math.hypot(max(0.0, high - middle), off, own)
-        found[name] = low, high
+        found[name] = max(0.0, low), min(1.0, high) if name in SHARES else high
     return found
 
 

@@ -1,5 +1,6 @@
 """Comparisons: what is summed up, how sure a difference is, what cannot be tested, what is said."""
 
+import csv
 import random
 from typing import Any
 
@@ -68,6 +69,21 @@ def test_an_interval_holds_what_the_replay_missed_and_what_the_gateway_takes() -
     assert off["latency_ms_p50"] == pytest.approx((95.0, 105.0)), "3 and 4 in quadrature"
     assert off["ttft_ms_p50"] == pytest.approx((6.0, 14.0))
     assert off["output_tokens"] == pytest.approx((1_250, 3_750)), "no time"
+
+
+def test_no_interval_is_beyond_what_can_be() -> None:
+    latencies = [1.0] * 5 + [1_000.0] * 6 + [1.0] * 5 + [1_000.0] * 5
+    slow = table(latencies, outcome="ok")
+    refused = table([1.0] * 21, outcome="rate_limited")
+    fast = table([1.0] * 21)
+    whole = {"latency_ms_p50": 3.0, "slo_met": 2.0, "refused": 2.0}
+    for before, after in ((slow, fast), (refused, fast), (fast, refused)):
+        for each in differences(before, after, Slo(), whole):
+            assert each.before + each.low >= 0, each
+            assert each.before + each.high <= 1 or each.figure not in ("slo_met", "refused"), each
+        for name, (low, high) in intervals(after, Slo(), 0, whole).items():
+            assert low >= 0, name
+            assert high <= 1 or name not in ("slo_met", "refused", "waited"), name
 
 
 def test_a_difference_is_seen_only_where_it_is_one() -> None:
@@ -181,7 +197,11 @@ def test_the_report_says_it_in_all_forms(report: BacktestReport) -> None:
     assert "<script" not in html
     assert "<b>fast" not in html, "names are escaped"
     assert html.count("<svg") >= 2
+    assert "money" not in html, "there are no prices"
     assert as_csv(report).count("\n") >= 4
+    row = dict(zip(*csv.reader(as_csv(report).splitlines()[:2]), strict=True))
+    assert row["policy"] == "as logged"
+    assert (row["waited"], row["money_usd"]) == ("", ""), "a log does not say them"
     again = msgspec.json.decode(msgspec.json.encode(report), type=BacktestReport)
     assert as_text(again) == text
 
@@ -194,6 +214,22 @@ def test_twice_the_traffic_stands_beside_what_it_was() -> None:
     assert (tested.differences, tested.num_moved) == ((), 0), "no task is the same as before"
     for part in (*tested.ways, *tested.tenants):
         assert part.before.num_tasks <= part.after.num_tasks
+
+
+def test_traffic_of_which_nothing_is_left() -> None:
+    asked = BacktestQuestion(
+        logged=logged(number=3), base=DEFAULT_POLICY, fleet=fleet(), scale=1e-6
+    )
+    with pytest.raises(ValueError, match="at 1e-06 times the traffic no task of the log is left"):
+        back_test(asked)
+
+
+def test_a_seed_below_0_is_refused_by_name() -> None:
+    asked = BacktestQuestion(
+        logged=logged(number=3), base=DEFAULT_POLICY, fleet=fleet(), policies={}, seed=-1
+    )
+    with pytest.raises(ValueError, match="seed -1: expected a whole number from 0"):
+        back_test(asked)
 
 
 def test_a_way_that_no_task_took_before_has_no_figures(report: BacktestReport) -> None:
