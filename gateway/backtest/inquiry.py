@@ -149,6 +149,7 @@ def question_of(inquiry: Inquiry, on_progress: Progress | None = None) -> Backte
         adaptation=inquiry.adaptation,
         slo=inquiry.slo,
         redecided=redecider.found,
+        versions=dict(versions),
         scale=inquiry.scale,
         slow=inquiry.slow,
         without=frozenset(inquiry.without),
@@ -209,11 +210,13 @@ def _lines(
 
 def _base(inquiry: Inquiry, versions: Counter[str]) -> Policy:
     """Finds the policy that made the log, or most of it."""
-    if inquiry.base is not None:
-        return inquiry.bases[inquiry.base]
     if not versions:
         raise InquiryError("no task of the log, or of this part of it, was decided by a policy")
     version = versions.most_common(1)[0][0]
+    if inquiry.base is not None:
+        base = inquiry.bases[inquiry.base]
+        # A log knows a stored policy by its number, its document by a name of its own.
+        return base if base.version in versions else msgspec.structs.replace(base, version=version)
     known = inquiry.bases.get(version)
     if known is None:
         raise InquiryError(

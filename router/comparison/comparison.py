@@ -60,6 +60,7 @@ class BacktestQuestion(msgspec.Struct, frozen=True, kw_only=True):
     odds: WordOdds | None = None  # None: as far as the log shows them
     slo: Slo = Slo()
     redecided: Redecided = msgspec.field(default_factory=Redecided)
+    versions: dict[str, int] = {}  # tasks of the log by the policy that decided them
     scale: float = 1.0
     slow: dict[str, float] = {}  # speed by backend
     without: frozenset[str] = frozenset()
@@ -75,6 +76,7 @@ class Replayed(msgspec.Struct, frozen=True, kw_only=True):
     """Says how well the log's own policy, simulated, comes to what the log says."""
 
     policy: str
+    made: float = 1.0  # share of the log's decisions that are this policy's
     num_tasks: int
     decided_same: float | None  # share, from the facts that each decision saw
     num_decided: int
@@ -145,7 +147,8 @@ class BacktestReport(msgspec.Struct, frozen=True, kw_only=True):
     def first_line(self) -> str:
         """Says how far a replay can be believed."""
         replay = self.replay
-        said = f"Replay under {replay.policy!r}, which made the log: "
+        made = "the log" if replay.made == 1 else f"{replay.made:.1%} of the log"
+        said = f"Replay under {replay.policy!r}, which made {made}: "
         if replay.decided_same is not None:
             said += f"{replay.decided_same:.1%} of {replay.num_decided} decisions are the same, "
             said += f"{replay.routed_same:.1%} with engines and pools simulated, too"
@@ -284,6 +287,7 @@ class _Backtest:
                 off_by[name] = (new - old) / old
         return Replayed(
             policy=asked.base.version,
+            made=self._made,
             num_tasks=len(table),
             decided_same=asked.redecided.share,
             num_decided=asked.redecided.num_tasks,
@@ -333,6 +337,13 @@ class _Backtest:
             worsens_slo=slo is not None and slo.seen and slo.change < 0,
         )
 
+    @property
+    def _made(self) -> float:
+        """Returns the share of the log's decisions that the base policy made."""
+        versions = self._asked.versions
+        num_own = versions.get(self._asked.base.version, 0)
+        return num_own / sum(versions.values()) if versions else 1.0
+
     def _what_if(self) -> str:
         asked = self._asked
         said = [f"{asked.scale:g} times the traffic"] if asked.scale != 1 else []
@@ -350,6 +361,18 @@ class _Backtest:
         if logged.outages:
             names = sorted({outage.backend for outage in logged.outages})
             yield f"Outages in the log are played again: {', '.join(names)}."
+        others = sorted(asked.versions.keys() - {asked.base.version})
+        if others:
+            told = ", ".join(f"{name} ({asked.versions[name]:,})" for name in others[:10])
+            yield (
+                f"Other policies decided some of the log's tasks, {told}; those are replayed under "
+                f"{asked.base.version!r}, too. `--last` takes a part of the log."
+            )
+        if logged.num_over_budget:
+            yield (
+                f"Budgets in money are not simulated: {logged.num_over_budget:,} tasks that one "
+                "refused are taken to run."
+            )
         unknown = {arrival.tenant for arrival in self._arrivals} - set(self._tenants)
         if unknown:
             yield f"Tenants without known limits are refused: {', '.join(sorted(unknown)[:10])}."

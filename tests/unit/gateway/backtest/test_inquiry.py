@@ -1,10 +1,11 @@
 """Inquiries: which lines of a log they read, and how its engines were configured."""
 
 from pathlib import Path
+from typing import Any
 
 from backends.contract import BackendInfo
-from gateway.backtest.inquiry import Inquiry, question_of
-from router.policy.policy import DEFAULT_POLICY
+from gateway.backtest.inquiry import Inquiry, answer, question_of
+from router.policy.policy import DEFAULT_POLICY, parse_policy
 from router.record.recording import DecisionRecord, EngineSettings, encode_line
 
 WAFER = EngineSettings(
@@ -21,20 +22,25 @@ WAFER = EngineSettings(
 )
 
 
-def line(number: int, settings: tuple[EngineSettings, ...] = ()) -> bytes:
-    record = DecisionRecord(
-        id=f"resp_{number}",
-        at=1_000.0 + number,
-        tenant="studio",
-        tier="x",
-        model="auto",
-        policy=DEFAULT_POLICY.version,
-        prompt_tokens=10,
-        outcome="ok",
-        duration_ms=5.0,
-        engine_settings=settings,
-    )
-    return encode_line(record)
+def line(
+    number: int,
+    settings: tuple[EngineSettings, ...] = (),
+    policy: str = DEFAULT_POLICY.version,
+    **more: Any,
+) -> bytes:
+    given: dict[str, Any] = {
+        "id": f"resp_{number}",
+        "at": 1_000.0 + number,
+        "tenant": "studio",
+        "tier": "x",
+        "model": "auto",
+        "policy": policy,
+        "prompt_tokens": 10,
+        "outcome": "ok",
+        "duration_ms": 5.0,
+        "engine_settings": settings,
+    }
+    return encode_line(DecisionRecord(**given | more))
 
 
 def test_the_last_part_of_a_log_has_its_engines_from_the_whole_of_it(tmp_path: Path) -> None:
@@ -44,3 +50,23 @@ def test_the_last_part_of_a_log_has_its_engines_from_the_whole_of_it(tmp_path: P
     asked = question_of(Inquiry(paths=(path,), since_s=1_015.0, bases=bases))
     assert [each.id for each in asked.logged.arrivals] == [f"resp_{n}" for n in range(15, 20)]
     assert [machine.info.name for machine in asked.fleet.machines] == ["wafer"]
+
+
+def test_a_stored_policys_document_is_known_by_the_number_that_the_log_has(tmp_path: Path) -> None:
+    path = tmp_path / "d.jsonl"
+    path.write_bytes(line(0, (WAFER,), "v7") + line(1, (), "v7") + line(2, (), "v6"))
+    bases = {"mine.toml": parse_policy(b'version = "studio-fast"', "mine.toml")}
+    asked = Inquiry(paths=(path,), bases=bases, base="mine.toml")
+    assert question_of(asked).base.version == "v7"
+    report = answer(asked)
+    assert report.first_line.startswith("Replay under 'v7', which made 66.7% of the log: ")
+    assert any("v6 (1)" in note for note in report.notes)
+
+
+def test_tasks_that_a_budget_refused_are_counted(tmp_path: Path) -> None:
+    path = tmp_path / "d.jsonl"
+    refused = line(1, outcome="rate_limited", error="budget_exceeded")
+    path.write_bytes(line(0, (WAFER,)) + refused)
+    report = answer(Inquiry(paths=(path,), bases={DEFAULT_POLICY.version: DEFAULT_POLICY}))
+    assert any("1 tasks that one refused are taken to run" in note for note in report.notes)
+    assert report.first_line.startswith("Replay under 'default', which made the log: ")
