@@ -144,7 +144,9 @@ def read_trace(path: Path, seed: int = 0) -> tuple[Sequence[Arrival], dict[str, 
     try:
         if path.name.removesuffix(".gz").endswith(".csv"):
             return _of_csv(path, seed), {PLAN_TENANT: "standard"}
-        logged = read_records(records_of(read_lines(with_rotated(path)), decode_line))
+        records = records_of(read_lines(with_rotated(path)), decode_line)
+        # What was refused as a mistake of its client, no fleet could answer.
+        logged = read_records(each for each in records if each.outcome != "invalid")
     except (LogFileError, OSError, ValueError) as error:
         raise PlanError(f"{path}: {error}") from error
     if not logged.arrivals:

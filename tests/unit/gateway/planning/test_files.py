@@ -2,11 +2,13 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from gateway.cli.main import main
 from gateway.planning.files import PlanError, read_trace
+from router.record.recording import DecisionRecord, encode_line
 
 SLO = "ttft_p95_ms = 2000\nspare_failures = 0\n"
 PRICES = """
@@ -54,6 +56,31 @@ def test_policies_of_one_file_name_are_told_apart(
     assert plan(tmp_path, "--sweep", "--out", str(tmp_path / "out"), *given) == 0
     rows = (tmp_path / "out" / "sweep.csv").read_text()
     assert all(str(path) in rows for path in paths), capsys.readouterr().out
+
+
+def test_what_no_fleet_could_answer_is_not_planned_for(tmp_path: Path) -> None:
+    path = tmp_path / "d.jsonl"
+    given: dict[str, Any] = {
+        "tenant": "studio",
+        "tier": "x",
+        "prompt_tokens": 10,
+        "duration_ms": 5.0,
+    }
+    answered = DecisionRecord(id="resp_0", at=1.0, model="auto", outcome="ok", **given)
+    wrong = DecisionRecord(
+        id="resp_1",
+        at=2.0,
+        model="lanewise-fast",
+        asked_route="deep",
+        outcome="invalid",
+        error="invalid_value",
+        **given,
+    )
+    path.write_bytes(encode_line(answered) + encode_line(wrong))
+    assert [one.id for one in read_trace(path)[0]] == ["resp_0"]
+    path.write_bytes(encode_line(wrong))
+    with pytest.raises(PlanError, match="no task with a size in this log"):
+        read_trace(path)
 
 
 def test_a_traces_prompts_find_what_they_share(tmp_path: Path) -> None:
