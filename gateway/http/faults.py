@@ -1,6 +1,7 @@
 """Tells clients what went wrong, in the form of their protocol. This is an edge."""
 
 import logging
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -15,6 +16,8 @@ from gateway.wire.errors import ProtocolError, from_validation
 
 logger = logging.getLogger("lanewise")
 
+# How the framework says that a request lacks a parameter of its query, which it names nowhere else.
+_LACKS = re.compile(r"Missing required query parameter '(\w+)' for path ")
 _VERSION = "anthropic-version"  # a header that all clients of that API send, and no others
 
 
@@ -57,6 +60,12 @@ def field_faults(
             error = msgspec.ValidationError(text + at)
             faults.append(from_validation(error, types.get("data", Any)))
     return faults
+
+
+def missing_query_name(detail: str) -> str | None:
+    """Returns the parameter of the query that a request lacks, by the framework's words for it."""
+    found = _LACKS.match(detail)
+    return None if found is None else found[1]
 
 
 def _no_body(kind: Any) -> ProtocolError:

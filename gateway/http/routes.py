@@ -16,7 +16,13 @@ from gateway.access.subprotocols import PLAIN, TICKET_PREFIX
 from gateway.http.batch_route import NDJSON
 from gateway.http.chat import answer_chat
 from gateway.http.fast_routes import answer_response
-from gateway.http.faults import fault_of, field_faults, speaks_messages, told
+from gateway.http.faults import (
+    fault_of,
+    field_faults,
+    missing_query_name,
+    speaks_messages,
+    told,
+)
 from gateway.http.idempotency import answered_once
 from gateway.http.messages import (
     answer_messages,
@@ -403,6 +409,10 @@ def on_http_error(request: AnyRequest, error: HTTPException) -> Response[bytes]:
     what = f"{request.method} {request.scope['path']}"
     # What is wrong with a body or a query is in its details.
     wrong = getattr(error, "extra", None)
+    if (name := missing_query_name(error.detail)) is not None:
+        message = f"{what}: Missing required parameter: {name!r}. /schema says what is expected."
+        lacking = ProtocolError("missing_required_parameter", message, param=name)
+        return answer_error(request, lacking)
     if not wrong:
         return answer_error(request, ProtocolError(code, f"{what}: {error.detail}"))
     arguments = request.route_handler.parsed_fn_signature.parameters

@@ -54,6 +54,14 @@ def test_a_body_that_is_missing_is_called_so(
         assert f"Expected a JSON object{needed}: nothing was sent." in body["error"]["message"]
 
 
+def test_a_parameter_of_the_query_that_is_missing_is_named(gateway: GatewayProcess) -> None:
+    status, body = ask(gateway, "GET", "/admin/budgets?run=nightly-42")
+    error = body["error"]
+    assert (status, error["code"]) == (400, "missing_required_parameter")
+    assert error["param"] == "tenant"
+    assert "Missing required parameter: 'tenant'." in error["message"]
+
+
 @pytest.mark.parametrize("path", ["/admin/policies", "/admin/policies/check", "/admin/explain"])
 def test_json_nested_without_end_is_the_senders_fault(gateway: GatewayProcess, path: str) -> None:
     headers = {"authorization": f"Bearer {DEVELOPMENT_ADMIN_KEY}"}
