@@ -22,6 +22,7 @@ from router.planning.search import Searcher
 from router.planning.terms import Cell, Material, all_counts
 
 MAX_CELLS = 1_000_000
+MIN_SCALE, MAX_SCALE = 0.01, 1_000  # of a sweep's traffic, as of a plan's growth
 
 
 def _plan(arguments: argparse.Namespace) -> int:
@@ -52,6 +53,9 @@ def _sweep(arguments: argparse.Namespace, material: Material) -> int:
     """Simulates every combination of policies, traffic, fleets and seeds."""
     if arguments.out is None:
         raise PlanError("--sweep: name with --out the folder for its journal and results")
+    for one in arguments.scale:
+        if not MIN_SCALE <= one <= MAX_SCALE:
+            raise PlanError(f"--scale {one:g}: expected {MIN_SCALE:g} to {MAX_SCALE:,} times")
     scales = [one * material.slo.growth for one in arguments.scale]
     cells = [
         Cell(policy, scale, counts, seed)

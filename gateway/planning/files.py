@@ -5,6 +5,7 @@ import gzip
 import io
 import random
 import tomllib
+import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -147,7 +148,7 @@ def read_trace(path: Path, seed: int = 0) -> tuple[Sequence[Arrival], dict[str, 
         records = records_of(read_lines(with_rotated(path)), decode_line)
         # What was refused as a mistake of its client, no fleet could answer.
         logged = read_records(each for each in records if each.outcome != "invalid")
-    except (LogFileError, OSError, ValueError) as error:
+    except (LogFileError, OSError, EOFError, zlib.error, ValueError) as error:
         raise PlanError(f"{path}: {error}") from error
     if not logged.arrivals:
         raise PlanError(f"{path}: no task with a size in this log")

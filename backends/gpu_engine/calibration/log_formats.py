@@ -21,6 +21,7 @@ from wafer_engine.calibration.replay import Request, RequestTimes
 from wafer_engine.calibration.rows import MAX_LENGTH_TOKENS
 
 MAX_LOG_BYTES = 2_000_000_000
+MAX_BAD_LINES = 100  # as a back-test takes a log
 
 
 def is_histograms(path: Path) -> bool:
@@ -103,13 +104,7 @@ def _of_benchmark(result: Mapping[str, Any]) -> list[ServedRequest]:
 
 
 def _of_decisions(text: bytes, backend: str | None) -> list[ServedRequest]:
-    lines = [line for line in text.splitlines() if line.strip()]
-    try:
-        records = [msgspec.json.decode(line) for line in lines]
-    except msgspec.DecodeError as error:
-        raise ValueError(
-            f"expected one JSON object per line, as a decision log has: {error}"
-        ) from (error)
+    records = _records(text)
     if not records or "usage" not in records[0] or "at" not in records[0]:
         raise ValueError("expected a decision log, vLLM's benchmark result, or CSV")
     backend = backend or _only_backend(records)
@@ -129,6 +124,25 @@ def _of_decisions(text: bytes, backend: str | None) -> list[ServedRequest]:
         )
         found.append(one if known else msgspec.structs.replace(one, times=None))
     return found
+
+
+def _records(text: bytes) -> list[Mapping[str, Any]]:
+    """Decodes lines; a few are passed over, since a log that was cut amid a line has such a one."""
+    records: list[Mapping[str, Any]] = []
+    num_bad = 0
+    for number, line in enumerate(text.split(b"\n"), start=1):
+        if not line.strip():
+            continue
+        try:
+            records.append(msgspec.json.decode(line, type=dict[str, Any]))
+        except msgspec.DecodeError as error:
+            num_bad += 1
+            if num_bad > MAX_BAD_LINES or not records:
+                raise ValueError(
+                    f"line {number}: expected one JSON object per line, as a decision log has: "
+                    f"{error}"
+                ) from error
+    return records
 
 
 def _only_backend(records: Sequence[Mapping[str, Any]]) -> str:

@@ -1,5 +1,6 @@
 """A plan's files, as the command line takes them, and errors that name the field."""
 
+import gzip
 import json
 from pathlib import Path
 from typing import Any
@@ -106,6 +107,23 @@ def test_a_sweep_writes_the_same_again(tmp_path: Path) -> None:
     assert len(first[1].splitlines()) == 5
     assert plan(tmp_path, "--sweep", "--out", str(out), "--scale", "1", "3") == 0
     assert [(out / name).read_bytes() for name in ("sweep.json", "sweep.csv")] == first
+
+
+@pytest.mark.parametrize("scale", ["0", "-1", "nan", "1e9"])
+def test_a_sweep_of_no_traffic_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], scale: str
+) -> None:
+    out = tmp_path / "out"
+    assert plan(tmp_path, "--sweep", "--out", str(out), "--scale", "1", scale) == 2
+    assert "expected 0.01 to 1,000 times" in capsys.readouterr().err
+    assert not out.exists()
+
+
+def test_a_packed_trace_that_was_cut_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "trace.csv.gz"
+    path.write_bytes(gzip.compress(TRACE.encode())[:40])
+    with pytest.raises(PlanError, match=r"trace\.csv\.gz: Compressed file ended"):
+        read_trace(path)
 
 
 @pytest.mark.parametrize(

@@ -180,6 +180,15 @@ def test_a_log_that_cannot_be_read_says_why(tmp_path: Path, text: str, reason: s
         read_served(path)
 
 
+def test_a_decision_log_that_was_cut_amid_a_line_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "decisions.jsonl"
+    used = [{"backend": "gpu", "input_tokens": 9, "output_tokens": 5}]
+    line = {"at": 1.0, "usage": used, "outcome": "ok", "duration_ms": 50.0}
+    whole = json.dumps(line | {"ttft_ms": 5.0, "answered_by": "gpu"})
+    path.write_text(f"{whole}\n{whole[:40]}\n{whole}\n{whole[:60]}")
+    assert len(read_served(path)) == 2
+
+
 def test_too_few_requests_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "log.csv"
     path.write_text(csv_of(served(5)))
