@@ -69,9 +69,11 @@ class BudgetPosts:
 
     def tell(self, notice: BudgetNotice) -> None:
         """Logs a notice, and posts it; returns at once."""
+        whose = notice.scope if notice.name is None else f"{notice.scope} {notice.name!r}"
+        window = "" if notice.window == notice.scope else f", {notice.window}"  # a run's is the run
         logger.warning(
-            "%s: %s %s of tenant %s: $%.9g of $%.9g",
-            *(notice.event, notice.scope, notice.window, notice.tenant),
+            "%s: %s%s, of tenant %s: $%.9g of $%.9g",
+            *(notice.event, whose, window, notice.tenant),
             *(notice.used_usd, notice.limit_usd),
         )
         if self._url is None:

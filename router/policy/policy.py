@@ -54,7 +54,11 @@ AUTO = "auto"  # the model that leaves the choice to the router
 
 # Printable, and short enough for a metric label.
 Name = Annotated[
-    str, Meta(pattern=r"^[\x20-\x7e]{1,64}$", description="a name of 1 to 64 printable characters")
+    str,
+    Meta(
+        pattern=r"^[\x20-\x7e]{1,64}$",
+        description="a name of 1 to 64 printable characters of ASCII",
+    ),
 ]
 VersionName = Annotated[
     str,

@@ -53,6 +53,13 @@ class NoSuchVersion(Exception):  # noqa: N818
         super().__init__(f"there is no policy version {version}")
 
 
+class NothingBefore(NoSuchVersion):
+    """No policy was in force before the one that is, as far as that is known."""
+
+    def __init__(self) -> None:
+        Exception.__init__(self, "no policy was in force before the one that is")
+
+
 class Stored(msgspec.Struct, frozen=True, kw_only=True):
     """Describes one version, without its content."""
 
@@ -159,7 +166,7 @@ class PolicyStore:
         with _as_unavailable():
             past = await self._redis.lindex(_PAST, 0)
         if past is None:
-            raise NoSuchVersion(0)
+            raise NothingBefore
         version = int(past)
         await self._activate(version, expected, author, comment, "rollback")
         return version

@@ -65,7 +65,7 @@ async def test_activate_and_roll_back(store: PolicyStore) -> None:
     assert await store.rollback(expected=2, author=Author("ann"), comment="worse") == 1
     assert await store.rollback(expected=1, author=Author("ann")) == 0
     assert (await store.state()).active == 0
-    with pytest.raises(NoSuchVersion):
+    with pytest.raises(NoSuchVersion, match="no policy was in force before the one that is"):
         await store.rollback(expected=0, author=Author("ann"))
     lines = [(line.action, line.author, line.before, line.after) for line in await store.audit()]
     assert lines == [

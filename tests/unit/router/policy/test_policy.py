@@ -84,6 +84,7 @@ WRONG: list[tuple[bytes, str]] = [
     (b"[[rules]]\nname='a'\nroute='fast'\nwhen.words=['please']", "p:4:13: .*never counts"),
     (b"[[rules]]\nname='a'\nroute='fast'\nseed='s'", "p:4:6: .*`seed` needs `percent`"),
     (b"[[rules]]\nname=''\nroute='fast'", "a name of 1 to 64 printable"),
+    ("[[rules]]\nname='größer'\nroute='fast'".encode(), "printable characters of ASCII"),
     (b"[[rules]]\nname='a'\nroute='fast'\n" * 2, "p:5:6: .*two rules are named 'a'"),
     (
         b"[[rules]]\nname='a'\nroute='fast'\n[[tenants.acme.rules]]\nname='a'\nroute='deep'",
