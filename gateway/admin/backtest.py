@@ -5,6 +5,7 @@ This is an edge.
 
 import contextlib
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -22,11 +23,18 @@ from gateway.wire.errors import ProtocolError
 from router.comparison.comparison import BacktestReport
 from router.comparison.prediction import PolicyPrediction, PredictionCheck
 from router.comparison.statistics import Slo
-from router.policy.policy import DEFAULT_POLICY, Policy, parse_policy
-from router.policy.store import MAX_VERSION, PolicyStoreUnavailable, read_version
+from router.policy.policy import DEFAULT_POLICY, Policy, PolicyError, parse_policy
+from router.policy.store import (
+    MAX_VERSION,
+    NoSuchVersion,
+    PolicyStoreUnavailable,
+    read_version,
+)
 from router.record.recording import encode_line
+from router.redis.audit import AuditEntry
 
 MAX_POLICIES = 4  # in one request
+MAX_BASES = 32  # stored policies that are looked up, since they may have made a part of the log
 WORKER, FIRST_WORKER = ".worker-", ".worker-1"  # in the path of a worker's own log
 MAX_LAST_S = 86_400.0
 CHECK_LAST_S = 86_400.0  # of the log, at most, that a prediction is compared with
@@ -137,11 +145,11 @@ async def _inquiry(services: Services, data: Backtest, policies: dict[str, Polic
     bases = {DEFAULT_POLICY.version: DEFAULT_POLICY}
     for each in (services.policies.configured, current.policy):
         bases[each.version] = each
-    before = await _policy_before(services, current.version)
-    if before is not None:
-        bases[before.version] = before
+    since_s = time.time() - data.last_s
+    for each in await _in_force_since(services, since_s):
+        bases[each.version] = each
     inquiry = Inquiry(
-        since_s=time.time() - data.last_s,
+        since_s=since_s,
         backends=config.backends,
         bases=bases,
         policies=policies,
@@ -158,15 +166,31 @@ async def _inquiry(services: Services, data: Backtest, policies: dict[str, Polic
     return _with_log(services, inquiry)
 
 
-async def _policy_before(services: Services, version: int) -> Policy | None:
-    """Returns the stored version before the one in force, which may have made part of the log."""
-    if version < 2:
-        return None
-    try:
-        _, content = await services.policies.store.load(version - 1)
-        return await services.apart(read_version, version - 1, content)
-    except Exception:  # it is only one policy more that may be known
-        return None
+async def _in_force_since(services: Services, since_s: float) -> list[Policy]:
+    """Returns the stored policies that may have made the log since a Unix time, the latest first.
+
+    Without those that cannot be had: it is only some policies fewer that are known.
+    """
+    found: list[Policy] = []
+    with contextlib.suppress(PolicyStoreUnavailable):
+        for version in _versions_since(await services.policies.store.audit(), since_s):
+            with contextlib.suppress(NoSuchVersion, PolicyError):
+                _, content = await services.policies.store.load(version)
+                found.append(await services.apart(read_version, version, content))
+    return found
+
+
+def _versions_since(entries: Iterable[AuditEntry], since_s: float) -> list[int]:
+    """Lists the stored versions that were in force since then, of changes with the latest first."""
+    versions: dict[int, None] = {}
+    for entry in entries:
+        if entry.action not in ("policies.activate", "policies.rollback"):
+            continue
+        versions[entry.after["active"]] = None
+        if entry.at < since_s:  # what it put in force was so at that time
+            break
+        versions[entry.before["active"]] = None
+    return [version for version in versions if version > 0][:MAX_BASES]
 
 
 def _with_log(services: Services, inquiry: Inquiry) -> Inquiry:

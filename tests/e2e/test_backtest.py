@@ -150,3 +150,28 @@ def test_a_policy_keeps_its_prediction_and_is_held_to_it(
     assert f"{NUM_TASKS} tasks came" in text
     allowed = gateway.metrics().total("lanewise_backtest_interval_ratio", figure="slo_met")
     assert allowed > 0
+
+
+def test_a_log_of_a_policy_that_was_in_force_some_changes_ago_is_back_tested(
+    recording: tuple[GatewayProcess, Path], tmp_path: Path
+) -> None:
+    gateway, _ = recording
+    status, text = lanewise("policy", "apply", str(_written(tmp_path, "mine")), gateway=gateway)
+    assert status == 0, text
+    version = text.rpartition("Version ")[2].split()[0]
+    with OpenAI(base_url=gateway.base_url, api_key=DEVELOPMENT_KEY, max_retries=0) as client:
+        for number in range(2 * NUM_TASKS + 10):  # more than other policies decided
+            client.responses.create(model="auto", input=f"Hello, {number}.", max_output_tokens=16)
+    wait_until_at_rest(gateway)
+    for name in ("second", "third"):
+        path = str(_written(tmp_path, name))
+        assert lanewise("policy", "apply", path, gateway=gateway)[0] == 0
+    status, text = lanewise("backtest", gateway=gateway)
+    assert status == 0, text
+    assert text.startswith(f"Replay under 'v{version}', which made ")
+
+
+def _written(folder: Path, name: str) -> Path:
+    path = folder / f"{name}.toml"
+    path.write_text(f'version = "{name}"')
+    return path
