@@ -32,7 +32,7 @@ class Logged(msgspec.Struct, frozen=True):
     outages: tuple[Outage, ...]
     schema: int  # the oldest of its lines
     odds: WordOdds = WordOdds()  # as far as its strategies showed them
-    num_over_budget: int = 0  # tasks that a budget in money refused
+    num_undecided: int = 0  # of its client's mistake, or over a budget: left out
 
 
 class LoggedFacts(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -67,12 +67,14 @@ def read_records(records: Iterable[DecisionRecord], on_read: OnRead | None = Non
     states: dict[str, array[int]] = {}  # of a backend: when a decision saw it, doubled; odd if well
     broken: dict[str, list[int]] = {}  # when a generation of a backend failed
     schema = 2
-    num_delegating = num_handed_on = num_over_budget = 0
+    num_delegating = num_handed_on = num_undecided = 0
     for record in records:
         if record.prompt_tokens is None:
             continue
+        if is_undecided(record):
+            num_undecided += 1
+            continue
         schema = min(schema, record.schema)
-        num_over_budget += record.error == "budget_exceeded"
         # A log is in the order in which tasks ended. Of two that arrived in the same microsecond,
         # the one that found a pool full is taken to be the later.
         found_full = record.reason == Reason.FALLBACK or record.outcome == "rate_limited"
@@ -109,7 +111,14 @@ def read_records(records: Iterable[DecisionRecord], on_read: OnRead | None = Non
         tuple(_outages(states, broken)),
         schema,
         WordOdds(hands_on=num_handed_on / max(1, num_delegating)),
-        num_over_budget,
+        num_undecided,
+    )
+
+
+def is_undecided(record: DecisionRecord) -> bool:
+    """Says whether a task was refused before a policy decided it, whichever had been in force."""
+    return record.policy is None and (
+        record.outcome == "invalid" or record.error == "budget_exceeded"
     )
 
 

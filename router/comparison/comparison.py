@@ -368,10 +368,10 @@ class _Backtest:
                 f"Other policies decided some of the log's tasks, {told}; those are replayed under "
                 f"{asked.base.version!r}, too. `--last` takes a part of the log."
             )
-        if logged.num_over_budget:
+        if logged.num_undecided:
             yield (
-                f"Budgets in money are not simulated: {logged.num_over_budget:,} tasks that one "
-                "refused are taken to run."
+                f"Left out: {logged.num_undecided:,} tasks that no policy decided, since they were "
+                "their client's mistake, or over a budget in money."
             )
         unknown = {arrival.tenant for arrival in self._arrivals} - set(self._tenants)
         if unknown:

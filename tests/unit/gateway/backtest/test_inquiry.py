@@ -25,7 +25,7 @@ WAFER = EngineSettings(
 def line(
     number: int,
     settings: tuple[EngineSettings, ...] = (),
-    policy: str = DEFAULT_POLICY.version,
+    policy: str | None = DEFAULT_POLICY.version,
     **more: Any,
 ) -> bytes:
     given: dict[str, Any] = {
@@ -63,10 +63,12 @@ def test_a_stored_policys_document_is_known_by_the_number_that_the_log_has(tmp_p
     assert any("v6 (1)" in note for note in report.notes)
 
 
-def test_tasks_that_a_budget_refused_are_counted(tmp_path: Path) -> None:
+def test_tasks_that_no_policy_decided_are_left_out_and_counted(tmp_path: Path) -> None:
     path = tmp_path / "d.jsonl"
-    refused = line(1, outcome="rate_limited", error="budget_exceeded")
-    path.write_bytes(line(0, (WAFER,)) + refused)
+    over = line(1, policy=None, outcome="rate_limited", error="budget_exceeded")
+    wrong = line(2, policy=None, outcome="invalid", error="insufficient_permissions")
+    path.write_bytes(line(0, (WAFER,)) + over + wrong)
     report = answer(Inquiry(paths=(path,), bases={DEFAULT_POLICY.version: DEFAULT_POLICY}))
-    assert any("1 tasks that one refused are taken to run" in note for note in report.notes)
+    assert report.num_tasks == 1
+    assert any(note.startswith("Left out: 2 tasks") for note in report.notes)
     assert report.first_line.startswith("Replay under 'default', which made the log: ")
