@@ -13,6 +13,7 @@ import msgspec
 MAX_LINE_BYTES = 1 << 20
 TOLD_EVERY = 200  # lines
 _TAIL_BYTES = 1 << 20  # read at once from a file's end
+MAX_SET_BACK_LINES = 100  # in a row, of a clock that was set back for a moment
 MAX_BAD_LINES = 100  # a log that was cut amid a line has one
 
 OnBytes = Callable[[int], None]
@@ -86,10 +87,11 @@ def last_lines(paths: Iterable[Path], since_s: float) -> list[bytes]:
 
 
 def _tail(path: Path, since_s: float, most: int | None = None) -> list[bytes]:
-    """Reads backwards, until a task has ended before the time, or there are as many as wanted."""
+    """Reads backwards, until tasks have ended before the time, or there are as many as wanted."""
     if path.suffix == ".gz":  # which cannot be read backwards
         return _end_of_packed(path, since_s, most)
     found: list[bytes] = []
+    num_before = 0  # lines in a row
     with path.open("rb") as file:
         at = file.seek(0, 2)
         rest = b""
@@ -108,7 +110,8 @@ def _tail(path: Path, since_s: float, most: int | None = None) -> list[bytes]:
                     when = _WHEN.decode(line)
                 except msgspec.DecodeError:
                     continue
-                if when.at + when.duration_ms / 1e3 < since_s:
+                num_before = num_before + 1 if when.at + when.duration_ms / 1e3 < since_s else 0
+                if num_before > MAX_SET_BACK_LINES:
                     return found[::-1]
                 if when.at >= since_s:
                     found.append(line)

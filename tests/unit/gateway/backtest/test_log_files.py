@@ -76,6 +76,14 @@ def test_the_last_part_is_read_from_the_end(tmp_path: Path) -> None:
     assert len(last_lines([path], 0.0)) == 5_000
 
 
+def test_a_clock_that_was_set_back_for_a_moment_ends_no_last_part(tmp_path: Path) -> None:
+    path = tmp_path / "d.jsonl"
+    times = [*range(5_000, 6_000), *range(1_000, 1_020), *range(6_000, 6_020)]
+    path.write_bytes(b"".join(line(n, float(at_s)) for n, at_s in enumerate(times)))
+    ids = [record.id for record in records_of(last_lines([path], 5_990.0), decode_line)]
+    assert ids == [f"resp_{n}" for n in [*range(990, 1_000), *range(1_020, 1_040)]]
+
+
 def test_the_last_part_of_a_packed_log_is_read_too(tmp_path: Path) -> None:
     path = tmp_path / "d.jsonl.gz"
     path.write_bytes(gzip.compress(b"".join(line(n, 1_000.0 + n) for n in range(50)) + b"{cut"))
