@@ -2,6 +2,7 @@
 
 import argparse
 import csv
+import datetime
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +14,7 @@ from gateway.cli.admin_client import ADMIN_ARGUMENTS, ask_admin
 from gateway.cli.command import argument
 from gateway.cli.output import Row, show_table
 from gateway.config.command_error import CommandError
+from gateway.store.ledger_entry import DAY_S
 from gateway.store.reconcile import (
     MAX_FILE_BYTES,
     Bill,
@@ -21,8 +23,10 @@ from gateway.store.reconcile import (
     read_bill,
     sum_bill,
 )
+from gateway.store.usage_days import TTL_S
 from router.money.prices import NUSD
 
+NUM_DAYS = TTL_S // DAY_S  # that a gateway's counters hold
 ARGUMENTS = (
     argument(
         "file",
@@ -96,6 +100,12 @@ def _content(path: Path) -> bytes:
 
 
 def _used(arguments: argparse.Namespace, days: list[str]) -> Bill:
+    oldest = datetime.datetime.now(datetime.UTC).date() - datetime.timedelta(days=NUM_DAYS - 1)
+    if days[0] < oldest.isoformat():  # of which a gateway would say that nothing was used
+        raise CommandError(
+            f"{arguments.file}: it begins on {days[0]}, and a gateway knows the last {NUM_DAYS} "
+            f"days, from {oldest} on: take that part of it, or give --ledger"
+        )
     query = {"first_day": days[0], "last_day": days[-1], "by": ["day", "model"]}
     return sum_bill(ask_admin(arguments, "GET", "usage", query=query)["rows"])
 
