@@ -1,10 +1,12 @@
-"""Finds what is valid in prices but surely not meant: missing, of no model, or given twice."""
+"""Finds what is valid in prices but surely not meant: missing, of no model, twice, too fine."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from backends.contract import BackendGroup, BackendInfo
-from router.money.prices import ModelPrice, PriceList
+from router.money.prices import ModelPrice, PriceList, counted
 from router.policy.document import suggestion
+
+_EXACT = 1e-9  # dollars: what floats are off by is less
 
 
 def unpriced_budgets(
@@ -29,7 +31,7 @@ def unpriced_budgets(
 
 
 def odd_prices(prices: Iterable[ModelPrice], models: Collection[str]) -> Iterator[str]:
-    """Says which prices are of no model of `models`, and which are replaced by an equal one."""
+    """Says which prices are of no model of `models`, replaced by an equal one, or rounded."""
     seen: set[tuple[object, ...]] = set()
     for price in prices:
         if price.model not in models:
@@ -42,3 +44,10 @@ def odd_prices(prices: Iterable[ModelPrice], models: Collection[str]) -> Iterato
                 "same day: the first one counts. Give the later one a `since`."
             )
         seen.add(place)
+        for name in ("input", "cached_input", "cache_write", "output"):
+            dollars = getattr(price, name)
+            if dollars is not None and abs(counted(dollars) - dollars) > _EXACT:
+                yield (
+                    f"[[prices]]: '{price.model}' has {name} = {dollars:.9g}, which counts as "
+                    f"{counted(dollars):g}: a price for a million tokens has three decimals."
+                )

@@ -139,6 +139,11 @@ def cost_nusd(usage: Usage, price: ModelPrice) -> int:
     )
 
 
+def counted(dollars: float) -> float:
+    """Returns what a price for a million tokens counts as: whole nano-dollars for each."""
+    return _per_token(dollars) / _NANO_PER_MICRO
+
+
 def _per_token(dollars: float) -> int:
     """Returns nano-dollars for one token."""
     return round(dollars * _NANO_PER_MICRO)

@@ -111,6 +111,15 @@ def test_prices_of_no_model_and_given_twice(
     assert told.count("'lanewise-fast' has two prices of the same kind") == 1
 
 
+def test_prices_that_are_rounded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "lanewise.toml"
+    path.write_text(PRICE % "fast" + "cached_input = 0.0375\ncache_write = 0.035\n")
+    assert main(["config", "check", str(path)]) == 0
+    told = capsys.readouterr().err
+    assert "'lanewise-fast' has cached_input = 0.0375, which counts as 0.038" in told
+    assert told.count("three decimals") == 1
+
+
 def test_a_model_of_both_groups_has_a_price_in_each(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
