@@ -124,7 +124,10 @@ def _slo(arguments: argparse.Namespace) -> Slo:
         "tpot_ms": arguments.slo_tpot,
         "latency_ms": arguments.slo_latency,
     }
-    return Slo(**{name: ms for name, ms in given.items() if ms is not None})
+    try:
+        return Slo(**{name: ms for name, ms in given.items() if ms is not None})
+    except ValueError as error:
+        raise BacktestError(f"the SLO's {error}") from error
 
 
 def _policy(path: Path) -> Policy:

@@ -33,6 +33,12 @@ class Slo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     tpot_ms: float | None = None
     latency_ms: float | None = None
 
+    def __post_init__(self) -> None:
+        for name in self.__struct_fields__:
+            bound = getattr(self, name)
+            if bound is not None and not 0 <= bound < math.inf:
+                raise ValueError(f"{name} {bound:g}: expected a number from 0")
+
     @property
     def text(self) -> str:
         """Describes it."""

@@ -68,6 +68,14 @@ def test_policies_of_one_file_name_are_told_apart(
     assert [each["name"] for each in tested] == [str(path) for path in paths]
 
 
+@pytest.mark.parametrize("bound", ["-5", "nan", "inf"])
+def test_a_bound_that_nothing_can_meet_or_miss_is_refused(
+    bound: str, log: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["backtest", "--log", str(log), f"--slo-latency={bound}"]) == 2
+    assert f"the SLO's latency_ms {bound}: expected a number from 0" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("name", ["report", "2026.11", "report.json"])
 def test_a_reports_name_may_have_dots(
     name: str, log: Path, capsys: pytest.CaptureFixture[str]
