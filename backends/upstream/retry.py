@@ -2,8 +2,9 @@
 
 After a first token there is no retry: the client may have seen it. Pauses double, with jitter from
 the caller's generator, so that many gateways do not retry in step. A server's `retry-after` is
-obeyed; if it is too long, there is no retry, and another backend gets the task. A stale socket is
-nobody's fault: another one is tried at once, but only once.
+obeyed; if it is too long, there is no retry, and another backend gets the task. So it does at once
+where the server refuses this gateway, as with a wrong key. A stale socket is nobody's fault:
+another one is tried at once, but only once.
 """
 
 from backends.upstream.answer.errors import Failure
@@ -27,7 +28,7 @@ class Attempts:
         `failure` is of the last attempt, `chance` from 0 to 1, drawn for this pause.
         """
         options = self._options
-        if has_tokens or not failure.error.retryable:
+        if has_tokens or failure.refused or not failure.error.retryable:
             return None
         if failure.blame == "nobody" and not self._was_stale:
             self._was_stale = True

@@ -85,6 +85,7 @@ def engine_finding(answer: EngineAnswer) -> Finding:
 def _engine_advice(error: str) -> str:
     for pattern, advice in (
         (r"is not set", "export it, or write another name as key_env"),
+        (r"a redirect", "write the address that it redirects to as base_url"),
         (
             r"404|does not exist|not found",
             "is upstream_model what the server calls it, and base_url up to and with its version?",

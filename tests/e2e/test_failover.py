@@ -100,3 +100,17 @@ async def test_the_client_gets_its_answers_over_one_socket(
     metrics = await asyncio.to_thread(front.metrics)
     assert metrics.total("lanewise_failovers_total") == 1
     assert metrics.total("lanewise_backend_errors_total", backend="a-failing") == 1
+
+
+@pytest.mark.parametrize("plan", ["status 401", "status 302"])
+async def test_another_backend_answers_where_one_refuses_the_gateway(
+    front: GatewayProcess, failing: FaultServer, plan: str
+) -> None:
+    """A revoked key or a redirect is the one server's; it is asked once."""
+    failing.plan = [plan]
+    async with SocketClient.open(front) as connection:
+        answer = await connection.turn("Say hello.", model="shared", max_output_tokens=16)
+    assert text_of(answer)
+    (moved,) = answer["routing"]["failovers"]
+    assert (moved["from"], moved["to"]) == ("a-failing", "b-living")
+    assert failing.num_requests == 1

@@ -70,8 +70,9 @@ FAULTS = {
     "status 429": (True, False, 3),
     "status 429 30": (True, False, 1),
     "status 400": (False, False, 1),
-    "status 401": (False, False, 1),
-    "status 404": (False, False, 1),
+    "status 302": (True, False, 1),
+    "status 401": (True, False, 1),
+    "status 404": (True, False, 1),
 }
 
 

@@ -53,6 +53,7 @@ class Failure(Exception):  # noqa: N818 -- an outcome that travels as an excepti
         blame: Blame = "upstream",
         unused: bool = False,
         overrun: bool = False,
+        refused: bool = False,
         code: str | None = None,
     ) -> None:
         super().__init__(str(error))
@@ -60,6 +61,7 @@ class Failure(Exception):  # noqa: N818 -- an outcome that travels as an excepti
         self.blame = blame
         self.unused = unused  # it certainly generated and charged nothing
         self.overrun = overrun  # more came than the request allows; what came before is the answer
+        self.refused = refused  # this server will answer the same again; another one may not
         self.code = code  # the server's own, if the request is invalid
 
 
@@ -138,18 +140,22 @@ def _failure(
     ours, retry_after_us, param = "server_error", None, None
     blame: Blame = "upstream"
     retryable = unused = True
+    redirects = 300 <= status < 400
+    refused = code != SOCKET_AGED and (redirects or status in _REFUSED_STATUS)
     if code == SOCKET_AGED:
         blame = "nobody"
-    elif status in _REFUSED_STATUS:
+    elif refused:
         # Our key, our bill, our configuration: the client cannot fix it and must not see it. These
         # messages quote keys, too.
-        message, retryable = f"the upstream refuses this gateway ({status})", False
+        message = f"the upstream refuses this gateway ({status})"
+        if redirects:
+            message = f"the upstream answered {status}, a redirect, and none is followed"
     elif status in _LIMIT_STATUS:
         ours, blame = "rate_limit_exceeded", "limit"
         retry_after_us = _retry_after_us(headers)
         if retry_after_us is None:
             retry_after_us = _wait_in_words_us(wire.message or "")
-    elif 300 <= status < 500:
+    elif 400 <= status < 500:
         ours = code if code in CLIENT_CODES and code is not None else "invalid_prompt"
         if _is_too_long(wire):
             ours = "context_length_exceeded"
@@ -161,7 +167,8 @@ def _failure(
     error = BackendError(
         backend, ours, message, retryable=retryable, param=param, retry_after_us=retry_after_us
     )
-    return Failure(error, blame=blame, unused=unused, code=None if retryable else code)
+    kept = code if refused or not retryable else None
+    return Failure(error, blame=blame, unused=unused, refused=refused, code=kept)
 
 
 def _param_of(param: str | None) -> str | None:

@@ -120,16 +120,16 @@ ERRORS: list[tuple[int, bytes, dict[str, str], str, bool, str, float | None]] = 
     (400, UNKNOWN, {}, "invalid_prompt", False, "request", None),
     (400, TOO_LONG, {}, "context_length_exceeded", False, "request", None),
     (422, b'{"detail":"bad"}', {}, "invalid_prompt", False, "request", None),
-    (302, b"", {}, "invalid_prompt", False, "request", None),
-    (401, QUOTING, {}, "server_error", False, "upstream", None),
-    (403, b"", {}, "server_error", False, "upstream", None),
-    (404, b"not here", {}, "server_error", False, "upstream", None),
+    (302, b"", {}, "server_error", True, "upstream", None),
+    (401, QUOTING, {}, "server_error", True, "upstream", None),
+    (403, b"", {}, "server_error", True, "upstream", None),
+    (404, b"not here", {}, "server_error", True, "upstream", None),
     (429, b"", {"retry-after": "7"}, "rate_limit_exceeded", True, "limit", 7.0),
     (429, b"", BOTH, "rate_limit_exceeded", True, "limit", 0.05),
     (429, b"", {"retry-after": "Fri, 20 Nov"}, "rate_limit_exceeded", True, "limit", None),
     (429, IN_WORDS, {}, "rate_limit_exceeded", True, "limit", 1.5),
     (429, IN_WORDS, {"retry-after": "7"}, "rate_limit_exceeded", True, "limit", 7.0),
-    (429, QUOTA, {}, "server_error", False, "upstream", None),
+    (429, QUOTA, {}, "server_error", True, "upstream", None),
     (500, b"<html>", {}, "server_error", True, "upstream", None),
     (503, b'{"error":"busy"}', {}, "server_is_overloaded", True, "upstream", None),
 ]
@@ -152,6 +152,7 @@ def test_errors(
     assert failure.blame == blame
     assert failure.error.retry_after_us == (None if wait_s is None else int(wait_s * SECOND))
     assert failure.unused
+    assert failure.refused is (status in (302, 401, 403, 404) or body == QUOTA)
     assert "sk-1234" not in str(failure), "upstreams quote keys"
 
 

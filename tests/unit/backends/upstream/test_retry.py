@@ -5,7 +5,7 @@ import random
 import pytest
 
 from backends.contract import BackendError
-from backends.upstream.answer.errors import Failure, broken
+from backends.upstream.answer.errors import Failure, broken, http_failure
 from backends.upstream.retry import MAX_PAUSE_S, Attempts
 from tests.unit.backends.upstream.upstream_requests import make_options
 
@@ -19,6 +19,7 @@ def limit(retry_after_s: float | None) -> Failure:
 
 
 FINAL = Failure(BackendError("told", "invalid_prompt", "no", retryable=False), blame="request")
+REFUSED = http_failure("told", 401, b"", {})
 BROKEN = broken("told", "broke")
 STALE = broken("told", "idled", stale=True)
 
@@ -29,6 +30,7 @@ COURSES: list[tuple[dict[str, object], list[Failure], list[float | None]]] = [
     ({"max_retries": 0}, [BROKEN], [None]),
     ({"max_retries": 4, "retry_pause_s": 3.0}, [BROKEN] * 5, [3.0, 6.0, 10.0, 10.0, None]),
     ({}, [FINAL], [None]),
+    ({}, [REFUSED], [None]),  # another backend may have a better key, at once
     ({}, [limit(1.5), limit(0.01), BROKEN], [1.5, 0.4, None]),
     ({}, [limit(2.5)], [None]),
     ({"max_retry_after_s": 3.0}, [limit(2.5)], [2.5]),

@@ -92,6 +92,7 @@ def test_clocks(offset_s: float, level: str, text: str) -> None:
     [
         ("key_env: the environment variable X is not set", "export it"),
         ("the upstream refuses this gateway (401)", "is the key in key_env valid"),
+        ("the upstream answered 302, a redirect, and none is followed", "write the address"),
         ("the upstream answered 404: no such model", "is upstream_model what"),
         ("the upstream answered 429", "the account is at its limit"),
         ("no answer within 60 s", "is it loading"),
