@@ -14,6 +14,7 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import CrossSlotTransactionError, InvalidPipelineStack, RedisClusterException
+from redis.maint_notifications import MaintNotificationsConfig
 
 from router.redis.url import RedisTarget, parse_redis_url
 
@@ -41,7 +42,10 @@ def redis_client(url: str, *, timeout_s: float) -> Redis:
         return cast(Redis, sentinel.master_for(target.master, **options))
     if target.is_unix:
         return Redis(unix_socket_path=host, **options)
-    return Redis(host=host, port=port, **options)
+    # Where redis-py 8.1 waits for notes on the server's maintenance, as it does by default, it does
+    # not look whether a connection was closed while it idled, and the next call fails.
+    no_notes = MaintNotificationsConfig(enabled=False)
+    return Redis(host=host, port=port, maint_notifications_config=no_notes, **options)
 
 
 @contextlib.contextmanager
