@@ -129,6 +129,7 @@ class DecisionRecord(msgspec.Struct, frozen=True, kw_only=True):
     reason: str | None = None
     rule: str | None = None
     canary: bool = False
+    control: bool = False  # of a canary
     shadow: ShadowRecord | None = None
     seen: SeenRecord | None = None  # by the decision
 
@@ -293,7 +294,8 @@ def _decided(decision: RouteDecision) -> dict[str, Any]:
             "backends": chosen.backends,
         }
     if first is not None:
-        fields |= {"reason": first.reason, "rule": first.rule, "canary": first.canary}
+        fields |= {"reason": first.reason, "rule": first.rule}
+        fields |= {"canary": first.canary, "control": first.control}
     if decision.refusal is not None and decision.refusal.limited_by is not None:
         fields["limited_by"] = " ".join(decision.refusal.limited_by)
     if shadow is not None:

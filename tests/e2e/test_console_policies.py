@@ -104,6 +104,12 @@ def test_from_a_decision_to_a_rule_and_back(own: GatewayProcess, browser: Browse
         assert "like-" not in page.get_by_label("Policy document").inner_text()
 
         run_task(own, model="auto")  # by a policy that records its prompt
+        page.get_by_role("tab", name="Changes").click()
+        page.get_by_role("tab", name="Canary").click()
+        arms = page.get_by_role("tabpanel").get_by_role("row")
+        expect(arms.nth(1)).to_contain_text("Canary1")
+        # The task before the policy was not left by the rule for its share.
+        expect(arms.nth(2)).to_contain_text("Control0")
         write(page, POLICY.replace('route = "deep"', 'route = "parallel"'))
         page.get_by_role("tab", name="Changes").click()
         expect(page.get_by_role("tabpanel")).to_contain_text("Against v1")

@@ -48,7 +48,7 @@ export function Canary() {
 function Figures({ name, records }) {
   const groups = [
     ["Canary", records.filter((each) => each.canary && each.rule === name)],
-    ["Control", records.filter((each) => !each.canary)],
+    ["Control", records.filter((each) => each.control)],
   ];
   return html`
     <table>

@@ -74,6 +74,14 @@ COURSE = TaskOutcome(
 )
 
 
+@pytest.mark.parametrize("is_control", [True, False])
+def test_a_record_tells_what_a_canary_left_for_its_share(is_control: bool) -> None:
+    left = msgspec.structs.replace(ROUTE, rule=None, canary=False, control=is_control)
+    decision = msgspec.structs.replace(DECISION, ranked=(left,), chosen=left)
+    record = decode_line(encode_line(record_of(TASK, decision, COURSE, INFOS)))
+    assert (record.canary, record.control) == (False, is_control)
+
+
 def test_a_line_tells_what_a_replay_needs() -> None:
     record = decode_line(encode_line(record_of(TASK, DECISION, COURSE, INFOS)))
     assert (record.schema, record.id, record.at) == (SCHEMA, TASK.id, 1_700_000_000.1234)
