@@ -182,8 +182,10 @@ class Purse:
         accounts: Sequence[Account],
         now_ms: int,
         over_budget: tuple[int, int] | None = None,
+        *,
+        tells: bool = True,
     ) -> tuple[AccountBalance, ...]:
-        """Returns accounts as they are, and notes what is told of them.
+        """Returns accounts as they are, and notes what is told of them, if it tells anything.
 
         `over_budget`: the account and window whose money is spent, if that refused a task.
         """
@@ -191,16 +193,16 @@ class Purse:
             return ()
         refused_by, refused = (-1, -1) if over_budget is None else over_budget
         return tuple(
-            self._balance(account, now_ms, refused if index == refused_by else -1)
+            self._balance(account, now_ms, refused if index == refused_by else -1, tells)
             for index, account in enumerate(accounts)
         )
 
-    def _balance(self, account: Account, now_ms: int, refused: int) -> AccountBalance:
+    def _balance(self, account: Account, now_ms: int, refused: int, tells: bool) -> AccountBalance:
         state = self.at(account.name, now_ms)
         spent = (state.spent_day, state.spent_month, state.spent)
         periods = (state.day, month_of(state.day), 0)
         soft = [
-            limit >= 0 and used >= limit and self._tell(account.name, "s", window, period, limit)
+            tells and 0 <= limit <= used and self._tell(account.name, "s", window, period, limit)
             for window, (limit, used, period) in enumerate(
                 zip(account.soft, spent, periods, strict=True)
             )

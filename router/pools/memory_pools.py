@@ -79,7 +79,7 @@ class MemoryPools:
         num_reaped = pools.reap(now_us // 1_000, MAX_REAPED)
         expires_ms = pools.expiry_ms.get(reservation.lease, now_us // 1_000 + self._lease_ms)
         adopted = msgspec.structs.replace(reservation, expires_us=expires_ms * 1_000)
-        return self._granted(tenant, pools, 0, adopted, num_reaped)
+        return self._granted(tenant, pools, 0, adopted, num_reaped, tells=False)
 
     def _granted(
         self,
@@ -88,6 +88,8 @@ class MemoryPools:
         index: int,
         reservation: Reservation,
         num_reaped: int,
+        *,
+        tells: bool = True,
     ) -> Grant:
         if reservation.lease not in pools.expiry_ms:
             pools.take(bucket.reserve, reservation)
@@ -95,7 +97,7 @@ class MemoryPools:
         balances = pools.balances(tenant)
         if not tenant.accounts:
             return Grant(index, reservation, balances, 0, None, num_reaped)
-        accounts = pools.purse.balances(tenant.accounts, pools.now_ms)
+        accounts = pools.purse.balances(tenant.accounts, pools.now_ms, tells=tells)
         return Grant(index, reservation, balances, num_reaped=num_reaped, accounts=accounts)
 
     def extend(self, reservation: Reservation, now_us: int) -> bool:

@@ -248,7 +248,8 @@ local function tells(account, kind, window, period, limit)
   return true
 end
 
--- Appends what is behind the state; `refused_by` is what refused for money that is spent.
+-- Appends what is behind the state; `refused_by` is what refused for money that is spent. Nobody
+-- passes on what an adoption says, so that tells nothing, and the next task that asks does.
 local function add_accounts(reply, argument, refused_by)
   for at = argument, #ARGV, 7 do
     local account, tell = account_of(ARGV[at]), 0
@@ -256,7 +257,7 @@ local function add_accounts(reply, argument, refused_by)
     local periods = {account.on, month_of(account.on), 0}
     for window = 1, 3 do
       local soft = tonumber(ARGV[at + 3 + window])
-      if soft >= 0 and spent[window] >= soft
+      if soft >= 0 and spent[window] >= soft and operation ~= 'adopt'
          and tells(account, 's', window, periods[window], soft) then
         tell = tell + 2 ^ (window - 1)
       end

@@ -15,8 +15,9 @@ from redis.crc import key_slot
 from backends.contract import BackendGroup
 from gateway.process.embedded_redis import EmbeddedRedis
 from gateway.process.maintenance import REAP_INTERVAL_S
-from router.classify.task import GroupLimits, Tenant
+from router.classify.task import Account, GroupLimits, Tenant
 from router.pools import reaper
+from router.pools.memory_pools import MemoryPools
 from router.pools.pools import Balance, Demand, Grant, Renewal, Unit
 from router.pools.reaper import Reaper
 from router.pools.redis_pools import PoolsUnavailable, RedisPools
@@ -440,3 +441,24 @@ async def test_a_repeated_settlement_charges_nothing_for_a_reservation_that_came
     left = await pools.balances(TENANT)
     assert places(left) == (7, 2)
     assert min(remaining(left, group, "tokens") for group in used) >= 600_000
+
+
+async def test_a_soft_limit_that_an_outage_spent_is_told_with_the_next_task(
+    pools: RedisPools,
+) -> None:
+    """What ended meanwhile is adopted and charged; nobody passes on what these replies say."""
+    account = Account("t", (1_000, -1, -1), (500, -1, -1))
+    spender = Tenant(id="spender", tier="pro", limits=TENANT.limits, accounts=(account,))
+    away, back = MemoryPools(), MemoryPools()
+    demands = (Demand(group="fast", tokens=1, most_nusd=300),)
+    for name in ("a", "b", "c"):  # it is spent when the third is adopted
+        there = away.reserve_first(spender, name, [demands], 0).reservation
+        assert there is not None
+        away.settle(there, {"fast": 1}, 0, 300)
+        told = [await pools.adopt(spender, there), back.adopt(spender, there, 0)]
+        assert [grant.accounts[0].soft_told[0] for grant in told] == [False, False]
+        await pools.settle(there, {"fast": 1}, 300)
+        back.settle(there, {"fast": 1}, 0, 300)
+    cheap = (Demand(group="fast", tokens=1, most_nusd=10),)
+    told = [await pools.reserve_first(spender, name, [cheap]) for name in ("d", "e")]
+    assert [grant.accounts[0].soft_told[0] for grant in told] == [True, False]
