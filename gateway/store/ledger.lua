@@ -8,21 +8,27 @@
 --       then a hash of counters for each day that the entries are of
 -- ARGV  1 the batch's number, one more than the writer's last   2 the most entries to keep
 --       3 seconds to remember the writer   4 seconds to keep a day   5 the most fields of a day
---       6 how many entries follow, then the entries
+--       6 the id of the last entry of the writer's last batch, or empty
+--       7 how many entries follow, then the entries
 --       then for each counter: the number of its key, its field, what to add
 --
--- Returns: entries dropped at the old end to keep to the most, how many there are now, and the
--- writer's last batch before this call: an earlier one than it knows of if Redis lost some.
--- What is dropped was never exported: exporting deletes.
+-- Returns: entries dropped at the old end to keep to the most, how many there are now, the writer's
+-- last batch before this call (an earlier one than it knows of if Redis lost some), and the id of the
+-- last entry. What is dropped was never exported: exporting deletes. The writer's number has a time to
+-- live, so a full Redis may drop it, and not the stream: where that still has the writer's last entry,
+-- nothing was lost.
 
 local number = tonumber(ARGV[1])
-local before = tonumber(redis.call('GET', KEYS[2]) or '0')
-if number <= before then
-  return {0, redis.call('XLEN', KEYS[1]), before}
+local before, id = tonumber(redis.call('GET', KEYS[2]) or '0'), ARGV[6]
+if before == 0 and id ~= '' and #redis.call('XRANGE', KEYS[1], id, id) > 0 then
+  before = number - 1
 end
-local last = 6 + tonumber(ARGV[6])
-for argument = 7, last do
-  redis.call('XADD', KEYS[1], '*', 'e', ARGV[argument])
+if number <= before then
+  return {0, redis.call('XLEN', KEYS[1]), before, id}
+end
+local last = 7 + tonumber(ARGV[7])
+for argument = 8, last do
+  id = redis.call('XADD', KEYS[1], '*', 'e', ARGV[argument])
 end
 local most = tonumber(ARGV[5])
 for argument = last + 1, #ARGV, 3 do
@@ -37,4 +43,4 @@ for key = 3, #KEYS do
 end
 redis.call('SET', KEYS[2], number, 'EX', ARGV[3])
 local dropped = redis.call('XTRIM', KEYS[1], 'MAXLEN', '~', ARGV[2])
-return {dropped, redis.call('XLEN', KEYS[1]), before}
+return {dropped, redis.call('XLEN', KEYS[1]), before, id}

@@ -62,6 +62,7 @@ class Ledger:
         self._waiting: deque[LedgerEntry] = deque()
         self._batch: list[LedgerEntry] = []  # sent until Redis has it
         self._number = 1  # the batch's
+        self._last_id: str | bytes = ""  # in the stream, of what Redis took last
         # Batches that Redis took: their number, how many entries, and when.
         self._taken: deque[tuple[int, int, float]] = deque(maxlen=MAX_REMEMBERED)
         # A key of counters -> what to add to them.
@@ -151,7 +152,7 @@ class Ledger:
             self._note_spent(self._batch)
         days = counters_of(self._batch)
         arguments: list[int | str | bytes] = [
-            *(self._number, self._max_entries, WRITER_TTL_S, TTL_S, MAX_FIELDS),
+            *(self._number, self._max_entries, WRITER_TTL_S, TTL_S, MAX_FIELDS, self._last_id),
             len(self._batch),
             *map(msgspec.json.encode, self._batch),
         ]
@@ -159,7 +160,8 @@ class Ledger:
             for field, amount in counters.items():
                 arguments += (place, field, amount)
         keys = [STREAM, self._writer, *days]
-        dropped, self._num_entries, last = await self._append(keys=keys, args=arguments)
+        answer = await self._append(keys=keys, args=arguments)
+        dropped, self._num_entries, last, self._last_id = answer
         self._note_forgotten(last)
         if dropped and not self._num_dropped:
             logger.warning(

@@ -157,6 +157,21 @@ async def test_what_redis_took_and_lost_with_its_master_is_counted(client: Redis
         assert ledger.report.num_forgotten == 2
 
 
+async def test_a_full_redis_that_drops_the_writers_number_has_lost_nothing(client: Redis) -> None:
+    """The number has a time to live, and goes by `volatile-lru`; the stream has none."""
+    ledger = Ledger(client, max_entries=10_000)
+    for number in range(3):
+        ledger.add(entry(number))
+        assert await ledger.flush()
+        for key in await client.keys("lw1:{ledger}:w:*"):
+            await client.delete(key)
+    assert (await client.xlen(STREAM), ledger.report.num_forgotten) == (3, 0)
+    await client.delete(STREAM)
+    ledger.add(entry(3))
+    assert await ledger.flush()
+    assert (await client.xlen(STREAM), ledger.report.num_forgotten) == (1, 3)
+
+
 async def test_what_has_no_room_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gateway.store.ledger.MAX_WAITING", 100)
     at_once = Retry(NoBackoff(), 0)
