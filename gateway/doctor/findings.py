@@ -29,9 +29,10 @@ class Finding(msgspec.Struct, frozen=True):
 
     @property
     def line(self) -> str:
-        """The finding as a person reads it."""
+        """The finding as a person reads it: one line, whatever a server put into its words."""
         advice = f" -> {self.advice}" if self.advice else ""
-        return f"{self.level:4}  {self.check}: {self.text}{advice}"
+        text = "".join(each if each.isprintable() else " " for each in self.text)
+        return f"{self.level:4}  {self.check}: {' '.join(text.split())}{advice}"
 
     def view(self) -> dict[str, Any]:
         """The finding as a program reads it."""
@@ -86,6 +87,10 @@ def _engine_advice(error: str) -> str:
     for pattern, advice in (
         (r"is not set", "export it, or write another name as key_env"),
         (r"a redirect", "write the address that it redirects to as base_url"),
+        (
+            r"certificate",
+            "is its certificate for the name in base_url, and is its issuer known to this machine?",
+        ),
         (
             r"404|does not exist|not found",
             "is upstream_model what the server calls it, and base_url up to and with its version?",

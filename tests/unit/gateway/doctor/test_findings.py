@@ -93,6 +93,10 @@ def test_clocks(offset_s: float, level: str, text: str) -> None:
         ("key_env: the environment variable X is not set", "export it"),
         ("the upstream refuses this gateway (401)", "is the key in key_env valid"),
         ("the upstream answered 302, a redirect, and none is followed", "write the address"),
+        (
+            "no connection: [SSL: CERTIFICATE_VERIFY_FAILED] self-signed certificate",
+            "is its certificate for the name",
+        ),
         ("the upstream answered 404: no such model", "is upstream_model what"),
         ("the upstream answered 429", "the account is at its limit"),
         ("no answer within 60 s", "is it loading"),
@@ -104,6 +108,13 @@ def test_engines_that_fail(error: str, advice: str) -> None:
     assert found.level == "fail"
     assert found.advice.startswith(advice)
     assert found.line.startswith(f"fail  engine one: m: {error} -> {advice}")
+
+
+def test_a_servers_words_stay_on_one_line() -> None:
+    error = "the upstream answered 200: data: {}\n\ndata: \x1b[2J{}"
+    found = engine_finding(EngineAnswer(name="one", model="m", error=error))
+    assert found.line.startswith("fail  engine one: m: the upstream answered 200: data: {} data: ")
+    assert found.line.isprintable()
 
 
 def test_engines_that_answer() -> None:
