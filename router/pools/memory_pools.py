@@ -95,8 +95,6 @@ class MemoryPools:
             pools.take(bucket.reserve, reservation)
             pools.hold(reservation.lease, reservation.expires_us // 1_000)
         balances = pools.balances(tenant)
-        if not tenant.accounts:
-            return Grant(index, reservation, balances, 0, None, num_reaped)
         accounts = pools.purse.balances(tenant.accounts, pools.now_ms, tells=tells)
         return Grant(index, reservation, balances, num_reaped=num_reaped, accounts=accounts)
 
