@@ -170,8 +170,8 @@ live. Nothing fails for it, stored responses aside; limits are rough, and new ke
 of.""",
         first_look="""\
 1. Dashboard *pools and tenants*, row **Redis**: all gateways, or one?
-2. From the gateway's host: `lanewise doctor --no-engines --redis $LANEWISE_REDIS_URL`. "Connect call
-   failed": it does not run. "Timeout reading": it runs and answers nothing.
+2. From the gateway's host: `lanewise doctor --no-engines --redis $LANEWISE_REDIS_URL`. "Connect
+   call failed": it does not run. "Timeout reading": it runs and answers nothing.
 3. Redis's own log: out of memory, a failover, a disk that is full?""",
         remedy="""\
 - Start Redis; restart one that answers nothing. Gateways return by themselves within seconds and
