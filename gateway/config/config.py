@@ -42,7 +42,7 @@ from gateway.config.sections import (
     masked_url,
     networks,
 )
-from gateway.config.tenants import DEFAULT_TIERS, TierConfig, fault_of_tier, part
+from gateway.config.tenants import DEFAULT_TIERS, TierConfig, fault_of_limits, fault_of_tier, part
 from gateway.config.weak_secrets import weakness
 from router.classify.task import TENANT_ID
 from router.money.cost import CostWeights
@@ -204,6 +204,19 @@ def check_config(config: Config) -> None:
     _check_unique("tenants", "ids", [tenant.id for tenant in config.tenants])
     _check_unique("backends", "names", [backend.name for backend in config.backends])
     _check_relays(config.relays)
+    seen = _check_tenants(config)
+    for name, tier in config.tiers.items():
+        if (fault := fault_of_tier(name, tier)) is not None:
+            raise ConfigError(f"tiers: {fault.says}", ("tiers", name))
+    peppers(config)
+    _check_admin_keys(config, seen)
+    if config.redis.url is not None:
+        _check_redis_url(config.redis.url)
+    _check_secrets(config)
+
+
+def _check_tenants(config: Config) -> dict[str, str]:
+    """Checks each tenant, and returns the ids of those that have keys, by key."""
     seen: dict[str, str] = {}  # key -> tenant
     for index, tenant in enumerate(config.tenants):
         path: Path = ("tenants", index)
@@ -224,14 +237,11 @@ def check_config(config: Config) -> None:
                 f"{suggestion(tenant.tier, config.tiers)}",
                 (*path, "tier"),
             )
-    for name, tier in config.tiers.items():
-        if (fault := fault_of_tier(name, tier)) is not None:
-            raise ConfigError(f"tiers: {fault.says}", ("tiers", name))
-    peppers(config)
-    _check_admin_keys(config, seen)
-    if config.redis.url is not None:
-        _check_redis_url(config.redis.url)
-    _check_secrets(config)
+        if (fault := fault_of_limits(tenant.limits)) is not None and fault.field is not None:
+            raise ConfigError(
+                f"tenants: {tenant.id!r}: {fault.says}", (*path, *fault.field.split("."))
+            )
+    return seen
 
 
 def _check_relays(relays: tuple[RelayOptions, ...]) -> None:

@@ -209,8 +209,13 @@ def fault_of_tier(name: str, tier: Tier) -> FieldFault | None:
     """Returns what is wrong with a tier; None if it is valid."""
     if not TIER_NAME.fullmatch(name):
         return FieldFault(None, f"tier {name[:80]!r} must be 1 to 32 of a-z, 0-9, '_' and '-'")
-    for group, limits in tier.limits.items():
-        for field, value in msgspec.structs.asdict(limits).items():
+    return fault_of_limits(tier.limits)
+
+
+def fault_of_limits(limits: Mapping[BackendGroup, GroupLimits]) -> FieldFault | None:
+    """Returns which limit the pools cannot count, and why; None if they can count all."""
+    for group, of_group in limits.items():
+        for field, value in msgspec.structs.asdict(of_group).items():
             if isinstance(value, int) and not 0 <= value <= MAX_LIMIT:
                 at = f"limits.{group}.{field}"
                 return FieldFault(at, f"{at}: expected 0 to {MAX_LIMIT}, got {value}")

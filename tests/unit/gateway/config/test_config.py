@@ -176,6 +176,12 @@ kind = "gpu"
 kind = "upstream"
 """
 
+LIMITS = b"""
+[[tenants]]
+id = "a"
+limits.fast = {requests_per_min=%d, tokens_per_min=9, max_concurrent=9}
+"""
+
 # file, arguments, how the message begins and what else it says
 PLACES: list[tuple[bytes, dict[str, Any], str, tuple[str, ...]]] = [
     (b"[server", {}, "lw.toml:1:8: not TOML", ()),
@@ -206,6 +212,9 @@ PLACES: list[tuple[bytes, dict[str, Any], str, tuple[str, ...]]] = [
         ("did you mean 'enterprise'?",),
     ),
     (b"[[tenants]]\nid = 'A B'", {}, "lw.toml:2:6: tenants: id 'A B'", ()),
+    # A limit that the pools cannot count would fail every tenant's admission with this one's.
+    (LIMITS % -5, {}, "lw.toml:4:33: tenants: 'a': limits.fast.requests_per_min: ", ("got -5",)),
+    (LIMITS % (10**19), {}, "lw.toml:4:33: tenants: 'a': limits.fast.", ("0 to 1000000000000",)),
     (b"[redis]\nurl = 'http://h'", {}, "lw.toml:2:7: redis.url", ()),
     (
         b"[[relays]]\npath = 'embeddings'\nmodel = 'm'\nbase_url = 'h'",
