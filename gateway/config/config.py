@@ -18,6 +18,7 @@ from gateway.config.sections import (
     DEVELOPMENT_TENANT,
     MAX_PORT,
     MAX_WORKERS,
+    MIN_KEY_CHARS,
     AdminConfig,
     AdminKeyConfig,
     AuthConfig,
@@ -340,7 +341,13 @@ def _tenants(
     key = environ.get(KEY_VARIABLE)
     if not key and path is not None:
         key = first_key(path, makes=makes_key)
-    return (first_tenant(key),) if key else config.tenants
+    if not key:
+        return config.tenants
+    if len(key) < MIN_KEY_CHARS:
+        raise ConfigError(
+            f"{KEY_VARIABLE}, auth.key_path: expected at least {MIN_KEY_CHARS} characters"
+        )
+    return (first_tenant(key),)
 
 
 def _auth(configured: AuthConfig, environ: Mapping[str, str]) -> AuthConfig:
@@ -359,8 +366,8 @@ def _admin(configured: AdminConfig, environ: Mapping[str, str]) -> AdminConfig:
     key = environ.get("LANEWISE_ADMIN_KEY")
     if not key:
         return configured
-    if len(key) < 8:
-        raise ConfigError("LANEWISE_ADMIN_KEY: expected at least 8 characters")
+    if len(key) < MIN_KEY_CHARS:
+        raise ConfigError(f"LANEWISE_ADMIN_KEY: expected at least {MIN_KEY_CHARS} characters")
     if any(known.key == key for known in configured.keys or ()):
         return configured  # commands read their key from the same variable
     return AdminConfig((*(configured.keys or ()), AdminKeyConfig(name="environment", key=key)))

@@ -23,7 +23,7 @@ _SECRET_VARIABLES = (
 def with_secret_files(environ: Mapping[str, str]) -> dict[str, str]:
     """Returns the environment with the contents of the files that `..._FILE` names.
 
-    Raises `CommandError` if one cannot be read, or its variable is set as well.
+    Raises `CommandError` if one cannot be read or is empty, or its variable is set as well.
     """
     known = dict(environ)
     for name in _SECRET_VARIABLES:
@@ -33,10 +33,21 @@ def with_secret_files(environ: Mapping[str, str]) -> dict[str, str]:
         if environ.get(name):
             raise CommandError(f"{name}, {name}_FILE: set one of them, not both")
         try:
-            known[name] = Path(path).read_text().strip()
-        except (OSError, UnicodeDecodeError) as error:
+            known[name] = _secret_in(path)
+        except (OSError, ValueError) as error:
             raise CommandError(f"{name}_FILE {path!r}: {error}") from error
     return known
+
+
+def _secret_in(path: str) -> str:
+    """Reads a file's secret; raises `OSError`, or `ValueError` if it is not text or has none.
+
+    Without a secret the gateway would go on as if none were configured, with the published key.
+    """
+    secret = Path(path).read_text(encoding="utf-8-sig").strip()
+    if not secret:
+        raise ValueError("the file is empty")
+    return secret
 
 
 def first_key(path: str, *, makes: bool) -> str:
@@ -45,10 +56,10 @@ def first_key(path: str, *, makes: bool) -> str:
     A key that is made is printed, this once. Raises `CommandError` if the file cannot be used.
     """
     try:
-        return Path(path).read_text().strip()
+        return _secret_in(path)
     except FileNotFoundError:
         key = f"sk-{secrets.token_urlsafe(32)}"
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, ValueError) as error:
         raise CommandError(f"auth.key_path {path!r}: {error}") from error
     if makes:
         try:

@@ -33,8 +33,10 @@ Seconds = Annotated[float, Meta(gt=0, le=86_400)]
 Ceiling = Annotated[int, Meta(ge=1, le=1_000_000)]
 
 
+MIN_KEY_CHARS = 8
+
 # A key; no message quotes it.
-Secret = Annotated[str, Meta(min_length=8, extra={"secret": True})]
+Secret = Annotated[str, Meta(min_length=MIN_KEY_CHARS, extra={"secret": True})]
 
 
 class ConfigError(CommandError):

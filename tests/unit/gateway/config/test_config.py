@@ -319,6 +319,28 @@ def test_a_first_key_is_made_once(tmp_path: Path, capsys: pytest.CaptureFixture[
         load_config(b"[auth]\nkey_path = '/dev/null/key'", {}, makes_key=True)
 
 
+@pytest.mark.parametrize("written", ["", "\n", "\ufeff \r\n"])
+@pytest.mark.parametrize("variable", ["LANEWISE_API_KEY", "LANEWISE_ADMIN_KEY"])
+def test_an_empty_file_is_no_secret(written: str, variable: str, tmp_path: Path) -> None:
+    path = tmp_path / "key"
+    path.write_text(written, encoding="utf-8")
+    with pytest.raises(CommandError, match=rf"{variable}_FILE .*key.*: the file is empty"):
+        load_config(b"", {f"{variable}_FILE": str(path)})
+    # On loopback, such as behind a proxy, the published key would have opened the gateway.
+    with pytest.raises(CommandError, match=r"auth\.key_path .*key.*: the file is empty"):
+        load_config(f"[auth]\nkey_path = '{path}'".encode(), {}, makes_key=True)
+
+
+def test_a_key_in_a_file_is_as_long_as_any(tmp_path: Path) -> None:
+    path = tmp_path / "key"
+    toml = f"[auth]\nkey_path = '{path}'".encode()
+    path.write_text("sk-1234\n", encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"auth\.key_path: expected at least 8 characters"):
+        load_config(toml, {})
+    path.write_text("\ufeffsk-12345\r\n", encoding="utf-8")  # as Windows' editors write it
+    assert load_config(toml, {}).tenants[0].keys == ("sk-12345",)
+
+
 ADMIN_ADDRESSES: list[tuple[str, int, str | None, Address | None]] = [
     ("127.0.0.1", 8080, None, None),
     ("localhost", 8080, None, None),
