@@ -7,7 +7,6 @@ import secrets
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from pathlib import Path
 
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
@@ -17,8 +16,8 @@ from gateway.access.key_sessions import KeySessions
 from gateway.access.tenant_store import FLUSH_USED_S, TenantStore
 from gateway.access.tenant_view import TenantsView
 from gateway.config.config import Config, peppers
+from gateway.config.first_key import pepper_file
 from gateway.config.keys import Peppers
-from gateway.config.sections import ConfigError
 from router.redis.cancelling import cancelled
 
 logger = logging.getLogger("lanewise")
@@ -48,9 +47,9 @@ async def follow_access(
 ) -> AsyncIterator[Access]:
     """Follows the keys until the context ends, and ends the sessions of keys that end.
 
-    Raises `ConfigError` if the peppers' file cannot be read.
+    Raises `CommandError` if the peppers' file cannot be read.
     """
-    known = peppers(config, _pepper_file(config))
+    known = peppers(config, pepper_file(config.auth.peppers_path))
     records = (tenant.record() for tenant in config.tenants)
     tenant_view = TenantsView(records, config.tiers, config.server.limits_percent)
     keys = Keys(config.tenants, tenant_view, known, secrets.token_bytes(SALT_BYTES))
@@ -76,16 +75,6 @@ async def follow_access(
     finally:
         await cancelled(*followers)
         await _store_used(tenant_store, keys)
-
-
-def _pepper_file(config: Config) -> str | None:
-    path = config.auth.peppers_path
-    if path is None:
-        return None
-    try:
-        return Path(path).read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"auth.peppers_path {path!r}: {error}") from error
 
 
 async def _check_often(check: Callable[[], None]) -> None:

@@ -13,6 +13,7 @@ from gateway.cli.command import Command, argument
 from gateway.cli.output import show
 from gateway.config.certificate import tls_context
 from gateway.config.config import Config, load_config, peppers, read_config
+from gateway.config.first_key import pepper_file
 from gateway.config.policy_file import group_of, load_policy, policy_slips
 from gateway.config.price_slips import odd_prices, unpriced_budgets
 from gateway.config.sections import Address, admin_address, masked_url
@@ -46,9 +47,7 @@ def _check(arguments: argparse.Namespace) -> int:
     )
     policy = load_policy(config)
     tls_context(config.server)
-    peppers_path = config.auth.peppers_path
-    if peppers_path is not None:
-        peppers(config, read_config(peppers_path).decode(errors="replace"))
+    peppers(config, pepper_file(config.auth.peppers_path))
     public = Address(config.server.host, config.server.port)
     found: dict[str, Any] = {
         "address": str(public),

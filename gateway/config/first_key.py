@@ -50,6 +50,19 @@ def _secret_in(path: str) -> str:
     return secret
 
 
+def pepper_file(path: str | None) -> str | None:
+    """Returns what the file of `auth.peppers_path` holds; None if none is named.
+
+    Raises `CommandError` if it cannot be read.
+    """
+    if path is None:
+        return None
+    try:
+        return Path(path).read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise CommandError(f"auth.peppers_path {path!r}: {error}") from error
+
+
 def first_key(path: str, *, makes: bool) -> str:
     """Returns the key in the file; without the file a new one, which is written there if `makes`.
 

@@ -16,7 +16,7 @@ FILES: list[tuple[str, tuple[str, ...], str | None]] = [
     ("policy_path = 'none.toml'", (), "No such file"),
     ("policy_path = 'policy.toml'", (), "'lanewise-fast' is an engine's own model"),
     ("[server]\ntls_cert_path = 'a'\ntls_key_path = 'a'", (), "tls_cert_path"),
-    ("[auth]\npeppers_path = 'none'", (), "none"),
+    ("[auth]\npeppers_path = 'none'", (), "auth.peppers_path 'none'"),
 ]
 
 
