@@ -46,6 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs `lanewise` and returns the process's exit status."""
     given = sys.argv[1:] if argv is None else argv
     try:
+        _check_text(given)
         arguments = make_parser(given).parse_args(given)
         status: int = arguments.run(arguments)
     except CommandError as error:
@@ -57,6 +58,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     return status
+
+
+def _check_text(argv: Sequence[str]) -> None:
+    """Raises `CommandError` if the shell gave bytes that are no text, and that nothing can send."""
+    for argument in argv:
+        try:
+            argument.encode()
+        except UnicodeEncodeError:
+            raise CommandError(f"an argument is not UTF-8 text: {argument!r}") from None
 
 
 def make_parser(argv: Sequence[str]) -> argparse.ArgumentParser:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.cli.main import COMMANDS, make_parser
+from gateway.cli.main import COMMANDS, main, make_parser
 
 
 def choices(parser: argparse.ArgumentParser) -> "argparse._SubParsersAction | None":  # type: ignore[type-arg]
@@ -116,3 +116,8 @@ def test_an_application_does_not_load_what_it_has_no_use_for() -> None:
     )
     told = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True)
     assert not {"pydantic", "attr", "attrs", "openai"} & set(told.stdout.split())
+
+
+def test_bytes_that_are_no_text_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["route", "caf\udce9"]) == 2  # as Python reads an argument in Latin-1
+    assert "an argument is not UTF-8 text: 'caf\\udce9'" in capsys.readouterr().err
