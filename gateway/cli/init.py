@@ -6,7 +6,9 @@ This is an edge.
 import argparse
 import asyncio
 import os
+import re
 import secrets
+import shlex
 import shutil
 import sys
 import time
@@ -36,6 +38,7 @@ from gateway.setup.snippets import snippets
 DEFAULT_PATH = "lanewise.toml"
 PORTS = (8080, 8090, 8091, 8092)  # the first that is free: llama.cpp's own is 8080, too
 LIST_TIMEOUT_S = 10.0
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 GROUPS: tuple[BackendGroup, ...] = ("fast", "deep")
 
 Servers = list[tuple[Provider, tuple[ServedModel, ...]]]
@@ -120,16 +123,25 @@ def _choice(
     """Completes what is said of a group's engine by what is found, asked, or usual."""
     given = {what: getattr(arguments, f"{group}_{what}") for what in ("url", "model", "key_env")}
     if name == SIMULATED:
+        for what in [what for what, said in given.items() if said]:
+            flag = f"--{group}-{what.replace('_', '-')}"
+            raise CommandError(f"{flag}: the {group} engine is simulated: --{group} NAME names one")
         return EngineChoice(group=group)
+    if given["key_env"] and not _VARIABLE.fullmatch(given["key_env"]):  # not quoted: maybe a key
+        raise CommandError(
+            f"--{group}-key-env: expected the name of an environment variable, not a key"
+        )
     provider = BY_NAME[name]
     base_url = given["url"] or provider.base_url
     if not base_url and asks:
         base_url = _question("its address, as https://RESOURCE.openai.azure.com/openai/v1", "")
     if not base_url:
         raise CommandError(f"--{group}-url: {provider.title} needs the address of your resource")
+    if not provider.is_local and not {"/", ":"} & set(base_url):
+        base_url = f"https://{base_url}"  # a name alone of a service: its key goes there
     base_url = http_url(base_url, f"--{group}-url")
     if base_url.count("/") == 2:
-        base_url += "/v1"
+        base_url += provider.path
     key_env = given["key_env"] or provider.key_env
     if not provider.needs_key and not given["key_env"] and not os.environ.get(key_env or ""):
         key_env = None
@@ -174,7 +186,7 @@ def _write(path: Path, text: str, *, replaces: bool) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle = os.open(written, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(handle, "w") as file:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
             file.write(text)
         if replaces:
             written.replace(path)
@@ -198,8 +210,8 @@ def _tell(
     texts = snippets(base_url, key)
     lines = [f"Wrote {path}, readable by you alone.", *(one.line for one in findings), ""]
     program = "lanewise" if shutil.which("lanewise") else os.path.relpath(sys.argv[0])
-    lines += [f"Serve it:  {program} serve --config {path}"]
-    lines += [f"Check it:  {program} doctor --config {path}"]
+    lines += [f"Serve it:  {program} serve --config {shlex.quote(path)}"]
+    lines += [f"Check it:  {program} doctor --config {shlex.quote(path)}"]
     for client, text in texts.items():
         lines += ["", f"--- {client}", text.rstrip()]
     answer: dict[str, Any] = {

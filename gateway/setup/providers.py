@@ -17,6 +17,7 @@ class Provider(msgspec.Struct, frozen=True, kw_only=True):
     title: str
     groups: tuple[BackendGroup, ...]  # that it serves well, the better first
     base_url: str
+    path: str = "/v1"  # of its API, added to an address that has none
     source: str  # of these facts
     key_env: str | None = None
     needs_key: bool = True
@@ -90,6 +91,7 @@ PROVIDERS = (
         title="Azure OpenAI",
         groups=("deep", "fast"),
         base_url="",  # of the user's own resource
+        path="/openai/v1",
         source="https://learn.microsoft.com/azure/ai-services/openai/api-version-lifecycle",
         key_env="AZURE_OPENAI_API_KEY",
         options={

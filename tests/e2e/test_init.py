@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from backends.upstream.backend import UpstreamBackendConfig
 from gateway.config.config import Config, load_config
 from tests.e2e.gateway_process import DEVELOPMENT_KEY, LANEWISE, GatewayProcess
 from tests.e2e.terminal_screen import Screen
@@ -111,6 +112,18 @@ def test_what_is_found_is_taken(tmp_path: Path) -> None:
     assert [one.name for one in read(tmp_path / "lanewise.toml").backends] == ["groq", "anthropic"]
 
 
+@pytest.mark.parametrize("given", ["me.openai.azure.com", "https://me.openai.azure.com/"])
+def test_the_address_of_a_resource_is_enough(given: str, tmp_path: Path) -> None:
+    azure = ("--fast", "azure", "--fast-url", given, "--fast-model", "mine")
+    output = ("--no-check", "--output", "a b.toml")
+    told = init(tmp_path, *azure, "--deep", "simulated", *output)
+    assert told.returncode == 0, told.stderr
+    assert "serve --config 'a b.toml'" in told.stdout
+    (fast, _) = read(tmp_path / "a b.toml").backends
+    assert isinstance(fast, UpstreamBackendConfig)
+    assert fast.options.base_url == "https://me.openai.azure.com/openai/v1"
+
+
 def test_a_file_is_not_replaced_unasked(tmp_path: Path) -> None:
     simulated = ("--fast", "simulated", "--deep", "simulated")
     path = tmp_path / "lanewise.toml"
@@ -133,6 +146,12 @@ def test_a_file_is_not_replaced_unasked(tmp_path: Path) -> None:
         (
             ("--fast", "azure", "--fast-url", "me.openai.azure.com", "--deep", "simulated"),
             "--fast-model: Azure OpenAI needs the name",
+        ),
+        (("--yes", "--fast", "simulated", "--fast-model", "m"), "--fast-model: the fast engine is"),
+        (("--fast", "simulated", "--deep", "simulated", "--deep-url", "h"), "--deep-url: the deep"),
+        (
+            ("--fast", "groq", "--fast-key-env", "gsk-secret", "--deep", "simulated"),
+            "--fast-key-env: expected the name of an environment variable, not a key$",
         ),
         (
             ("--fast", "vllm", "--fast-url", "127.0.0.1:9", "--deep", "simulated"),
