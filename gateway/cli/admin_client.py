@@ -14,6 +14,7 @@ import msgspec
 from gateway.cli.command import argument
 from gateway.config.command_error import CommandError
 from gateway.config.development import DEVELOPMENT_ADMIN_KEY
+from gateway.config.first_key import ADMIN_KEY_VARIABLE, secret_of
 from gateway.config.http_address import DEFAULT_URL, http_url
 
 TIMEOUT_S = 30.0
@@ -37,7 +38,7 @@ ADMIN_ARGUMENTS = (  # the same for every command that administers
     argument(
         "--admin-key",
         metavar="KEY",
-        help="(default: $LANEWISE_ADMIN_KEY, else the development admin key)",
+        help="(default: $LANEWISE_ADMIN_KEY or its file's, else the development admin key)",
     ),
     argument("--json", action="store_true", help="print the answer as JSON"),
 )
@@ -85,7 +86,8 @@ def _sent(
     environ = os.environ
     base = arguments.url or environ.get("LANEWISE_ADMIN_URL") or environ.get("LANEWISE_URL")
     base = http_url(base or DEFAULT_URL, "--url")
-    admin_key = arguments.admin_key or environ.get("LANEWISE_ADMIN_KEY", DEVELOPMENT_ADMIN_KEY)
+    own_key = arguments.admin_key or secret_of(environ, ADMIN_KEY_VARIABLE)
+    admin_key = own_key or DEVELOPMENT_ADMIN_KEY
     url = "/".join([base, "admin", *(quote(part, safe="") for part in path)])
     if query:
         url += f"?{urlencode(query, doseq=True)}"

@@ -8,6 +8,7 @@ import sys
 from gateway.cli.command import Command, argument, one_of
 from gateway.config.command_error import CommandError
 from gateway.config.development import DEVELOPMENT_KEY
+from gateway.config.first_key import KEY_VARIABLE, secret_of
 from gateway.config.http_address import DEFAULT_URL, http_url
 from gateway.dialogue.conversation import BOTH, ROUTES, Dialogue
 from gateway.dialogue.one_answer import answer_once
@@ -36,7 +37,7 @@ def _chat(arguments: argparse.Namespace) -> int:
 
 async def _talk(arguments: argparse.Namespace, prompt: str | None) -> int:
     url = http_url(arguments.url or os.environ.get("LANEWISE_URL") or DEFAULT_URL, "--url")
-    key = arguments.key or os.environ.get("LANEWISE_API_KEY") or DEVELOPMENT_KEY
+    key = arguments.key or secret_of(os.environ, KEY_VARIABLE) or DEVELOPMENT_KEY
     conversation = Dialogue(arguments.model, arguments.route, arguments.strategy)
     is_terminal = sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
     try:

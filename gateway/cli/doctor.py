@@ -11,8 +11,8 @@ from gateway.cli.command import Command, argument
 from gateway.cli.output import show
 from gateway.config.command_error import CommandError
 from gateway.config.config import load_config, read_config
+from gateway.config.first_key import KEY_VARIABLE, secret_of
 from gateway.config.http_address import http_url
-from gateway.config.sections import ConfigError
 from gateway.doctor.examination import Examined, examine, examined
 from gateway.doctor.findings import Finding
 
@@ -26,12 +26,12 @@ def _doctor(arguments: argparse.Namespace) -> int:
         config = load_config(
             read_config(arguments.config), os.environ, name=name, redis_url=arguments.redis
         )
-    except ConfigError as error:
+        key = arguments.key or secret_of(os.environ, KEY_VARIABLE)
+    except CommandError as error:
         return _end(arguments, [_tell(arguments, Finding("configuration", "fail", str(error)))])
     valid = Finding("configuration", "ok", name if arguments.config else "the development defaults")
     found = [_tell(arguments, valid)]
     logging.getLogger("lanewise").disabled = True  # what an engine says is among the findings
-    key = arguments.key or os.environ.get("LANEWISE_API_KEY")
     what = msgspec.structs.replace(
         examined(config, url, key),
         model=arguments.model,

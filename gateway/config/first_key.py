@@ -11,10 +11,11 @@ from pathlib import Path
 from gateway.config.command_error import CommandError
 
 KEY_VARIABLE = "LANEWISE_API_KEY"
+ADMIN_KEY_VARIABLE = "LANEWISE_ADMIN_KEY"
 # Each may be a file's instead, as the secrets of Docker and Kubernetes are: NAME_FILE is its path.
 _SECRET_VARIABLES = (
     KEY_VARIABLE,
-    "LANEWISE_ADMIN_KEY",
+    ADMIN_KEY_VARIABLE,
     "LANEWISE_KEY_PEPPERS",
     "LANEWISE_REDIS_URL",
 )
@@ -25,18 +26,24 @@ def with_secret_files(environ: Mapping[str, str]) -> dict[str, str]:
 
     Raises `CommandError` if one cannot be read or is empty, or its variable is set as well.
     """
-    known = dict(environ)
-    for name in _SECRET_VARIABLES:
-        path = environ.get(f"{name}_FILE")
-        if not path:
-            continue
-        if environ.get(name):
-            raise CommandError(f"{name}, {name}_FILE: set one of them, not both")
-        try:
-            known[name] = _secret_in(path)
-        except (OSError, ValueError) as error:
-            raise CommandError(f"{name}_FILE {path!r}: {error}") from error
-    return known
+    found = {name: secret_of(environ, name) for name in _SECRET_VARIABLES}
+    return {**environ, **{name: secret for name, secret in found.items() if secret is not None}}
+
+
+def secret_of(environ: Mapping[str, str], name: str) -> str | None:
+    """Returns one of the secrets: its variable's, or what stands in its file; None: neither is set.
+
+    Raises `CommandError` as `with_secret_files` does.
+    """
+    path = environ.get(f"{name}_FILE")
+    if not path:
+        return environ.get(name)
+    if environ.get(name):
+        raise CommandError(f"{name}, {name}_FILE: set one of them, not both")
+    try:
+        return _secret_in(path)
+    except (OSError, ValueError) as error:
+        raise CommandError(f"{name}_FILE {path!r}: {error}") from error
 
 
 def _secret_in(path: str) -> str:
