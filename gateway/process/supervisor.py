@@ -157,15 +157,19 @@ class Supervisor:
             self._workers.append(worker)
             self._keep(worker)
         stopping = asyncio.create_task(self._stopping.wait())
-        serving = [asyncio.create_task(worker.has_served.wait()) for worker in self._workers]
+        serving = asyncio.create_task(self._all_serve())
         try:
-            await asyncio.wait((stopping, asyncio.gather(*serving)), return_when="FIRST_COMPLETED")
+            await asyncio.wait((stopping, serving), return_when="FIRST_COMPLETED")
             if not self._stopping.is_set():
                 greet(config)
             await self._gather_until(stopping)
         finally:
-            await cancelled(stopping, *serving)
+            await cancelled(stopping, serving)
         return self._failure or 0
+
+    async def _all_serve(self) -> None:
+        for worker in self._workers:
+            await worker.has_served.wait()
 
     async def stop(self) -> None:
         """Stops all processes: the workers drain, then the engines stop."""

@@ -218,3 +218,13 @@ async def test_sigterm_drains_all_and_leaves_no_process(
     assert await asyncio.to_thread(fleet.process.wait, WAIT_S) == 0, fleet.log
     assert not [pid for pid in running if is_there(pid)]
     assert os.listdir(temporary) == [], "the embedded Redis took its folder with it"
+
+
+def test_a_stop_before_all_serve_is_an_orderly_one(folder: Path) -> None:
+    process = GatewayProcess(folder, "--workers", "2")
+    try:
+        until(lambda: len(children(process.process.pid)) == 4)  # begun; they serve seconds later
+    finally:
+        assert process.stop() == 0, process.log
+    assert "never retrieved" not in process.log
+    assert "Traceback" not in process.log, process.log
