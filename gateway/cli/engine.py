@@ -33,7 +33,13 @@ from gateway.cli.command import Argument, Command, argument
 from gateway.config.backend_kinds import BackendConfig
 from gateway.config.config import Config, check_config, with_environ
 from gateway.config.development import DEVELOPMENT_KEY
-from gateway.config.sections import ConfigError, RedisConfig, ServerConfig, TenantConfig
+from gateway.config.sections import (
+    MIN_KEY_CHARS,
+    ConfigError,
+    RedisConfig,
+    ServerConfig,
+    TenantConfig,
+)
 from gateway.process.server import serve
 from router.classify.task import GroupLimits
 from wafer_engine.batching.speculation import Speculation, asked_speculation
@@ -147,6 +153,8 @@ def _serve(arguments: argparse.Namespace, group: BackendGroup, backend: BackendC
     host, _, port = arguments.listen.rpartition(":")
     if not host or not port.isdecimal():
         raise ConfigError(f"--listen {arguments.listen!r}: expected HOST:PORT")
+    if len(arguments.key) < MIN_KEY_CHARS:  # an empty one opens nothing to anybody
+        raise ConfigError(f"--key: expected at least {MIN_KEY_CHARS} characters")
     tenant = TenantConfig(
         id="engine", keys=(arguments.key,), tier="engine", limits={group: _UNLIMITED}
     )

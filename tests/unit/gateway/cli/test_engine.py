@@ -122,3 +122,11 @@ def test_help_states_the_real_defaults(capsys: pytest.CaptureFixture[str]) -> No
     assert f"tensor parallel (default {DEFAULT_TP})" in text
     assert f"fp8... (default {DEFAULT_PRECISION})" in text
     assert f"constants (default: {DEFAULT_ENGINE})" in text
+
+
+@pytest.mark.parametrize("key", ["", "sk-1234"])
+def test_a_key_that_opens_nothing_is_refused(key: str, served: list[Config]) -> None:
+    arguments = parser().parse_args(["engine", "wafer", "--key", key])
+    with pytest.raises(ConfigError, match="--key: expected at least 8 characters"):
+        arguments.run(arguments)
+    assert not served
