@@ -138,17 +138,47 @@ def stream_facts(url: str, key: str, model: str, context: ssl.SSLContext) -> Str
     body = json.dumps(asked | {"max_output_tokens": MAX_STREAM_TOKENS}).encode()
     headers = _authorization(key) | {"content-type": "application/json"}
     request = urllib.request.Request(f"{url}/v1/responses", body, headers)
-    begun_s, first_s = time.monotonic(), None
+    begun_s, first_s, last = time.monotonic(), None, b""
     try:
         with _open(request, context, STREAM_TIMEOUT_S) as answer:
             for line in answer:
-                if first_s is None and line.startswith(b"data:"):
+                if not line.startswith(b"data:"):
+                    continue
+                last = line
+                if first_s is None:
                     first_s = time.monotonic() - begun_s
+    except urllib.error.HTTPError as error:
+        with error:
+            said = _refusal(error.read())
+            raise NoFactError(f"a stream was refused with {error.code}{said}") from None
     except (OSError, http.client.HTTPException) as error:
         raise NoFactError(f"a stream broke off: {error}") from None
     if first_s is None:
         raise NoFactError("a stream held no event")
+    if (fault := _fault_of_end(last)) is not None:
+        raise NoFactError(fault)
     return StreamFacts(first_s=first_s, last_s=time.monotonic() - begun_s)
+
+
+def _refusal(body: bytes) -> str:
+    """Returns what an error's body says, to follow its status; a proxy's may say anything."""
+    try:
+        return f": {json.loads(body)['error']['message']}"
+    except (ValueError, KeyError, TypeError):
+        return ""
+
+
+def _fault_of_end(line: bytes) -> str | None:
+    """Returns why an answer whose last event this is was not whole; None if it was."""
+    try:
+        event = json.loads(line.removeprefix(b"data:"))
+        if event["type"] in ("response.completed", "response.incomplete"):
+            return None
+        if event["type"] == "response.failed":
+            return f"a stream failed: {event['response']['error']['message']}"
+    except (ValueError, KeyError, TypeError):
+        pass
+    return "a stream broke off before its answer was whole"
 
 
 async def hold_socket(url: str, key: str, context: ssl.SSLContext, idle_s: float) -> None:
