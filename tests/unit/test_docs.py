@@ -3,8 +3,10 @@
 import re
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from gateway.config.config import Config
 from tests.rooms import CLIENT, FLOORS, ROOMS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -46,3 +48,25 @@ def test_the_architecture_shows_every_room() -> None:
         floor, _, rest = room.name.partition(".")
         shown = f"| `{rest.replace('.', '/')}/` |" if rest else f"`{floor}/`"
         assert floor == CLIENT or shown in text, room.name
+
+
+# Sections whose settings stand in tables and examples of their own, which configuration.md links.
+ELSEWHERE = {"connections", "memory", "waiting", "adaptation"}
+
+
+def test_every_setting_is_among_the_configurations() -> None:
+    named = re.findall(r"`([\w.]+)`", (ROOT / "docs" / "configuration.md").read_text())
+    operations = (ROOT / "docs" / "operations.md").read_text()
+    missing = []
+    for section in msgspec.structs.fields(Config):
+        kind = section.type
+        if not (isinstance(kind, type) and issubclass(kind, msgspec.Struct)):
+            missing += [section.name] if section.name not in named else []
+            continue
+        for setting in msgspec.structs.fields(kind):
+            if section.name in ELSEWHERE:
+                is_told = section.name in named and re.search(rf"\b{setting.name}\b", operations)
+            else:
+                is_told = f"{section.name}.{setting.name}" in named
+            missing += [] if is_told else [f"{section.name}.{setting.name}"]
+    assert missing == []
