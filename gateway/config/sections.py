@@ -158,7 +158,8 @@ class LogsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class TracingConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Traces for an OpenTelemetry collector (docs/tracing.md)."""
 
-    endpoint: str | None = None  # of OTLP over HTTP: http://collector:4318/v1/traces; None: none
+    # Of OTLP over HTTP: http://collector:4318/v1/traces; None: none.
+    endpoint: Annotated[str, Meta(pattern="^https?://")] | None = None
     sample: Annotated[float, Meta(ge=0, le=1)] = 0.01  # of tasks whose callers do not decide
     service_name: str = "lanewise"
     timeout_s: Seconds = 10.0  # of the collector's answer

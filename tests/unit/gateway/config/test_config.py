@@ -232,6 +232,8 @@ PLACES: list[tuple[bytes, dict[str, Any], str, tuple[str, ...]]] = [
     (b"[server]\nport = 80", {"port": 70000}, "server.port", ()),
     (b"[server]\ntls_key_path = 'k'", {}, "lw.toml:2:16: server.tls_cert_path", ()),
     (b"[auth]\npeppers = 'x'", {}, "lw.toml:2:11: auth.peppers", ()),
+    # Without a scheme nothing would be sent, and each batch of traces lost.
+    (b"[tracing]\nendpoint = 'h:4318'", {}, "lw.toml:2:12: tracing.endpoint: ", ("https?://",)),
 ]
 
 
