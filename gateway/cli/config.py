@@ -17,6 +17,7 @@ from gateway.config.first_key import pepper_file
 from gateway.config.policy_file import group_of, load_policy, policy_slips
 from gateway.config.price_slips import odd_prices, unpriced_budgets
 from gateway.config.sections import Address, admin_address, masked_url
+from gateway.config.setting_slips import idle_settings
 from router.money.prices import PriceList
 
 COMMAND = Command("lanewise config check lanewise.toml")
@@ -61,9 +62,9 @@ def _check(arguments: argparse.Namespace) -> int:
     }
     lines = [f"{name}: {_text(value)}" for name, value in found.items()]
     slips = policy_slips(config, policy)
-    of_prices = list(_price_slips(config))
-    found["warnings"] = [*msgspec.to_builtins(slips), *({"message": said} for said in of_prices)]
-    for said in () if arguments.json else of_prices:
+    of_settings = [*idle_settings(config), *_price_slips(config)]
+    found["warnings"] = [*msgspec.to_builtins(slips), *({"message": said} for said in of_settings)]
+    for said in () if arguments.json else of_settings:
         print(f"warning: {arguments.file}: {said}", file=sys.stderr)
     for slip in () if arguments.json else slips:
         print(f"warning: {slip.text(str(config.policy_path))}", file=sys.stderr)

@@ -63,6 +63,32 @@ def test_slips_of_the_policy(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert (slip["path"], slip["line"]) == ("aliases.careful.backends[0]", 3)
 
 
+IDLE = """
+[server]
+allowed_origins = ["*", "https://app.example", "https://app.example/", "app.example"]
+[waiting]
+tiers.pro = { fast = 500 }
+weights = { prro = 4 }
+[[tenants]]
+id = "acme"
+tier = "free"
+access = ["fast"]
+"""
+
+
+def test_settings_without_effect(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "lanewise.toml"
+    path.write_text(IDLE)
+    assert main(["config", "check", str(path)]) == 0
+    told = capsys.readouterr().err.replace(f"warning: {path}: ", "")
+    assert [line.partition(":")[0] for line in told.splitlines()] == [
+        *("server.allowed_origins", "server.allowed_origins", "waiting.weights", "tenants")
+    ]
+    assert "no browser sends 'https://app.example/'" in told
+    assert "no tier is called 'prro'; did you mean 'pro'?" in told
+    assert "'acme' may use no group" in told
+
+
 TENANT = """
 [[tenants]]
 id = "acme"
