@@ -121,3 +121,9 @@ def test_an_application_does_not_load_what_it_has_no_use_for() -> None:
 def test_bytes_that_are_no_text_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["route", "caf\udce9"]) == 2  # as Python reads an argument in Latin-1
     assert "an argument is not UTF-8 text: 'caf\\udce9'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("days", ["0", "-5", "41", "99999999", "9999999999999999"])
+def test_days_that_are_not_kept_are_refused(days: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["usage", "show", "--days", days]) == 2
+    assert f"--days: expected 1 to 40, got {days}" in capsys.readouterr().err
