@@ -86,8 +86,12 @@ def first_key(path: str, *, makes: bool) -> str:
             Path(path).parent.mkdir(parents=True, exist_ok=True)
             # Its owner's alone; another gateway's file is not replaced.
             handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-            with os.fdopen(handle, "w") as file:
-                file.write(f"{key}\n")
+            try:
+                with os.fdopen(handle, "w") as file:
+                    file.write(f"{key}\n")
+            except OSError:  # such as a full disk: the next start begins anew
+                os.unlink(path)
+                raise
         except OSError as error:
             message = f"auth.key_path {path!r}: no key can be made there: {error.strerror}"
             raise CommandError(f"{message}; or give one in {KEY_VARIABLE}") from error

@@ -1,5 +1,7 @@
 """The configuration: defaults, precedence, and errors that name the field and say what to do."""
 
+import resource
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -341,6 +343,20 @@ def test_a_key_in_a_file_is_as_long_as_any(tmp_path: Path) -> None:
         load_config(toml, {})
     path.write_text("\ufeffsk-12345\r\n", encoding="utf-8")  # as Windows' editors write it
     assert load_config(toml, {}).tenants[0].keys == ("sk-12345",)
+
+
+def test_a_first_key_that_cannot_be_written_leaves_no_file(tmp_path: Path) -> None:
+    path = tmp_path / "key"
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (8, before[1]))  # as on a full disk
+    try:
+        with pytest.raises(CommandError, match="no key can be made there"):
+            load_config(f"[auth]\nkey_path = '{path}'".encode(), {}, makes_key=True)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, ignored)
+    assert not path.exists()
 
 
 ADMIN_ADDRESSES: list[tuple[str, int, str | None, Address | None]] = [
