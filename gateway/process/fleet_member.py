@@ -18,6 +18,7 @@ from gateway.fleet.channel import ALIVE, Answers, Channel, ChannelClosed, opened
 from gateway.fleet.patience import BEAT_INTERVAL_S, BEAT_TIMEOUT_S, Patience
 from gateway.fleet.wire import Begin, Reload
 from gateway.process.addresses import listen
+from gateway.process.server import STOP_OF_ALL
 from router.redis.cancelling import cancelled
 
 logger = logging.getLogger("lanewise")
@@ -179,7 +180,7 @@ class Member:
                 return (await self._channel.ask("reload", timeout_s, reload)).decode()
         return None
 
-    def signal(self, number: signal.Signals) -> None:
+    def signal(self, number: int) -> None:
         """Sends the process a signal, if it runs."""
         if self._process is not None and self._process.returncode is None:
             self._process.send_signal(number)
@@ -190,22 +191,22 @@ class Member:
             return  # it is already restarting
         self._is_replaced = True
         life = self.num_starts
-        await self._end(timeout_s)
+        await self._end(timeout_s, signal.SIGTERM)
         while self.num_starts == life or not (self.is_serving or self._is_stopping):  # noqa: ASYNC110
             await asyncio.sleep(0.05)
 
     async def stop(self, timeout_s: float) -> None:
-        """Stops the process with SIGTERM, and with SIGKILL after the timeout."""
+        """Stops the process as all others are, and with SIGKILL after the timeout."""
         self._is_stopping = True
-        await self._end(timeout_s)
+        await self._end(timeout_s, STOP_OF_ALL)
         if self.keeps is not None:
             self.keeps.close()
 
-    async def _end(self, timeout_s: float) -> None:
+    async def _end(self, timeout_s: float, by: int) -> None:
         process = self._process
         if process is None or process.returncode is not None:
             return
-        self.signal(signal.SIGTERM)
+        self.signal(by)
         try:
             await asyncio.wait_for(process.wait(), timeout_s)
         except TimeoutError:

@@ -113,8 +113,13 @@ class StandardHeaders:
             await answer(scope, receive, send_with_headers)
 
 
+# From the supervisor: all workers stop, so that no other takes this one's connections.
+STOP_OF_ALL = signal.SIGUSR1
+_STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, STOP_OF_ALL)
+
+
 class StoppedBySignals(uvicorn.Server):
-    """A uvicorn server that calls `stop` on SIGTERM and SIGINT, and then exits with 0."""
+    """A uvicorn server that calls `on_signal` when it is to stop, and then exits with 0."""
 
     def __init__(
         self,
@@ -168,6 +173,10 @@ class StoppedBySignals(uvicorn.Server):
             await cancelled(*running)
         return 0 if self.started else 1
 
+    def on_signal(self, number: int) -> None:
+        """Takes a signal to stop."""
+        self.stop()
+
     def stop(self) -> None:
         """Stops the server."""
         self.should_exit = True
@@ -176,15 +185,16 @@ class StoppedBySignals(uvicorn.Server):
     def capture_signals(self) -> Iterator[None]:
         """Replaces uvicorn's, which raises the signal again at the end."""
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self.stop)
+        for number in _STOP_SIGNALS:
+            loop.add_signal_handler(number, self.on_signal, number)
         try:
             yield
         finally:
-            for number in (signal.SIGTERM, signal.SIGINT):
+            for number in _STOP_SIGNALS:
                 loop.remove_signal_handler(number)
             # Settling what ran takes a bounded time, and must not be interrupted.
-            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            for number in (signal.SIGTERM, STOP_OF_ALL):
+                signal.signal(number, signal.SIG_IGN)
 
 
 class Server(StoppedBySignals):
@@ -199,11 +209,18 @@ class Server(StoppedBySignals):
         *,
         is_one_of_many: bool = False,
     ) -> None:
-        """Closes its listener first if `is_one_of_many`: others take connections then."""
+        """Closes its listeners first if it is one of many that go on: they take connections."""
         super().__init__(config, on_serving, made.config, limits)
         self._services = made
         self._is_one_of_many = is_one_of_many
+        self._others_go_on = is_one_of_many
         self._stopping: asyncio.Task[None] | None = None
+
+    def on_signal(self, number: int) -> None:
+        """Drains and stops; the second signal stops at once."""
+        if number == STOP_OF_ALL:
+            self._others_go_on = False
+        self.stop()
 
     def stop(self) -> None:
         """Drains and stops; the second call stops at once."""
@@ -218,7 +235,7 @@ class Server(StoppedBySignals):
         gw.state.draining = True
         if not self._is_one_of_many:  # else its supervisor says so
             notify(STOPPING)
-        for server in self.servers if self._is_one_of_many else ():
+        for server in self.servers if self._others_go_on else ():
             server.close()  # to new connections only
         gw.waiting.refuse_all()
         deadline_s = time.monotonic() + self._services.config.server.drain_timeout_s

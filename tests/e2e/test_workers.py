@@ -199,6 +199,25 @@ def test_a_gateway_without_its_engines_is_not_ready(fleet: GatewayProcess) -> No
     assert fleet.metrics().total(restarts) == before.total(restarts) + 1
 
 
+async def test_workers_that_drain_say_so_to_new_connections(folder: Path) -> None:
+    """A balancer asks for a while whether a gateway is ready, and sends it tasks until it knows."""
+    with served(folder, "--workers", "2") as process:
+        async with SocketClient.open(process) as client:
+            await client.create(BOOK, model="lanewise-deep", max_output_tokens=1_000)
+            await client.next_type("response.output_text.delta")
+            process.process.terminate()
+
+            def is_draining() -> bool:
+                try:
+                    return httpx.get(f"{process.url}/readyz").status_code == 503
+                except httpx.TransportError:  # of a worker that had nothing to drain
+                    return False
+
+            await asyncio.to_thread(until, is_draining)
+            assert process.process.poll() is None, "it still drained"
+            process.process.terminate()  # at once
+
+
 async def test_sigterm_drains_all_and_leaves_no_process(
     fleet: GatewayProcess, temporary: Path
 ) -> None:
