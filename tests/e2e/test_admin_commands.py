@@ -112,7 +112,7 @@ def test_use_is_summed_by_what_is_asked(shell: Shell, gateway: GatewayProcess) -
     text = shell("usage show --tenant dev --by model --by service_tier")
     assert text.split("\n")[0].split()[:3] == ["MODEL", "SERVICE_TIER", "TASKS"]
     assert "lanewise-deep" in text
-    assert "expected at most 40 days" in shell.refused("usage show --days 99")
+    assert "--days: expected 1 to 40, got 99" in shell.refused("usage show --days 99")
     status, refused = ask(gateway, "GET", "/admin/usage?by=colour")
     assert (status, refused["error"]["param"]) == (400, "by")
 

@@ -5,6 +5,7 @@ import contextlib
 import os
 import signal
 import time
+import urllib.error
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -74,7 +75,11 @@ def until(holds: Callable[[], bool]) -> None:
 
 
 def serving(fleet: GatewayProcess) -> float:
-    return fleet.metrics().total("lanewise_workers")
+    """How many workers serve; -1 while the supervisor is too busy to say so."""
+    try:
+        return fleet.metrics().total("lanewise_workers")
+    except urllib.error.HTTPError:
+        return -1
 
 
 def is_there(pid: int) -> bool:
