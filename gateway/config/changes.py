@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 
 from gateway.config.config import Config
+from gateway.config.sections import DEVELOPMENT_TENANT, first_tenant
 
 # Taken over by a running gateway, whole sections and settings of the server.
 _SECTIONS = {"tenants", "tiers", "backends", "policy_path", "ceilings", "admin", "prices"}
@@ -16,12 +17,47 @@ _OF_SERVER = {
     "tls_key_path",
 }
 
+_OF_FILES = _SECTIONS - {"tenants", "admin"}  # the other two, the environment may have a part in
+_MAX_NAMED = 5
+_IF_MEANT = "If that is meant, start the gateway again"
+
 
 class ConfigChange(msgspec.Struct, frozen=True):
     """The configuration to go on with, and the settings that keep their value until a restart."""
 
     config: Config
     kept: list[str]
+
+
+def fault_of_change(running: Config, wanted: Config) -> str | None:
+    """Returns why a running gateway must not take a configuration; None if it may.
+
+    A file is empty for a moment while an editor writes it, and an empty one is valid: it stands for
+    a gateway of development, with a key that everybody knows and simulated engines.
+    """
+    if _names_tenants(wanted):
+        return None
+    if _names_tenants(running):
+        ids = [tenant.id for tenant in running.tenants]
+        lost = f"{', '.join(ids[:_MAX_NAMED])}{', ...' if len(ids) > _MAX_NAMED else ''}"
+        return (
+            f"tenants: the file names none, and {lost} would give way to the tenant "
+            f"{wanted.tenants[0].id!r} of a gateway without a configuration. {_IF_MEANT}"
+        )
+    default = Config()
+    is_empty = all(getattr(wanted, name) == getattr(default, name) for name in _OF_FILES)
+    if is_empty and running.backends != default.backends:
+        return (
+            "backends: the file is empty, and they would give way to the simulated engines of a "
+            f"gateway without a configuration. {_IF_MEANT}"
+        )
+    return None
+
+
+def _names_tenants(config: Config) -> bool:
+    """Says whether the tenants are a file's own, and no other that stands in for them."""
+    keys = config.tenants[0].keys
+    return config.tenants not in ((DEVELOPMENT_TENANT,), (first_tenant("".join(keys[:1])),))
 
 
 def config_change(running: Config, wanted: Config) -> ConfigChange:

@@ -9,9 +9,9 @@ from collections.abc import Awaitable, Callable
 
 from backends.contract import Backend
 from gateway.config.certificate import load_certificate, tls_context
-from gateway.config.changes import config_change
+from gateway.config.changes import config_change, fault_of_change
 from gateway.config.command_error import CommandError
-from gateway.config.config import Config
+from gateway.config.config import Config, check_config
 from gateway.config.policy_file import load_policy
 from gateway.http.services import Services
 from gateway.process.service_manager import READY, notify, notify_reloading
@@ -60,7 +60,12 @@ def changed(running: Config, load: Load) -> Config:
 
     The log names what needs a restart. Raises `CommandError` if the new one is wrong.
     """
-    found = config_change(running, load())
+    wanted = load()
+    if (fault := fault_of_change(running, wanted)) is not None:
+        raise CommandError(fault)
+    found = config_change(running, wanted)
+    # Keys that are good enough on the address of the file may not be on the one that is in use.
+    check_config(found.config)
     load_policy(found.config)
     tls_context(found.config.server)
     if found.kept:

@@ -12,7 +12,7 @@ import pytest
 import trustme
 from openai import OpenAI
 
-from tests.e2e.gateway_process import GatewayProcess, listening_on
+from tests.e2e.gateway_process import DEVELOPMENT_KEY, GatewayProcess, listening_on
 from tests.e2e.socket_client import SocketClient
 
 WAIT_S = 60.0  # bounds a hang; decides nothing
@@ -133,9 +133,12 @@ def test_a_wrong_file_changes_nothing(running: Reloading) -> None:
     running.reload(BETA + '[[backends]]\nkind = "abacus"\n', result="invalid")
     assert "the configuration stays as it was" in running.gateway.log
     assert "abacus" in running.gateway.log
+    running.reload("", result="invalid")  # as an editor leaves it for a moment
+    assert "acme would give way to the tenant 'dev'" in running.gateway.log
     assert running.ask("sk-of-acme-1")
-    with pytest.raises(openai.AuthenticationError):
-        running.ask("sk-of-beta-1")
+    for key in ("sk-of-beta-1", DEVELOPMENT_KEY):
+        with pytest.raises(openai.AuthenticationError):
+            running.ask(key)
     running.reload(BETA + WAFER + GPU)
     assert running.ask("sk-of-beta-1")
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gateway.config.changes import config_change
+from gateway.config.changes import config_change, fault_of_change
 from gateway.config.config import load_config
 
 TENANT = b"""
@@ -49,3 +49,38 @@ def test_changes(before: bytes, after: bytes, kept: list[str]) -> None:
     assert found.config.server.port == running.server.port
     assert found.config.redis == running.redis
     assert config_change(found.config, wanted).kept == kept, "named again until a restart"
+
+
+BACKEND = b"[[backends]]\nkind = 'gpu'"
+
+# before, after, what would be lost
+LOSSES: list[tuple[bytes, bytes, str | None]] = [
+    (TENANT, b"", "acme would give way to the tenant 'dev'"),
+    (TENANT, BACKEND, "acme would give way"),
+    (TENANT + TENANT.replace(b"acme", b"beta"), b"# an editor's first line", "acme, beta"),
+    (BACKEND, b"", "simulated engines"),
+    (TENANT, TENANT.replace(b"acme", b"beta"), None),
+    (BACKEND, TENANT, None),
+    (BACKEND, b"policy_path = 'policy.toml'", None),
+    (b"", b"", None),
+    (b"", TENANT, None),
+]
+
+
+@pytest.mark.parametrize(("before", "after", "lost"), LOSSES)
+def test_an_empty_file_takes_nothing_away(before: bytes, after: bytes, lost: str | None) -> None:
+    fault = fault_of_change(load_config(before, {}), load_config(after, {}))
+    assert (fault is None) is (lost is None)
+    assert lost is None or (fault is not None and lost in fault)
+
+
+def test_an_empty_file_takes_nothing_away_for_a_key_of_the_environment() -> None:
+    environ = {"LANEWISE_API_KEY": "sk-4c1b0c7d9a6e5f8b"}
+    of_environ = load_config(b"", environ, host="0.0.0.0")
+    named = load_config(
+        TENANT.replace(b"sk-acme-1234", b"sk-9d2e7a41c05bf836"), environ, host="0.0.0.0"
+    )
+    assert of_environ.tenants[0].id == "default"
+    assert "acme would give way to the tenant 'default'" in str(fault_of_change(named, of_environ))
+    assert fault_of_change(of_environ, of_environ) is None
+    assert fault_of_change(of_environ, named) is None
