@@ -92,6 +92,9 @@ class Keys:
             return self._configured_tenant(key)
         record = self.tenant_view.keys.get(key_id)
         if not is_key_of(record, key, self._peppers):
+            configured = self._configured.get(self._digest(key))
+            if configured is not None:  # made by another gateway, and written down here
+                return self._named(*configured)
             if record is None and not self.tenant_view.is_current:
                 raise _unreadable()
             raise ProtocolError("invalid_api_key", _INCORRECT)

@@ -44,7 +44,7 @@ from gateway.config.sections import (
     networks,
 )
 from gateway.config.tenants import DEFAULT_TIERS, TierConfig, fault_of_limits, fault_of_tier, part
-from gateway.config.weak_secrets import weakness
+from gateway.config.weak_secrets import is_sendable, weakness
 from router.classify.task import TENANT_ID
 from router.money.cost import CostWeights
 from router.money.prices import MAX_PRICES, ModelPrice
@@ -54,6 +54,9 @@ from router.redis.url import parse_redis_url
 from router.waiting.rules import AdaptationConfig, WaitingConfig
 
 MAX_CONFIG_BYTES = 4 << 20
+_NOT_SENDABLE = (
+    "no client can send in a header: expected visible ASCII characters, without spaces at its ends"
+)
 _ADMIN_NAME = re.compile(r"[A-Za-z0-9._@-]{1,64}")
 
 
@@ -226,6 +229,10 @@ def _check_tenants(config: Config) -> dict[str, str]:
                 f"tenants: id {tenant.id!r} must be 1 to 64 of a-z, 0-9 and '-'", (*path, "id")
             )
         for key in tenant.keys:
+            if not is_sendable(key):
+                raise ConfigError(
+                    f"tenants: {tenant.id!r} has a key that {_NOT_SENDABLE}", (*path, "keys")
+                )
             if key in seen:
                 raise ConfigError(
                     f"tenants: {tenant.id!r} and {seen[key]!r} have the same key", (*path, "keys")
@@ -381,6 +388,10 @@ def _check_admin_keys(config: Config, tenants_by_key: Mapping[str, str]) -> None
             raise ConfigError(
                 f"admin.keys: name {name!r} must be 1 to 64 letters, digits or any of . _ @ -",
                 (*path, "name"),
+            )
+        if not is_sendable(key):
+            raise ConfigError(
+                f"admin.keys: {name!r} has a key that {_NOT_SENDABLE}", (*path, "key")
             )
         if any(name == other.name or key == other.key for other in keys[:index]):
             raise ConfigError(f"admin.keys: {name!r} has the name or the key of another", path)

@@ -1,4 +1,7 @@
-"""Says why a secret must not guard a public address: it is published, or it is soon guessed."""
+"""Says why a secret must not guard a public address: it is published, or it is soon guessed.
+
+And whether a client can send it at all.
+"""
 
 import itertools
 import math
@@ -34,6 +37,11 @@ _WORDS = (
 _KNOWN = re.compile("|".join(sorted(_WORDS, key=len, reverse=True)))
 _REPEATED = re.compile(r"(.+?)\1+")  # aaa, abcabc
 _SEPARATORS = re.compile(r"[\s._:/-]+")
+
+
+def is_sendable(key: str) -> bool:
+    """Says whether a key arrives as it is in a header, where spaces at its ends are lost."""
+    return key.isascii() and key.isprintable() and key == key.strip()
 
 
 def weakness(secret: str) -> str | None:

@@ -42,6 +42,14 @@ def test_known_keys(headers: dict[str, str], tenant_id: str) -> None:
     assert KEYS.tenant(headers, 0).id == tenant_id
 
 
+def test_a_configured_key_may_look_like_one_that_was_made() -> None:
+    _, key = new_key("prod", bytes(range(40)))
+    keys = Keys([TenantConfig(id="acme", keys=(key,), limits={})])
+    assert keys.tenant({"authorization": f"Bearer {key}"}, 0).id == "acme"
+    with pytest.raises(ProtocolError):
+        keys.tenant({"authorization": f"Bearer {key[:-1]}z"}, 0)
+
+
 BAD: list[tuple[dict[str, str], str]] = [
     ({}, "No API key"),
     ({"authorization": ""}, "No API key"),
