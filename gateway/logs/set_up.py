@@ -94,10 +94,22 @@ def _json_of(record: logging.LogRecord, message: str) -> bytes:
 
 
 def _text_of(record: logging.LogRecord, message: str) -> bytes:
-    text = f"{_time_of(record.created)} {record.levelname} {message}"
+    text = f"{_time_of(record.created)} {record.levelname} {_shown(message)}"
     if record.exc_text:
-        text += f"\n{record.exc_text}"
+        lines = record.exc_text.split("\n")
+        text = "\n".join([text, *(f"  {_shown(line)}" for line in lines)])
     return text.encode(errors="replace")
+
+
+def _shown(text: str) -> str:
+    """Returns a text as one line that moves no cursor.
+
+    An upstream's words are in some, which must neither look like lines of ours nor command a
+    terminal.
+    """
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
 
 
 def _task_text_of(line: TaskLine) -> bytes:

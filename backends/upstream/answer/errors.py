@@ -193,6 +193,8 @@ def _status_of(wire: WireError) -> int:
         return wire.code  # llama.cpp, vLLM
     if wire.code == "rate_limit_exceeded":
         return 429
+    if wire.code == "invalid_api_key":  # its type is that of invalid requests
+        return 401
     if wire.code in CLIENT_CODES or wire.type == "invalid_request_error":
         return 400
     return 500

@@ -177,6 +177,15 @@ def test_the_field_that_an_upstream_found_wrong_is_carried(param: str, ours: str
     assert http_failure("up", 500, body, {}).error.param is None, "that is not the request's fault"
 
 
+def test_a_key_that_an_event_refuses_is_not_the_clients_fault() -> None:
+    quoting = WireError(
+        "Incorrect API key provided: sk-secret.", "invalid_api_key", "invalid_request_error"
+    )
+    failure = event_failure("up", quoting)
+    assert (failure.blame, failure.refused, failure.error.retryable) == ("upstream", True, True)
+    assert "sk-secret" not in failure.error.message
+
+
 def test_an_upstream_is_unhealthy_until_it_answers() -> None:
     health = Health(make_options(max_num_seqs=100))
     assert not health.healthy(0)

@@ -89,3 +89,22 @@ def test_text_and_no_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
         logging.getLogger("lanewise.test").warning("words")
     assert len(lines) == 1
     assert lines[0].endswith("WARNING words")
+
+
+def test_a_line_of_text_is_one_line_and_commands_no_terminal(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    config = LogsConfig(format="text")
+    forged = "bad\r\n2026-01-01 INFO task forged\u2028\x1b[2J\x9b31m ok: größer"
+    with logging_to_pipe(config, monkeypatch) as lines:
+        set_up_logging(config)
+        logger = logging.getLogger("lanewise.test")
+        logger.warning("upstream evil failed: %s", forged)
+        try:
+            raise ValueError(forged)
+        except ValueError:
+            logger.exception("it broke")
+    words = r"bad\r\n2026-01-01 INFO task forged\u2028\x1b[2J\x9b31m ok: größer"
+    assert lines[0].endswith(f"WARNING upstream evil failed: {words}")
+    assert all(line.isprintable() for line in lines)
+    assert [line for line in lines if line.startswith("2026-01-01")] == []
