@@ -10,6 +10,7 @@ import msgspec
 
 from backends.contract import BackendError, Usage
 from backends.net.sse import EventParser, EventTooLongError
+from backends.relay.options import RelayedPath
 from backends.relay.relay import Relay
 from backends.upstream.answer.errors import Failure
 from backends.upstream.answer.reported_usage import SPARE_INPUT_TOKENS, Reported
@@ -47,10 +48,12 @@ class Asked(msgspec.Struct, frozen=True):
     best_of: int | None = None
     prompt: Any = None
 
-    @property
-    def num_output_tokens(self) -> int:
-        """The most that all completions come to; embeddings have none."""
-        if self.prompt is None:
+    def num_output_tokens(self, path: RelayedPath) -> int:
+        """The most that all completions come to; embeddings have none.
+
+        A request without a prompt is one: servers begin a new text then.
+        """
+        if path == "embeddings":
             return 0
         prompts = self.prompt if isinstance(self.prompt, list) else [self.prompt]
         num_prompts = 1 if all(isinstance(each, int) for each in prompts) else len(prompts)
@@ -81,8 +84,8 @@ class RelayedCall:
         self._asked = asked
         self._arrived_us = gw.clock_us()
         self._num_bytes = len(content)
-        self._max_output_tokens = asked.num_output_tokens
         options = relay.options
+        self._max_output_tokens = asked.num_output_tokens(options.path)
         if self._max_output_tokens > options.max_output_tokens:
             message = (
                 f"'max_tokens' of all completions together come to {self._max_output_tokens}: "

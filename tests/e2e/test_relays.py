@@ -141,6 +141,17 @@ def test_what_is_charged_is_bounded_by_the_request(asked: OpenAI, server: Relaye
     assert 0 < after["input_tokens"] - before.get("input_tokens", 0) < 200
 
 
+def test_a_completion_without_a_prompt_is_charged_and_bounded(asked: OpenAI) -> None:
+    before = asked.get("/usage", cast_to=dict[str, Any])["today"]
+    asked.post("/completions", body={"model": "complete", "max_tokens": 9}, cast_to=object)
+    after = asked.get("/usage", cast_to=dict[str, Any])["today"]
+    output_tokens = REPORTED["completion_tokens"]
+    assert after["output_tokens"] == before.get("output_tokens", 0) + output_tokens
+    body = {"model": "complete", "max_tokens": 1_000_000}
+    with pytest.raises(BadRequestError, match="expected at most"):
+        asked.post("/completions", body=body, cast_to=object)
+
+
 @pytest.mark.parametrize(
     ("status", "kind"), [(400, 400), (401, 500), (429, 429), (500, 500), (503, 503)]
 )
