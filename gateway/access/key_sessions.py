@@ -12,17 +12,19 @@ class KeySessions:
     """The open connections and running responses of each key."""
 
     def __init__(self) -> None:
-        self._ends: dict[str, dict[End, Tenant]] = {}
+        # By the tenant, too: keys of the configuration have the same ids in each.
+        self._ends: dict[tuple[str, str], dict[End, Tenant]] = {}
 
     def add(self, tenant: Tenant, end: End) -> Callable[[], None]:
         """Registers `end` to be called when the tenant's key ends; returns its removal."""
-        ends = self._ends.setdefault(tenant.key_id, {})
+        key = (tenant.id, tenant.key_id)
+        ends = self._ends.setdefault(key, {})
         ends[end] = tenant
 
         def remove() -> None:
             ends.pop(end, None)
-            if not ends and self._ends.get(tenant.key_id) is ends:
-                del self._ends[tenant.key_id]
+            if not ends and self._ends.get(key) is ends:
+                del self._ends[key]
 
         return remove
 
@@ -37,5 +39,5 @@ class KeySessions:
                 del ends[end]
                 end(error)
                 num_ended += 1
-        self._ends = {key_id: ends for key_id, ends in self._ends.items() if ends}
+        self._ends = {key: ends for key, ends in self._ends.items() if ends}
         return num_ended

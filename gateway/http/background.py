@@ -116,7 +116,7 @@ class BackgroundRuns:
                 run.exchange.pump.cancel()  # nobody will know its id
                 raise
         if body.stream:
-            return self._follow(run, 0)
+            return self._follow(tenant, run, 0)
         return json_response(answer, headers=run.exchange.headers())
 
     async def _store_begun(self, tenant: Tenant, response_id: str, body: bytes) -> None:
@@ -225,15 +225,21 @@ class BackgroundRuns:
                 "kept where it ran, and a while only. Retrieve it without 'stream'."
             )
             raise ProtocolError("response_not_found", message, param="response_id")
-        return self._follow(run, max(0, starting_after + 1))
+        return self._follow(tenant, run, max(0, starting_after + 1))
 
-    def _follow(self, run: _Run, first: int) -> ASGIResponse:
+    def _follow(self, tenant: Tenant, run: _Run, first: int) -> ASGIResponse:
         outbox = Outbox(self._gw.flush_timer)
         run.stream.flush()
         for event_type, data in run.events[first:]:
             outbox.send(sse_event(event_type, data))
         run.readers.add(outbox)
         watcher = asyncio.create_task(_until(run, outbox))
+
+        def stop(_: ProtocolError) -> None:  # the run ends with its own key, a reader with his
+            watcher.cancel()
+
+        release = self._gw.key_sessions.add(tenant, stop)
+        watcher.add_done_callback(lambda _: release())
         return EventStream(self._gw, outbox, watcher, run.exchange.headers())
 
     async def cancel(self, tenant: Tenant, response_id: str) -> bytes | None:

@@ -117,7 +117,8 @@ class Services:
         if visit is None:
             return
         visit.tenant_id = tenant_id
-        if not visit.shows(key_id):
+        # Keys of the configuration have the same ids in each tenant.
+        if not visit.shows(f"{tenant_id}/{key_id}"):
             limit = self.config.connections.max_per_key
             raise ProtocolError(
                 "rate_limit_exceeded",

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import trustme
 
-from tests.e2e.gateway_process import DEVELOPMENT_KEY, GatewayProcess, served
+from tests.e2e.gateway_process import CONFIG, DEVELOPMENT_KEY, NARROW_KEY, GatewayProcess, served
 
 # As in production, but for seconds: a test waits for the cut, and no time decides it.
 SHORT = """
@@ -33,7 +33,7 @@ MAX_DESCRIPTORS = 160
 @pytest.fixture(scope="module")
 def bounded(folder: Path, redis_url: str) -> Iterator[GatewayProcess]:
     path = folder / "connections.toml"
-    path.write_text(SHORT)
+    path.write_text(SHORT + CONFIG)
     with served(folder, "--config", str(path), "--redis", redis_url) as process:
         yield process
         assert "Traceback" not in process.log
@@ -120,6 +120,9 @@ def test_a_key_has_so_many_connections(bounded: GatewayProcess) -> None:
     assert arrived.startswith(b"HTTP/1.1 429")
     assert b"This key has 4 connections open" in arrived
     assert b"retry-after: 1" in arrived
+    theirs = MODELS.replace(DEVELOPMENT_KEY.encode(), NARROW_KEY.encode())
+    with connected(bounded, theirs) as another:
+        assert until(another, b"}]}").startswith(b"HTTP/1.1 200"), "another tenant's first key"
     for each in kept:
         each.close()
 

@@ -137,6 +137,20 @@ def test_a_revoked_key_ends_what_runs_under_it(admin: Admin) -> None:
         assert any(event.type == "response.completed" for event in kept)
 
 
+def test_a_revoked_key_reads_no_background_response_on(admin: Admin) -> None:
+    admin.do("POST", "/tenants", id="acme", tier="enterprise")
+    key_id, key = admin.key("acme")
+    _, other = admin.key("acme")
+    with admin.client(key) as reader, admin.client(other) as owner:
+        began = owner.responses.create(**LONG, background=True)
+        events = reader.responses.retrieve(began.id, stream=True)
+        next(iter(events))
+        admin.do("POST", f"/keys/{key_id}/revoke")
+        assert [each.type for each in events][-1] != "response.completed"
+        assert owner.responses.retrieve(began.id).status == "in_progress"
+        owner.responses.cancel(began.id)
+
+
 def test_a_limit_of_0_asks_for_no_retry(admin: Admin) -> None:
     admin.do("POST", "/tenants", id="acme", tier="pro", limits={"fast": {"requests_per_min": 0}})
     with admin.client(admin.key("acme")[1]) as client:

@@ -178,6 +178,20 @@ def test_holders_end_once_and_let_go() -> None:
     assert ended == [("first", "invalid_api_key")]
 
 
+@pytest.mark.parametrize("first", ["acme", "beta"])
+def test_a_configured_key_that_goes_ends_no_other_tenants_sessions(first: str) -> None:
+    acme = TenantConfig(id="acme", keys=("sk-acme-old",), limits={})
+    beta = TenantConfig(id="beta", keys=("sk-beta-12",), limits={})
+    keys = Keys([acme, beta])
+    sent = {"acme": bearer("sk-acme-old"), "beta": bearer("sk-beta-12")}
+    holders, ended = KeySessions(), []
+    for name in sorted(sent, key=lambda each: each != first):
+        holders.add(keys.tenant(sent[name], 0), lambda _, name=name: ended.append(name))
+    keys.configure([msgspec.structs.replace(acme, keys=("sk-acme-new",)), beta])
+    assert holders.end_refused(lambda who: keys.refusal(who, 0)) == 1
+    assert ended == ["acme"]
+
+
 def test_keys_that_are_missing_or_wrong_are_counted() -> None:
     keys = Keys([TenantConfig(id="acme", keys=("sk-acme-old",), limits={})])
     for headers in ({}, {"authorization": "Bearer sk-wrong-1"}):
