@@ -7,13 +7,19 @@ import shutil
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
+from email.message import Message
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from ipaddress import ip_network
 from pathlib import Path
 
+import httpx
 import pytest
 from openai import OpenAI
 
+from gateway.transport.client_address import forwarded_address
 from tests.e2e.gateway_process import DEVELOPMENT_KEY, ROOT, GatewayProcess
 from tests.e2e.socket_client import SocketClient, text_of
 from tests.ports import free_port
@@ -48,24 +54,34 @@ def command(name: str, folder: Path, path: Path) -> list[str]:
     return [program, "-c", str(path), "--use-dynamic-base-id", "--log-level", "warn"]
 
 
-@pytest.fixture(params=["haproxy.cfg", "nginx.conf", "envoy.yaml"])
+EXAMPLES = ["haproxy.cfg", "nginx.conf", "envoy.yaml"]
+
+
+@pytest.fixture(params=EXAMPLES)
 def proxy(
     request: pytest.FixtureRequest, tmp_path: Path, gateway: GatewayProcess
 ) -> Iterator[Proxied]:
+    """Before the gateway."""
+    with proxied(request.param, tmp_path, gateway.port) as proxy:
+        yield proxy
+
+
+@contextlib.contextmanager
+def proxied(example: str, tmp_path: Path, gateway_port: int) -> Iterator[Proxied]:
     """The example with ports of this machine: one gateway lives, two do not."""
     port = free_port()
-    ports = {"8000": port, "8081": free_port(), "8082": gateway.port, "8083": free_port()}
+    ports = {"8000": port, "8081": free_port(), "8082": gateway_port, "8083": free_port()}
 
     def own(found: "re.Match[str]") -> str:
         return found[1] + str(ports[found[2]])
 
-    text = (PROXIES / request.param).read_text()
+    text = (PROXIES / example).read_text()
     text = re.sub(r"(127\.0\.0\.1(?::|, port_value: ))(80\d\d)", own, text)
-    path = tmp_path / request.param
+    path = tmp_path / example
     path.write_text(text)
     log = (tmp_path / "log").open("wb")
     process = subprocess.Popen(
-        command(request.param.partition(".")[0], tmp_path, path),
+        command(example.partition(".")[0], tmp_path, path),
         stdout=log,
         stderr=log,
         cwd=tmp_path,
@@ -116,3 +132,38 @@ async def test_turns_and_streams_pass_and_dead_gateways_are_gone_around(proxy: P
         )
     assert text_of(first)
     assert second["previous_response_id"] == first["id"]
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_a_client_cannot_choose_its_address(example: str, tmp_path: Path) -> None:
+    seen: list[Message] = []
+
+    class Gateway(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            if self.path == "/v1/models":
+                seen.append(self.headers)
+            self.send_response(200)
+            self.send_header("content-length", "0")
+            self.end_headers()
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Gateway)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    forged = {"forwarded": "for=203.0.113.7", "x-forwarded-for": "203.0.113.8"}
+    try:
+        with proxied(example, tmp_path, server.server_port) as proxy:
+            deadline = time.monotonic() + UP_TIMEOUT_S
+            while not seen:
+                assert time.monotonic() < deadline
+                with contextlib.suppress(httpx.TransportError):
+                    httpx.get(f"{proxy.base_url}/models", headers=forged)
+    finally:
+        server.shutdown()
+        server.server_close()
+    headers = [(name.lower().encode(), value.encode()) for name, value in seen[0].items()]
+    trusted = [ip_network("10.0.0.0/8")]
+    address = forwarded_address(headers, trusted)  # Envoy says this machine's for a loopback one
+    assert address is not None
+    assert not address.startswith("203.0.113.")
