@@ -52,6 +52,8 @@ _UNLIMITED = GroupLimits(
 )
 
 
+_KEY_VARIABLE = "LANEWISE_ENGINE_KEY"
+
 COMMAND = Command("lanewise engine wafer --listen 127.0.0.1:9100", metavar="KIND")
 
 
@@ -66,7 +68,11 @@ def _serving(default_shape: str) -> tuple[Argument, ...]:
         argument(
             "--listen", default="127.0.0.1:9100", metavar="HOST:PORT", help="default: %(default)s"
         ),
-        argument("--key", default=DEVELOPMENT_KEY, help="API key (default: development key)"),
+        argument(
+            "--key",
+            help=f"API key (default: ${_KEY_VARIABLE}, which `ps` does not show, else the "
+            "development key)",
+        ),
         argument("--redis", metavar="URL", help="default: an embedded Redis"),
         argument("--script", choices=("answer", "echo", "replay"), default="answer"),
         argument(
@@ -153,11 +159,12 @@ def _serve(arguments: argparse.Namespace, group: BackendGroup, backend: BackendC
     host, _, port = arguments.listen.rpartition(":")
     if not host or not port.isdecimal():
         raise ConfigError(f"--listen {arguments.listen!r}: expected HOST:PORT")
-    if len(arguments.key) < MIN_KEY_CHARS:  # an empty one opens nothing to anybody
-        raise ConfigError(f"--key: expected at least {MIN_KEY_CHARS} characters")
-    tenant = TenantConfig(
-        id="engine", keys=(arguments.key,), tier="engine", limits={group: _UNLIMITED}
-    )
+    key = arguments.key
+    if key is None:
+        key = os.environ.get(_KEY_VARIABLE, DEVELOPMENT_KEY)
+    if len(key) < MIN_KEY_CHARS:  # an empty one opens nothing to anybody
+        raise ConfigError(f"--key, {_KEY_VARIABLE}: expected at least {MIN_KEY_CHARS} characters")
+    tenant = TenantConfig(id="engine", keys=(key,), tier="engine", limits={group: _UNLIMITED})
     config = Config(
         server=ServerConfig(host=host.strip("[]"), port=int(port), serves_link=True),
         redis=with_environ(RedisConfig(arguments.redis), os.environ),

@@ -124,9 +124,21 @@ def test_help_states_the_real_defaults(capsys: pytest.CaptureFixture[str]) -> No
     assert f"constants (default: {DEFAULT_ENGINE})" in text
 
 
+def test_the_key_need_not_stand_in_the_arguments(
+    served: list[Config], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LANEWISE_ENGINE_KEY", "sk-of-the-engine")
+    arguments = parser().parse_args(["engine", "wafer"])
+    arguments.run(arguments)
+    assert served[0].tenants[0].keys == ("sk-of-the-engine",)
+    monkeypatch.setenv("LANEWISE_ENGINE_KEY", "")
+    with pytest.raises(ConfigError, match="LANEWISE_ENGINE_KEY: expected at least 8 characters"):
+        arguments.run(arguments)
+
+
 @pytest.mark.parametrize("key", ["", "sk-1234"])
 def test_a_key_that_opens_nothing_is_refused(key: str, served: list[Config]) -> None:
     arguments = parser().parse_args(["engine", "wafer", "--key", key])
-    with pytest.raises(ConfigError, match="--key: expected at least 8 characters"):
+    with pytest.raises(ConfigError, match="--key, LANEWISE_ENGINE_KEY: expected at least 8"):
         arguments.run(arguments)
     assert not served
