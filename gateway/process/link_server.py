@@ -31,6 +31,7 @@ from backends.link.frames import (
 from gateway.transport.asgi_socket import AsgiSocket
 from gateway.transport.flush_timer import FlushTimer
 from gateway.transport.outbox import Flushable, Outbox
+from gateway.wire.errors import ProtocolError
 
 MAX_GENERATIONS = 16_384  # per link
 LONGEST_S = 0.02  # between two frames, at most
@@ -49,12 +50,14 @@ class LinkServer(Flushable):
         self.generations: dict[int, Generation] = {}
         self._stats_due_us = 0
         self._reported: BackendStats | None = None  # the load, as last reported
+        self._reader: asyncio.Future[None] | None = None
+        self.has_lost_key = False
 
     async def serve(self) -> None:
         """Serves until the gateway disconnects; cancelling closes the link."""
         info, stats = self._backend.info, self._backend.stats()
         self.outbox.send(encode(Hello(VERSION, monotonic_us(), info, stats)))
-        reader = asyncio.ensure_future(self._read())
+        reader = self._reader = asyncio.ensure_future(self._read())
         writer = asyncio.ensure_future(self.outbox.run(self._write, self._write_now))
         telling = asyncio.create_task(self._tell_of_others())
         try:
@@ -68,6 +71,12 @@ class LinkServer(Flushable):
             reader.cancel()
             writer.cancel()
             await asyncio.gather(reader, writer, telling, return_exceptions=True)
+
+    def lose_key(self, _: ProtocolError) -> None:
+        """Ends the link, as its key has ended."""
+        self.has_lost_key = True
+        if self._reader is not None:
+            self._reader.cancel()
 
     async def _read(self) -> None:
         """Handles frames until the gateway closes, or sends one that is not valid."""

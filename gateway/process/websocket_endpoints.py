@@ -5,6 +5,7 @@ without the framework's cost; it refuses upgrades at other paths.
 This is an edge.
 """
 
+import contextlib
 from collections.abc import Awaitable, Callable, Mapping
 from typing import NamedTuple
 
@@ -18,7 +19,7 @@ from gateway.http.manners import ANY_ORIGIN
 from gateway.http.services import Services
 from gateway.http.streams import error_response
 from gateway.process.link_server import LinkServer
-from gateway.session.connection import Connection
+from gateway.session.connection import POLICY, Connection
 from gateway.transport.asgi_socket import AsgiSocket
 from gateway.transport.gc_freeze import note_opened
 from gateway.transport.ids import request_id_header
@@ -54,15 +55,28 @@ async def serve_responses(services: Services, client: Client, socket: AsgiSocket
         gw.socket_ages.closed(age)
 
 
-async def serve_link(services: Services, _client: Client, socket: AsgiSocket) -> None:
+async def serve_link(services: Services, client: Client, socket: AsgiSocket) -> None:
     """Serves `/v1/link`: the first backend, for other gateways.
 
-    Raises `ProtocolError` if the configuration does not offer it; nothing was sent yet.
+    Raises `ProtocolError` if the configuration does not offer it, or the tenant may not use it;
+    nothing was sent yet.
     """
     if not services.config.server.serves_link:
         raise ProtocolError("not_found", "This server does not offer its engine.")
+    backend = next(iter(services.gw.backends.values()))
+    if (group := backend.info.group) not in client.tenant.limits:
+        message = f"This key may not use the {group} engines, of which the link's is one."
+        raise ProtocolError("insufficient_permissions", message)
     await socket.accept()
-    await LinkServer(next(iter(services.gw.backends.values())), socket).serve()
+    server = LinkServer(backend, socket)
+    release = services.gw.key_sessions.add(client.tenant, server.lose_key)
+    try:
+        await server.serve()
+    finally:
+        release()
+    if server.has_lost_key:
+        with contextlib.suppress(OSError, RuntimeError):
+            await socket.close(POLICY)
 
 
 Serve = Callable[[Services, Client, AsgiSocket], Awaitable[None]]

@@ -8,10 +8,14 @@ from pathlib import Path
 import httpx
 import pytest
 from openai import OpenAI
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.sync.client import ClientConnection, connect
 
+from tests.e2e.admin_api import ask
 from tests.e2e.gateway_process import (
     CONFIG,
     DEVELOPMENT_KEY,
+    FAST_ONLY_KEY,
     GatewayProcess,
     served,
     wait_until_at_rest,
@@ -145,3 +149,30 @@ async def test_a_lost_engine_ends_its_streams_and_comes_back(
             _wait_for_backend(linked, up=True)
             answer = await connection.turn("Hi.", model="lanewise-fast", max_output_tokens=16)
             assert answer["status"] in ("completed", "incomplete")
+
+
+def test_a_link_is_for_those_who_may_use_the_engine_and_ends_with_its_key(
+    tmp_path: Path, redis_url: str
+) -> None:
+    config = tmp_path / "offering.toml"
+    config.write_text(
+        CONFIG + "[server]\nserves_link = true\n[[backends]]\nkind = 'gpu'\nname = 'gpu'\n"
+    )
+    with served(tmp_path, "--config", str(config), "--redis", redis_url) as offering:
+        url = offering.socket_url.replace("responses", "link")
+
+        def link(key: str) -> ClientConnection:
+            return connect(url, additional_headers={"authorization": f"Bearer {key}"})
+
+        with pytest.raises(InvalidStatus) as refused:
+            link(FAST_ONLY_KEY)
+        assert refused.value.response.status_code == 403
+        status, made = ask(offering, "POST", "/admin/keys", {"tenant": "dev"})
+        assert status == 201
+        with link(made["key"]) as connection:
+            assert connection.recv(timeout=60)  # the engine's first word
+            ask(offering, "POST", f"/admin/keys/{made['record']['id']}/revoke", {})
+            with pytest.raises(ConnectionClosed) as closed:
+                list(connection)
+        assert closed.value.rcvd is not None
+        assert closed.value.rcvd.code == 1008
