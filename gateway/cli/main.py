@@ -10,6 +10,7 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 
+from gateway.cli.output import plain
 from gateway.config.command_error import CommandError
 from gateway.config.version import VERSION
 
@@ -50,7 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         arguments = make_parser(given).parse_args(given)
         status: int = arguments.run(arguments)
     except CommandError as error:
-        print(f"lanewise: {error}", file=sys.stderr)
+        print(f"lanewise: {plain(str(error))}", file=sys.stderr)
         return error.exit_status
     except KeyboardInterrupt:
         return 130

@@ -149,7 +149,7 @@ class AnswerView:
     def summary(self) -> str:
         """Returns one line about the answer that has ended, or failed."""
         if self.error is not None:
-            return f"failed: {self.error.message}"
+            return f"failed: {_line(self.error.message)}"
         if self.response is None:
             return ""
         usage = self.response.usage
@@ -190,7 +190,12 @@ class AnswerView:
             self.passages.append(Passage("call", _CONTROLS.sub("", call)))
 
     def _note(self, text: str) -> None:
-        self.passages.append(Passage("note", text))
+        self.passages.append(Passage("note", _line(text)))
+
+
+def _line(text: str) -> str:
+    """Returns words of the gateway, or an upstream's among them, as one line."""
+    return " ".join(_CONTROLS.sub(" ", text).split())
 
 
 def route_line(routing: Routing) -> str:

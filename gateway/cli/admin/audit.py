@@ -6,7 +6,7 @@ from typing import Any
 
 from gateway.cli.admin_client import ADMIN_ARGUMENTS, ask_admin
 from gateway.cli.command import Command, argument
-from gateway.cli.output import Row, show
+from gateway.cli.output import Row, one_line, show
 from gateway.cli.times import time_text
 
 
@@ -21,7 +21,7 @@ def _audit(arguments: argparse.Namespace) -> int:
 
 def _lines(row: Row) -> list[str]:
     who = f"{row['author']} ({row['key']})" if row["key"] else row["author"]
-    words = [time_text(row["at"]), who, row["action"], row["subject"], row["comment"]]
+    words = [time_text(row["at"]), who, row["action"], row["subject"], one_line(row["comment"])]
     lines = ["  ".join(filter(None, words))]
     for name in sorted(row["before"] | row["after"]):
         before, after = row["before"].get(name), row["after"].get(name)

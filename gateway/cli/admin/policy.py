@@ -14,7 +14,7 @@ import msgspec
 
 from gateway.cli.admin_client import ADMIN_ARGUMENTS, AdminError, ask_admin
 from gateway.cli.command import Command, argument, one_of
-from gateway.cli.output import show
+from gateway.cli.output import one_line, show
 from router.comparison.comparison import BacktestReport
 from router.comparison.report import as_text
 from router.policy.document import Problem
@@ -259,7 +259,7 @@ def _list(arguments: argparse.Namespace) -> int:
     marks = {answer["shadow"]: "shadow", running: "in force"}
     lines = [
         f"{row['version']:>5}  {marks.get(row['version'], ''):8}  {_time(row['at'])}  "
-        f"{row['author']:16}  {row['label']:16}  {row['comment']}".rstrip()
+        f"{row['author']:16}  {row['label']:16}  {one_line(row['comment'])}".rstrip()
         for row in answer["versions"]
     ]
     lines.append(f"    0  {'in force' if not running else '':8}  as configured")
@@ -282,7 +282,8 @@ def _history(arguments: argparse.Namespace) -> int:
     answer = _ask(arguments, "GET", "policies", "audit", query=query)
     lines = [
         f"{_time(row['at'])}  {row['author']:16}  {row['action'].removeprefix('policies.'):8}  "
-        f"{_version_of(row['before'])} -> {_version_of(row['after'])}  {row['comment']}".rstrip()
+        f"{_version_of(row['before'])} -> {_version_of(row['after'])}  "
+        f"{one_line(row['comment'])}".rstrip()
         for row in answer
     ]
     return show(arguments, answer, "\n".join(lines) or "No changes yet.")

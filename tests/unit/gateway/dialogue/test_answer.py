@@ -210,3 +210,11 @@ def test_a_model_cannot_move_the_cursor() -> None:
 )
 def test_the_route_in_words(changes: dict[str, Any], line: str) -> None:
     assert route_line(msgspec.convert(FAST | changes, Routing)) == line
+
+
+def test_words_of_an_error_command_no_terminal() -> None:
+    answer = AnswerView(0)
+    answer.steer_refused("stop", "full\x1b[2J\nforged")
+    answer.fail(LanewiseError("server_error", "bad\r\n\x1b]0;owned\x07 \x9b31mred"))
+    assert answer.summary() == "failed: bad ]0;owned 31mred"
+    assert answer.passages == [Passage("note", "not redirected: full [2J forged")]
