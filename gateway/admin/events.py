@@ -11,6 +11,7 @@ from litestar.response import Stream
 from backends.simulated.wafer import WaferBackendConfig, WaferOptions, cost_of
 from gateway.admin.guard import services_of
 from gateway.http.streams import AnyRequest
+from gateway.wire.errors import ProtocolError
 from wafer_engine.hardware.placement import Placement, place
 
 _HEADERS = {"cache-control": "no-store", "x-accel-buffering": "no"}
@@ -44,14 +45,19 @@ class PlacementView(msgspec.Struct, frozen=True, kw_only=True):
 @get("/events")
 async def get_events(request: AnyRequest) -> Stream:
     """A snapshot, then what changes, at most four times a second, as server-sent events."""
-    feed = services_of(request).feed.watch()
+    services = services_of(request)
+    feed = services.feed.watch()
     first = await anext(feed)  # so that a refusal is an HTTP status, and not a broken stream
 
     async def events() -> AsyncIterator[bytes]:
         try:
             yield first
             async for each in feed:
+                # Something comes once a second at least, so a removed key soon reads no more.
+                services.admin_keys.admin(request.headers, writes=False)
                 yield each
+        except ProtocolError:
+            return
         finally:
             await feed.aclose()
 

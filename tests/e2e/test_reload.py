@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import httpx
 import openai
 import pytest
 import trustme
@@ -127,6 +128,24 @@ async def test_a_key_that_was_removed_ends_its_sessions(running: Reloading) -> N
         assert (await stays.turn("Hi.", max_output_tokens=16))["output"]
     with pytest.raises(openai.AuthenticationError):
         running.ask("sk-of-acme-1")
+
+
+ADMIN = '[[admin.keys]]\nname = "{name}"\nkey = "sk-of-{name}-1"\n'
+
+
+def test_an_admin_key_that_was_removed_watches_no_more(running: Reloading) -> None:
+    base = ACME + WAFER + GPU + ADMIN.format(name="ann")
+    running.reload(base + ADMIN.format(name="bob"))
+    headers = {"authorization": "Bearer sk-of-bob-1"}
+    url = f"{running.gateway.admin_url}/admin/events"
+    with httpx.stream("GET", url, headers=headers, timeout=WAIT_S) as events:
+        lines = events.iter_lines()
+        assert next(lines) == "event: snapshot"
+        running.reload(base)
+        deadline = time.monotonic() + WAIT_S
+        for _ in lines:
+            assert time.monotonic() < deadline, "it never ended"
+    assert httpx.get(url, headers=headers).status_code == 401
 
 
 def test_a_wrong_file_changes_nothing(running: Reloading) -> None:
