@@ -1,11 +1,12 @@
 """Extracts the data of server-sent events from bytes as they arrive.
 
 Of the standard (WHATWG HTML, 9.2) only `data` matters here: both protocols repeat an event's type
-inside. Lines end in LF or CRLF; a lone CR, which no server sends, does not end one.
+inside. Lines end in LF, CRLF or a lone CR; a byte order mark in front of all is none of them.
 """
 
 import re
 
+_MARK = b"\xef\xbb\xbf"  # UTF-8's byte order mark, which servers on Windows may begin with
 MAX_EVENT_BYTES = 16 << 20  # of any event; each request's bound is closer to its own size
 
 # An event as nearly all are written. Splitting by it gives, in turns, what is between two events
@@ -28,6 +29,7 @@ class EventParser:
         """Bounds each event, and what comes between two (comments, other fields)."""
         self._max_event_bytes = max_event_bytes
         self._is_begun = self._is_object = False
+        self._is_behind_cr = False  # so that an LF that comes next belongs to it
         self._num_idle_bytes = 0  # since the last whole event
         self._rest: list[bytes] = []  # pieces of an unfinished line
         self._num_rest_bytes = 0
@@ -49,23 +51,49 @@ class EventParser:
     def feed_lines(self, chunk: bytes) -> list[bytes]:
         """Does what `feed` does, line by line."""
         events: list[bytes] = []
+        if not self._is_begun:
+            chunk = self._begin(chunk)
+        if not self._is_object and chunk:
+            chunk = self._with_lf(chunk)
         self._rest.append(chunk)
         self._num_rest_bytes += len(chunk)
-        if not self._is_begun and (first := chunk.lstrip()[:1]):
-            self._is_begun, self._is_object = True, first == b"{"
         if b"\n" in chunk and not self._is_object:
             lines = b"".join(self._rest).split(b"\n")
             rest = lines.pop()
             self._rest = [rest] if rest else []
             self._num_rest_bytes = len(rest)
             for line in lines:
-                self._take_line(line.removesuffix(b"\r"), events)
+                self._take_line(line, events)
         self._num_idle_bytes = 0 if events else self._num_idle_bytes + len(chunk)
         if self._num_idle_bytes + self._num_rest_bytes > 2 * self._max_event_bytes:
             raise EventTooLongError(f"more than {self._max_event_bytes} bytes without an event")
         if self._num_data_bytes + self._num_rest_bytes > self._max_event_bytes:
             raise EventTooLongError(f"an event has more than {self._max_event_bytes} bytes")
         return events
+
+    def _begin(self, chunk: bytes) -> bytes:
+        """Looks at the first bytes that are no space; returns the chunk without a mark in front."""
+        is_early = self._num_rest_bytes < len(_MARK)
+        begun = b"".join(self._rest) + chunk if is_early else chunk
+        if _MARK.startswith(begun):
+            return chunk  # nothing yet, or a mark that is cut
+        if begun.startswith(_MARK):
+            self._rest.clear()
+            self._num_rest_bytes = 0
+            begun = chunk = begun.removeprefix(_MARK)
+        if first := begun.lstrip()[:1]:
+            self._is_begun, self._is_object = True, first == b"{"
+        return chunk
+
+    def _with_lf(self, chunk: bytes) -> bytes:
+        """Returns a chunk whose lines end in LF alone; the two of a CRLF may come apart."""
+        if self._is_behind_cr:
+            chunk = chunk.removeprefix(b"\n")
+            self._is_behind_cr = False
+        if b"\r" in chunk:
+            self._is_behind_cr = chunk.endswith(b"\r")
+            chunk = chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        return chunk
 
     @property
     def whole(self) -> bytes:

@@ -34,6 +34,28 @@ def test_events_come_whole_wherever_the_stream_is_cut() -> None:
         assert found == expected, f"seed {seed}"
 
 
+@pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\r"])
+@pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
+def test_lines_end_in_any_of_the_three_ways(end: bytes, mark: bytes) -> None:
+    stream = mark + STREAM.replace(b"\r\n", b"\n").replace(b"\n", end)
+    for size in range(1, 9):
+        parser = EventParser()
+        found = [
+            event
+            for start in range(0, len(stream), size)
+            for event in parser.feed(stream[start : start + size])
+        ]
+        assert found == [b"one", b"two", b"th\nree", b"[DONE]"], size
+
+
+@pytest.mark.parametrize("size", [1, 2, 99])
+def test_an_object_behind_a_byte_order_mark_is_one(size: int) -> None:
+    parser, sent = EventParser(), b'\xef\xbb\xbf\r\n{"a":\r\n\r\n1}'
+    for start in range(0, len(sent), size):
+        assert parser.feed(sent[start : start + size]) == []
+    assert json.loads(parser.whole) == {"a": 1}
+
+
 def test_plain_events_are_found_as_line_by_line() -> None:
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")
