@@ -222,6 +222,7 @@ class GenerateRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     generate: bool = True
     extras: Extras = NO_EXTRAS
     prefill: str = ""
+    has_spare: bool = False  # another backend of the group stands by, should this one be limited
     traceparent: str | None = None  # W3C's, for an upstream; None: the task is not traced
 
 

@@ -243,7 +243,7 @@ class UpstreamGeneration:
         self._sink = sink
         self._started_us = self._heard_us = now_us
         self._turn = Turn(request, backend.options)
-        self._attempts = Attempts(backend.options)
+        self._attempts = Attempts(backend.options, has_spare=request.has_spare)
         self._reader = backend.make_reader(request, self._turn)
         self._reading = ReadHold()
         self._more: More = _drop_more  # for the item of the latest delta

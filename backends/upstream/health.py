@@ -11,6 +11,10 @@ from backends.upstream.options import UpstreamOptions
 MAX_EJECTIONS = 10  # ejections grow no longer beyond this; Envoy's outlier detection does the same
 SLOW_START_SHARE = 0.1  # of the slots, at first
 
+# The pause of one that says that it is limited, and not for how long: limits are per second at
+# the shortest, and each pause costs the next one's first tasks an answer of 429.
+UNSAID_PAUSE_US = 1_000_000
+
 # A retry costs the upstream as much as a request. This many requests earn one (20 %), so that an
 # upstream in trouble is not hit three times as hard; a few are there to begin with.
 RETRY_EARNED = 0.2
@@ -106,10 +110,10 @@ class Health:
             self._back_us = self._out_until_us
 
     def on_limit(self, now_us: int, retry_after_us: int | None) -> None:
-        """Pauses its use as it asked, for no longer than the longest ejection."""
+        """Pauses its use for as long as it asked, but no longer than the longest ejection."""
         longest_us = int(self._options.ejection_s * 1e6) * MAX_EJECTIONS
-        if retry_after_us is not None:
-            self._out_until_us = max(self._out_until_us, now_us + min(retry_after_us, longest_us))
+        pause_us = UNSAID_PAUSE_US if retry_after_us is None else retry_after_us
+        self._out_until_us = max(self._out_until_us, now_us + min(pause_us, longest_us))
 
     def on_probe(self, alive: bool, now_us: int) -> None:
         if alive and not self._alive and self._was_alive:

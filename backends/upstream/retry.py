@@ -3,7 +3,8 @@
 After a first token there is no retry: the client may have seen it. Pauses double, with jitter from
 the caller's generator, so that many gateways do not retry in step. A server's `retry-after` is
 obeyed; if it is too long, there is no retry, and another backend gets the task. So it does at once
-where the server refuses this gateway, as with a wrong key. A stale socket is nobody's fault:
+where the server refuses this gateway, as with a wrong key, or limits it without saying for how long
+while another stands by. A stale socket is nobody's fault:
 another one is tried at once, but only once.
 """
 
@@ -17,8 +18,10 @@ MIN_JITTER = 0.5  # of a pause
 class Attempts:
     """Counts one generation's attempts."""
 
-    def __init__(self, options: UpstreamOptions) -> None:
+    def __init__(self, options: UpstreamOptions, *, has_spare: bool = False) -> None:
+        """`has_spare`: another backend can take the task now."""
         self._options = options
+        self._has_spare = has_spare
         self._num_retries = 0
         self._was_stale = False
 
@@ -33,6 +36,8 @@ class Attempts:
         if failure.blame == "nobody" and not self._was_stale:
             self._was_stale = True
             return 0.0
+        if self._has_spare and failure.blame == "limit" and failure.error.retry_after_us is None:
+            return None
         if self._num_retries >= options.max_retries:
             return None
         pause_s: float = min(MAX_PAUSE_S, options.retry_pause_s * 2**self._num_retries)

@@ -161,7 +161,17 @@ class BranchStarter:
         else:
             self._generate(branch, request, sink)
 
+    def _has_spare(self, branch: Branch) -> bool:
+        """Returns whether another backend of its group could take it now."""
+        index = branch.backend_index
+        spares = self._spares[index] if index < len(self._spares) else ()
+        others = (name for name in spares if name not in self._failed | {branch.backend})
+        stats = (self._backends[name].stats() for name in others)
+        return any(each.takes_tasks and load_of(each) < 1 for each in stats)
+
     def _generate(self, branch: Branch, request: GenerateRequest, sink: Sink) -> None:
+        if self._spares and self._has_spare(branch):
+            request = msgspec.structs.replace(request, has_spare=True)
         try:
             branch.generation = self._backends[branch.backend].start(request, sink)
         except BackendError as error:

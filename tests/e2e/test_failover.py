@@ -102,11 +102,11 @@ async def test_the_client_gets_its_answers_over_one_socket(
     assert metrics.total("lanewise_backend_errors_total", backend="a-failing") == 1
 
 
-@pytest.mark.parametrize("plan", ["status 401", "status 302"])
+@pytest.mark.parametrize("plan", ["status 401", "status 302", "status 429"])
 async def test_another_backend_answers_where_one_refuses_the_gateway(
     front: GatewayProcess, failing: FaultServer, plan: str
 ) -> None:
-    """A revoked key or a redirect is the one server's; it is asked once."""
+    """A revoked key, a redirect or a limit is the one server's; it is asked once."""
     failing.plan = [plan]
     async with SocketClient.open(front) as connection:
         answer = await connection.turn("Say hello.", model="shared", max_output_tokens=16)

@@ -256,7 +256,8 @@ def test_what_was_ejected_starts_slowly() -> None:
 def test_a_server_that_asks_for_a_pause_gets_it() -> None:
     health = Health(make_options(probe_path=None))
     health.on_limit(0, None)
-    assert health.healthy(0)
+    assert not health.healthy(SECOND - 1), "it does not say for how long, but that it is limited"
+    assert health.healthy(SECOND)
     health.on_limit(0, 5 * SECOND)
     assert not health.healthy(5 * SECOND - 1)
     assert not health.ejected(0), "it did not fail"

@@ -50,6 +50,14 @@ def test_courses(
     assert found == pauses
 
 
+def test_a_limit_without_a_wait_is_left_to_another_backend_that_stands_by() -> None:
+    def pause_s(failure: Failure) -> float | None:
+        attempts = Attempts(make_options(), has_spare=True)
+        return attempts.pause_s(failure, has_tokens=False, chance=1.0)
+
+    assert [pause_s(each) for each in (limit(None), limit(1.5), BROKEN)] == [None, 1.5, 0.2]
+
+
 def test_behind_a_first_token_nothing_is_tried_again() -> None:
     attempts = Attempts(make_options(max_retries=9))
     assert attempts.pause_s(BROKEN, has_tokens=True, chance=0.5) is None
