@@ -163,7 +163,7 @@ class UpstreamBackend:
         """
         now_us = monotonic_us()
         if failure.blame in ("upstream", "limit"):
-            code, words = failure.error.code, failure.error.message[:MAX_LOGGED_CHARS]
+            code, words = failure.error.code, failure.told[:MAX_LOGGED_CHARS]
             once = {"once": ("upstream failed", self.name, code)}
             logger.warning("upstream %s failed: %s (%s)", self.name, words, code, extra=once)
         if failure.blame == "upstream":

@@ -5,6 +5,7 @@ its connection at once, which is how an upstream learns to stop. This is an edge
 """
 
 from collections.abc import Callable
+from email.utils import formatdate
 from typing import Any
 
 import msgspec
@@ -135,6 +136,7 @@ class HttpTransport:
                         raise fault
                     receive(events)
                 return
+            answer.headers.setdefault("date", formatdate(usegmt=True))  # for a wait until then
             failure = http_failure(self._backend, answer.status, answer.body, answer.headers)
             rest_us = failure.error.retry_after_us
             if not self._keys.rest(number, answer.status, rest_us, monotonic_us()):

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from email.utils import parsedate_to_datetime
 from typing import Any, Literal
 
 import msgspec
@@ -21,11 +22,22 @@ CLIENT_CODES = frozenset(
     }
 )
 SOCKET_AGED = "websocket_connection_limit_reached"  # another socket will work
-_REFUSED_STATUS = (401, 402, 403, 404, 405, 426)
+_REFUSED_STATUS = (401, 402, 403, 404, 405, 412, 426)  # 412: Fireworks' of a suspended account
+_QUOTING_STATUS = (401, 403)  # their messages may quote a key, which no log may have
 _LIMIT_STATUS = (408, 409, 425, 429)
-_OVERLOADED_STATUS = (503, 529)
-_WAIT_IN_WORDS = re.compile(r"try again in\s*(\d+(?:\.\d+)?)\s*(ms|s)", re.IGNORECASE)
+_OVERLOADED_STATUS = (498, 503, 529)  # 498: Groq's flex tier without capacity
+_OWN_STATUS = (424, *_OVERLOADED_STATUS)  # the server's own faults; 424: TGI's of a generation
+# "try again in 7m12.5s" (OpenAI, Groq), "retry after 6 seconds" (Azure), "retry in 37.1s" (Gemini).
+_WAIT_IN_WORDS = re.compile(
+    r"(?:try again|retry)\s+(?:in|after)\s+(?=\d)"
+    r"(?:(\d+)h)?(?:(\d+)m(?!s|il))?(?:(\d+(?:\.\d+)?)\s*(ms|milli|s))?",
+    re.IGNORECASE,
+)
 _MAX_PARAM_CHARS = 200
+
+# In lower case: vLLM and SGLang, Anthropic, TGI.
+_TOO_LONG = ("context length", "prompt is too long", "`inputs` tokens + `max_new_tokens`")
+_OF_ACCOUNT = ("api key not valid", "credit balance is too low")  # Gemini, Anthropic
 
 Blame = Literal["upstream", "limit", "request", "nobody"]
 
@@ -55,6 +67,7 @@ class Failure(Exception):  # noqa: N818 -- an outcome that travels as an excepti
         overrun: bool = False,
         refused: bool = False,
         code: str | None = None,
+        told: str = "",
     ) -> None:
         super().__init__(str(error))
         self.error = error
@@ -63,6 +76,7 @@ class Failure(Exception):  # noqa: N818 -- an outcome that travels as an excepti
         self.overrun = overrun  # more came than the request allows; what came before is the answer
         self.refused = refused  # this server will answer the same again; another one may not
         self.code = code  # the server's own, if the request is invalid
+        self.told = told or error.message  # what the operator may read, and no client
 
 
 class WireError(msgspec.Struct, frozen=True):
@@ -77,8 +91,12 @@ class WireError(msgspec.Struct, frozen=True):
 
 class _Body(msgspec.Struct, frozen=True):
     error: WireError | str | None = None
-    message: str | None = None
-    detail: Any = None  # FastAPI's
+    message: Any = None  # a text but for Mistral's, which may be an object
+    detail: Any = None  # FastAPI's: a text, or what is wrong of each field
+    # Of an error that is not nested: Cerebras', Mistral's, older vLLM's.
+    code: str | int | None = None
+    type: str | None = None
+    param: str | None = None
 
 
 def broken(backend: str, message: str, *, unused: bool = False, stale: bool = False) -> Failure:
@@ -131,11 +149,11 @@ def _failure(
     *,
     in_band: bool = False,
 ) -> Failure:
-    message = f"the upstream {'failed' if in_band else f'answered {status}'}"
+    message = told = f"the upstream {'failed' if in_band else f'answered {status}'}"
     if wire.message:
         message += f": {wire.message[:MAX_MESSAGE_CHARS]}"
     code = wire.code if isinstance(wire.code, str) else None
-    if code == "insufficient_quota":
+    if code == "insufficient_quota" or (status == 400 and _is_of_account(wire)):
         status = 402
     ours, retry_after_us, param = "server_error", None, None
     blame: Blame = "upstream"
@@ -147,15 +165,17 @@ def _failure(
     elif refused:
         # Our key, our bill, our configuration: the client cannot fix it and must not see it. These
         # messages quote keys, too.
-        message = f"the upstream refuses this gateway ({status})"
+        message = told = f"the upstream refuses this gateway ({status})"
         if redirects:
-            message = f"the upstream answered {status}, a redirect, and none is followed"
+            message = told = f"the upstream answered {status}, a redirect, and none is followed"
+        elif wire.message and status not in _QUOTING_STATUS:
+            told += f": {wire.message[:MAX_MESSAGE_CHARS]}"
     elif status in _LIMIT_STATUS:
         ours, blame = "rate_limit_exceeded", "limit"
         retry_after_us = _retry_after_us(headers)
         if retry_after_us is None:
             retry_after_us = _wait_in_words_us(wire.message or "")
-    elif 400 <= status < 500:
+    elif 400 <= status < 500 and status not in _OWN_STATUS:
         ours = code if code in CLIENT_CODES and code is not None else "invalid_prompt"
         if _is_too_long(wire):
             ours = "context_length_exceeded"
@@ -168,7 +188,8 @@ def _failure(
         backend, ours, message, retryable=retryable, param=param, retry_after_us=retry_after_us
     )
     kept = code if refused or not retryable else None
-    return Failure(error, blame=blame, unused=unused, refused=refused, code=kept)
+    told = told if refused else message
+    return Failure(error, blame=blame, unused=unused, refused=refused, code=kept, told=told)
 
 
 def _param_of(param: str | None) -> str | None:
@@ -183,18 +204,29 @@ def _param_of(param: str | None) -> str | None:
 
 
 def _is_too_long(wire: WireError) -> bool:
-    """Returns whether the prompt is too long; llama.cpp has a type for it, vLLM and SGLang text."""
+    """Returns whether the prompt is too long; llama.cpp has a type for it, others text."""
     words = (wire.message or "").lower()
-    return wire.type == "exceed_context_size_error" or "context length" in words
+    return wire.type == "exceed_context_size_error" or any(said in words for said in _TOO_LONG)
+
+
+def _is_of_account(wire: WireError) -> bool:
+    """Returns whether a 400 is about our key or our bill, as Gemini's and Anthropic's may be."""
+    words = (wire.message or "").lower()
+    return any(said in words for said in _OF_ACCOUNT)
 
 
 def _status_of(wire: WireError) -> int:
-    if isinstance(wire.code, int) and 300 <= wire.code < 600:
-        return wire.code  # llama.cpp, vLLM
-    if wire.code == "rate_limit_exceeded":
+    code = wire.code
+    if isinstance(code, str) and code.isdecimal() and len(code) == len("429"):
+        code = int(code)  # Azure
+    if isinstance(code, int) and 300 <= code < 600:
+        return code  # llama.cpp, vLLM
+    if code == "rate_limit_exceeded" or wire.type == "rate_limit_error":
         return 429
-    if wire.code == "invalid_api_key":  # its type is that of invalid requests
+    if code == "invalid_api_key":  # its type is that of invalid requests
         return 401
+    if wire.type == "overloaded_error":  # Anthropic
+        return 529
     if wire.code in CLIENT_CODES or wire.type == "invalid_request_error":
         return 400
     return 500
@@ -208,28 +240,39 @@ def _read(body: bytes) -> WireError:
         return WireError(body.decode("utf-8", "replace").strip() or None)
     if isinstance(found.error, WireError):
         return found.error
-    detail = found.detail if isinstance(found.detail, str) else None
-    return WireError(found.error or found.message or detail)
+    words = found.error or _words(found.message) or _words(found.detail)
+    return WireError(words, found.code, found.type, param=found.param)
+
+
+def _words(said: Any) -> str | None:
+    if isinstance(said, str | None):
+        return said
+    return msgspec.json.encode(said).decode()
 
 
 def _body(body: bytes) -> _Body:
     try:
         return msgspec.json.decode(body, type=_Body)
     except msgspec.ValidationError:
-        return fitted(msgspec.json.decode(body), _Body, ("error", "message"))
+        found = msgspec.json.decode(body)
+        if isinstance(found, list) and len(found) == 1:  # Gemini's
+            (found,) = found
+        return fitted(found, _Body, ("error", "message"))
 
 
 def _wait_in_words_us(message: str) -> int | None:
     """Reads the wait from a message's text, as OpenAI's state it where headers cannot go."""
     found = _WAIT_IN_WORDS.search(message)
-    if found is None:
+    if found is None or not any(found.groups()):
         return None
-    value_us = float(found[1]) * (1e3 if found[2].lower() == "ms" else 1e6)
+    hours, minutes, number, unit = found.groups()
+    value_us = float(number or 0) * (1e6 if (unit or "s").lower() == "s" else 1e3)
+    value_us += (int(hours or 0) * 60 + int(minutes or 0)) * 60e6
     return int(value_us) if value_us < 1e12 else None
 
 
 def _retry_after_us(headers: Mapping[str, str]) -> int | None:
-    """Reads `retry-after-ms`, else `retry-after` in seconds; dates are ignored."""
+    """Reads `retry-after-ms`, else `retry-after`: seconds, or a time by the server's own clock."""
     for name, unit_us in (("retry-after-ms", 1e3), ("retry-after", 1e6)):
         try:
             value = float(headers.get(name, ""))
@@ -237,4 +280,9 @@ def _retry_after_us(headers: Mapping[str, str]) -> int | None:
             continue
         if 0 <= value < 1e6:
             return int(value * unit_us)
-    return None
+    try:
+        until = parsedate_to_datetime(headers.get("retry-after", ""))
+        wait_s = (until - parsedate_to_datetime(headers.get("date", ""))).total_seconds()
+    except (ValueError, TypeError, OverflowError):  # no date, or one with a zone and one without
+        return None
+    return int(max(0.0, wait_s) * 1e6) if wait_s < 1e6 else None

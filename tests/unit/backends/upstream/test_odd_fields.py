@@ -133,6 +133,19 @@ def test_errors_of_odd_fields(event: dict[str, Any], code: str, wait_us: float |
         ({"error": {"message": "too much", "code": 4.5}}, "invalid_prompt", "too much"),
         ({"error": {"message": {"de": "nein"}}}, "invalid_prompt", "nein"),
         ({"error": 7, "message": "seven"}, "invalid_prompt", "seven"),
+        ([{"error": {"message": "no JSON", "code": 400}}], "invalid_prompt", "no JSON"),  # Gemini
+        (
+            {"message": "short", "code": "context_length_exceeded"},
+            "context_length_exceeded",
+            "short",
+        ),
+        (
+            {"message": {"detail": [{"loc": ["seed"]}]}},
+            "invalid_prompt",
+            '{"detail":[{"loc":["seed"]}]}',
+        ),
+        ({"detail": [{"loc": ["seed"]}]}, "invalid_prompt", '[{"loc":["seed"]}]'),
+        ({"error": {"message": "prompt is too long: 9 > 8"}}, "context_length_exceeded", "9 > 8"),
         ([1, "two"], "invalid_prompt", "two"),
     ],
 )

@@ -129,6 +129,13 @@ def test_stop_sequences(
     assert said + ("" if found else finder.rest()) == shown
 
 
+def in_words(words: str) -> bytes:
+    return json.dumps({"error": {"message": words}}).encode()
+
+
+BAD_KEY = in_words("API key not valid.")  # Gemini's, with a 400
+
+
 # Status, body, headers -> code, retryable, blame, seconds to wait.
 KNOWN = b'{"error":{"message":"bad","code":"invalid_value"}}'
 UNKNOWN = b'{"error":{"message":"x","code":"made_up"}}'
@@ -136,6 +143,8 @@ TOO_LONG = b'{"error":{"message":"maximum context length is 8"}}'
 QUOTA = b'{"error":{"code":"insufficient_quota"}}'
 QUOTING = b'{"error":{"message":"key sk-1234"}}'
 IN_WORDS = b'{"error":{"message":"Limit reached. Please try again in 1.5s."}}'
+DATE, DATE_7 = "Fri, 20 Nov 2026 10:00:00 GMT", "Fri, 20 Nov 2026 10:00:07 GMT"
+LIMITED = ("rate_limit_exceeded", True, "limit")
 BOTH = {"retry-after-ms": "50", "retry-after": "1"}
 ERRORS: list[tuple[int, bytes, dict[str, str], str, bool, str, float | None]] = [
     (400, KNOWN, {}, "invalid_value", False, "request", None),
@@ -149,9 +158,23 @@ ERRORS: list[tuple[int, bytes, dict[str, str], str, bool, str, float | None]] = 
     (429, b"", {"retry-after": "7"}, "rate_limit_exceeded", True, "limit", 7.0),
     (429, b"", BOTH, "rate_limit_exceeded", True, "limit", 0.05),
     (429, b"", {"retry-after": "Fri, 20 Nov"}, "rate_limit_exceeded", True, "limit", None),
+    (429, b"", {"retry-after": DATE_7}, *LIMITED, None),
+    (429, b"", {"retry-after": DATE_7, "date": DATE}, *LIMITED, 7.0),
+    (429, b"", {"retry-after": DATE, "date": DATE_7}, *LIMITED, 0.0),
+    (429, b"", {"retry-after": "20 Nov 2026 10:00:00", "date": DATE}, *LIMITED, None),
+    (429, in_words("retry in 1m12.5s."), {}, *LIMITED, 72.5),
+    (429, in_words("Try again in 2h3m"), {}, *LIMITED, 7_380.0),
+    (429, in_words("retry after 6 seconds"), {}, *LIMITED, 6.0),
+    (429, in_words("try again in 20 milliseconds"), {}, *LIMITED, 0.02),
+    (429, in_words("try again in 5 days"), {}, *LIMITED, None),
     (429, IN_WORDS, {}, "rate_limit_exceeded", True, "limit", 1.5),
     (429, IN_WORDS, {"retry-after": "7"}, "rate_limit_exceeded", True, "limit", 7.0),
     (429, QUOTA, {}, "server_error", True, "upstream", None),
+    (400, BAD_KEY, {}, "server_error", True, "upstream", None),
+    (412, in_words("Account suspended"), {}, "server_error", True, "upstream", None),
+    (424, in_words("generation failed"), {}, "server_error", True, "upstream", None),
+    (498, b"", {}, "server_is_overloaded", True, "upstream", None),
+    (529, b"", {}, "server_is_overloaded", True, "upstream", None),
     (500, b"<html>", {}, "server_error", True, "upstream", None),
     (503, b'{"error":"busy"}', {}, "server_is_overloaded", True, "upstream", None),
 ]
@@ -174,8 +197,29 @@ def test_errors(
     assert failure.blame == blame
     assert failure.error.retry_after_us == (None if wait_s is None else int(wait_s * SECOND))
     assert failure.unused
-    assert failure.refused is (status in (302, 401, 403, 404) or body == QUOTA)
+    assert failure.refused is (status in (302, 401, 403, 404, 412) or body in (QUOTA, BAD_KEY))
     assert "sk-1234" not in str(failure), "upstreams quote keys"
+
+
+def test_an_operator_reads_why_a_server_refuses_us_and_a_client_does_not() -> None:
+    missing = http_failure("up", 404, in_words("model `x` not found"), {})
+    assert "model `x`" in missing.told
+    assert "model `x`" not in missing.error.message
+    assert "sk-1234" not in http_failure("up", 401, QUOTING, {}).told
+
+
+@pytest.mark.parametrize(
+    ("type_", "code", "ours"),
+    [
+        ("overloaded_error", None, "server_is_overloaded"),  # Anthropic
+        ("rate_limit_error", None, "rate_limit_exceeded"),
+        (None, "429", "rate_limit_exceeded"),  # Azure
+        (None, "503", "server_is_overloaded"),
+        (None, "1300", "server_error"),
+    ],
+)
+def test_errors_amid_a_stream(type_: str | None, code: str | None, ours: str) -> None:
+    assert event_failure("up", WireError("no", code, type_)).error.code == ours
 
 
 @pytest.mark.parametrize(
