@@ -36,7 +36,7 @@ from router.strategies.record import StrategyOptions, StrategyRecord, Usages, at
 
 MIN_VARIATIONS = 2
 MAX_VARIATIONS = 10  # each is a whole generation, and the judge reads them all
-VARIATION_MAX_OUTPUT_TOKENS = 2_048
+VARIATION_MAX_OUTPUT_TOKENS = 2_048  # of one that a judge reads
 JUDGE_INSTRUCTIONS = (
     "Below are {number} independent answers by a smaller model to the request above. Judge them, "
     "take the best or merge what is right in them, and give the final answer, whole."
@@ -62,8 +62,10 @@ class Vary(TaskPart, frozen=True):
     num_final: int = 0
 
     def request(self, request: GenerateRequest) -> GenerateRequest:
-        share = max(1, request.max_output_tokens // max(1, self.num_final))
-        varied = in_words(request, min(VARIATION_MAX_OUTPUT_TOKENS, share), request.instructions)
+        limit = VARIATION_MAX_OUTPUT_TOKENS
+        if self.num_final:
+            limit = max(1, request.max_output_tokens // self.num_final)
+        varied = in_words(request, limit, request.instructions)
         stop = request.stop if self.num_final else ()
         return msgspec.structs.replace(varied, seed=(request.seed or 0) + self.number, stop=stop)
 
@@ -220,9 +222,9 @@ def _machine(options: BreadthOptions, request: GenerateRequest) -> Breadth:
 
 
 def _usage(options: BreadthOptions, once: Usage) -> Usages:
-    first = at_most(once, VARIATION_MAX_OUTPUT_TOKENS)
     if not options.judged:
-        return {"fast": first}
+        return {"fast": once}
+    first = at_most(once, VARIATION_MAX_OUTPUT_TOKENS)
     num_read = options.num_variations * first.num_output_tokens + ADDED_TOKENS
     return {"fast": first, "deep": once + reading(num_read)}
 

@@ -93,6 +93,9 @@ def test_variations_differ_in_their_seed_alone() -> None:
     assert (first.items, first.prefix) == (second.items, second.prefix), "a clean context each"
     assert first.max_output_tokens == VARIATION_MAX_OUTPUT_TOKENS
     assert asked(Vary(0, 5), max_output_tokens=1_000).max_output_tokens == 200
+    assert asked(Vary(0, 5), max_output_tokens=16_000).max_output_tokens == 3_200, (
+        "nobody reads all"
+    )
 
 
 @pytest.mark.parametrize(
@@ -157,6 +160,7 @@ TOKENS: list[tuple[str | None, dict[str, Any], int, int, int, int | None]] = [
     ("breadth", {"num_variations": 4}, 100, 500, 600, 100 + 4 * 500 + 500 + ADDED_TOKENS),
     ("breadth", {"num_variations": 10}, 0, 3_000, 2_048, 20_480 + 3_000 + ADDED_TOKENS),
     ("breadth", {"num_variations": 4, "judged": False}, 100, 500, 600, None),
+    ("breadth", {"num_variations": 4, "judged": False}, 0, 3_000, 3_000, None),
 ]
 
 
