@@ -88,8 +88,13 @@ class ItemOrder:
         call_id: str = "",
         name: str = "",
         phase: str = "",
+        before: Hashable = None,
     ) -> None:
-        """Opens an item; harmless if it is open already."""
+        """Opens an item; harmless if it is open already.
+
+        It comes behind all others, or in front of the one that it is `before`, of which no piece
+        was passed on yet.
+        """
         known = self.known.get(key)
         if known is not None:
             if known.index < 0:  # no piece of it was passed on yet
@@ -105,7 +110,9 @@ class ItemOrder:
         wrapped = kind is DeltaKind.FUNCTION_CALL and name in self._wrapped
         kind = DeltaKind.CUSTOM_CALL if wrapped else kind
         item = self.known[key] = OrderedItem(kind, call_id, name, wrapped, phase)
-        self._queue.append(item)
+        later = self.known.get(before)
+        place = self._queue.index(later) if later in self._queue else len(self._queue)
+        self._queue.insert(place, item)
 
     def add(self, key: Hashable, text: str, num_pieces: int = 1) -> None:
         """Appends text to an open item; text for a closed one is dropped.
@@ -273,7 +280,8 @@ class ItemOrder:
     def said(self) -> list[OrderedItem]:
         """Returns the items of which something was passed on, each with what was `said` of it."""
         self.measure()
-        return [item for item in self.known.values() if item.index >= 0]
+        passed = [item for item in self.known.values() if item.index >= 0]
+        return sorted(passed, key=lambda item: item.index)
 
     def given(self, key: Hashable, start: int = 0, max_chars: int | None = None) -> str | None:
         """Returns an item's text from a place in it on, whether it was passed on or waits.

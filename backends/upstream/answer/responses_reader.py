@@ -230,7 +230,9 @@ class ResponsesReader(Reader):
         self.items.open(key, kind)
         self._keys.note(key, output_index)
 
-    def _open(self, item: UpstreamItem, key: Hashable, kind: DeltaKind) -> None:
+    def _open(
+        self, item: UpstreamItem, key: Hashable, kind: DeltaKind, before: Hashable = None
+    ) -> None:
         is_text, is_call = kind is DeltaKind.TEXT, kind >= DeltaKind.FUNCTION_CALL
         self.items.open(
             key,
@@ -238,6 +240,7 @@ class ResponsesReader(Reader):
             call_id=item.call_id or item.id or "" if is_call else "",
             name=item.name or "" if is_call else "",
             phase=item.phase or "" if is_text and item.phase in _PHASES else "",
+            before=before,
         )
 
     def _close(self, item: UpstreamItem, key: Hashable, kind: DeltaKind) -> None:
@@ -290,7 +293,6 @@ class ResponsesReader(Reader):
         else:
             return  # all were done with as much text
         known, keys = self.items.known, self._keys.of_output(output, self._texts.may_be)
-        latest = max((number for number, key in enumerate(keys) if key in known), default=-1)
         # Of which something else came than they have: maybe the text of a new item, too.
         odd = [
             key
@@ -303,13 +305,14 @@ class ResponsesReader(Reader):
                 continue
             is_reasoning = kind is DeltaKind.REASONING
             if key not in known:
-                if is_reasoning and number < latest:
+                later = [each for each in keys[number + 1 :] if is_reasoning and each in known]
+                if any(map(self._is_told, later)):
                     continue  # it would follow what it led to
                 if kind < DeltaKind.FUNCTION_CALL:
                     text = item_texts(item)[0]
                     if any(self._texts.has(other, text) for other in odd):
                         continue
-                self._open(item, key, kind)
+                self._open(item, key, kind, next(iter(later), None))
             elif known[key].closed:
                 is_short = not is_reasoning and self._texts.rest(key, item_texts(item))
                 if not is_short or not self.items.reopen(key):
@@ -317,6 +320,12 @@ class ResponsesReader(Reader):
             self._close(item, key, kind)
             if self._texts.found_stop() is not None:
                 return
+
+    def _is_told(self, key: Hashable) -> bool:
+        """Returns whether an item was passed on or is about to be: a call as soon as it begins."""
+        return self.items.known[key].kind >= DeltaKind.FUNCTION_CALL or bool(
+            self.items.num_given(key)
+        )
 
     def _error(self, event: Event) -> Failure:
         error = event.error or WireError(event.message, event.code)

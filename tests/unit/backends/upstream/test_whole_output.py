@@ -166,6 +166,18 @@ ROWS: dict[str, tuple[list[Event], list[Said]]] = {
         [added(1, M), ONE, ended(thought("r", "First."), message("m", ALL))],
         [(TEXT, "", ALL)],
     ),
+    "reasoning before an answer of which nothing was said": (
+        [added(1, M), ended(thought("r", "First."), message("m", ALL))],
+        [(THOUGHT, "", "First."), (TEXT, "", ALL)],
+    ),
+    "reasoning before an answer that was done without": (
+        [added(1, M), done(1, M), ended(thought("r", "First."), message("m", ALL))],
+        [(THOUGHT, "", "First."), (TEXT, "", ALL)],
+    ),
+    "reasoning is not told behind its call, whose arguments come last": (
+        [added(1, F), ended(thought("r", "First."), call("f", '{"n":1}'))],
+        [(CALLED, "c1", '{"n":1}')],
+    ),
     "a refusal beside a text": (
         [
             added(0, M),
@@ -478,14 +490,17 @@ def item_of(kind: DeltaKind, item_id: str, text: str) -> Event:
     return message(item_id, text) if kind is TEXT else thought(item_id, text)
 
 
-def random_answer(chance: random.Random) -> tuple[list[Event], list[tuple[DeltaKind, str, bool]]]:
-    """Events that leave out anything but the end, and the items: kind, text, if it was announced.
+Made = tuple[DeltaKind, str, bool, bool]  # kind, text, if it was announced, if it was shown by then
+
+
+def random_answer(chance: random.Random) -> tuple[list[Event], list[Made]]:
+    """Events that leave out anything but the end, and the items.
 
     Ids may be others in each event, and places may be missing.
     """
     ids_change, has_places = chance.choice([(True, True), (False, True), (False, False)])
     events: list[Event] = []
-    items: list[tuple[DeltaKind, str, bool]] = []
+    items: list[Made] = []
     output: list[Event] = []
     for number in range(chance.randint(1, 4)):
         kind = chance.choice(list(EVENTS))
@@ -493,6 +508,7 @@ def random_answer(chance: random.Random) -> tuple[list[Event], list[tuple[DeltaK
         ids = [f"{number}-{chance.randrange(99) if ids_change else 0}" for _ in range(4)]
         place = {"output_index": number} if has_places else {}
         is_told = chance.random() < 0.8
+        num_events = len(events) + (kind is not CALLED)  # that do not show it
         if is_told:
             events.append(added(None, item_of(kind, ids[0], "")) | place)
             pieces = text[: chance.randrange(len(text) + 1)]
@@ -502,7 +518,7 @@ def random_answer(chance: random.Random) -> tuple[list[Event], list[tuple[DeltaK
             if chance.random() < 0.5:
                 events.append(done(None, item_of(kind, ids[2], text)) | place)
         output.append(item_of(kind, ids[3], text))
-        items.append((kind, text, is_told))
+        items.append((kind, text, is_told, len(events) > num_events))
     return [*events, ended(*output)], items
 
 
@@ -517,11 +533,10 @@ def test_nothing_comes_twice_and_nothing_is_lost(together: bool) -> None:
         said = [(kind, text) for kind, _, text in said_by(reader, events, together=together)]
         assert reader.finish is not None
         assert reader.finish.reason is FinishReason.STOP
-        announced = [is_told for *_, is_told in items]
-        latest = max((n for n, is_told in enumerate(announced) if is_told), default=-1)
+        latest = max((n for n, (*_, is_shown) in enumerate(items) if is_shown), default=-1)
         expected = [
             (kind, text)
-            for number, (kind, text, is_told) in enumerate(items)
+            for number, (kind, text, is_told, _) in enumerate(items)
             if is_told or kind is not THOUGHT or number > latest
         ]
         assert sorted(said) == sorted(expected), events
