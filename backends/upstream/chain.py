@@ -120,6 +120,7 @@ class Turn:
         )
 
     def begin(self) -> None:
+        self.has_events = False  # of any kind have come
         self._num_said_tokens = 0  # as the server counts, once the response is complete
         self._said: list[OrderedItem] = []  # as soon
         self._response_id: str | None = None  # the server's, once the response is complete

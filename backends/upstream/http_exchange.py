@@ -95,6 +95,7 @@ class HttpTransport:
                 messages = parser.feed(arrived)
             except EventTooLongError as error:
                 raise too_much(self._backend, f"the upstream sent too much: {error}") from error
+            turn.has_events = turn.has_events or messages != []
             if (
                 reading.take_one is not None
                 and len(messages) == 1
@@ -135,6 +136,9 @@ class HttpTransport:
                     if fault is not None:
                         raise fault
                     receive(events)
+                elif not turn.has_events:
+                    message = "the upstream answered 200 without any event: is its address right?"
+                    raise broken(self._backend, message)
                 return
             answer.headers.setdefault("date", formatdate(usegmt=True))  # for a wait until then
             failure = http_failure(self._backend, answer.status, answer.body, answer.headers)

@@ -176,6 +176,10 @@ class FaultServer:
         )
         if plan == "hang before the first token":
             await self._until_gone(reader)
+        if plan == "page":
+            writer.write(_chunk(b"<html>\n\n<p>Log in.</p>\n\n</html>\n") + b"0\r\n\r\n")
+            await writer.drain()
+            return
         if plan.startswith("whole"):
             writer.write(_chunk(json.dumps(_whole(is_chat, plan), indent=1).encode()))
             writer.write(b"0\r\n\r\n")

@@ -123,6 +123,15 @@ async def test_json_in_place_of_a_stream(server: FaultServer, protocol: str) -> 
     assert server.num_connections == 1
 
 
+@pytest.mark.parametrize("protocol", ["chat", "responses"])
+async def test_a_page_in_place_of_a_stream(server: FaultServer, protocol: str) -> None:
+    async with upstream(server.base_url(protocol), protocol, max_retries=0) as backend:
+        server.plan = ["page"]
+        error = (await generate(backend)).finishes[0].error
+    assert error is not None
+    assert error.message == "the upstream answered 200 without any event: is its address right?"
+
+
 # What a server does that then holds the connection open -> whether its usage is known.
 HELD_OPEN = {"hang behind the reason": False, "hang behind the reason and usage": True}
 

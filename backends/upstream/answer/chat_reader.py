@@ -25,8 +25,8 @@ from backends.upstream.answer.reported_usage import (
 )
 
 # In lower case, as gateways before Gemini say "STOP" and "MAX_TOKENS". Some pass on what their
-# model says: TGI's "eos_token", Claude's "end_turn" and "tool_use", Mistral's "model_length",
-# Gemini's "SAFETY".
+# model says: TGI's "eos_token", Claude's "end_turn", "tool_use" and "refusal", Mistral's
+# "model_length", Gemini's "SAFETY" and its like, also as "content_filter: SAFETY".
 # Other reasons (vLLM's "abort", OpenRouter's "error") are not a clean end.
 _REASONS = {
     "stop": FinishReason.STOP,
@@ -41,7 +41,13 @@ _REASONS = {
     "max_tokens": FinishReason.LENGTH,
     "model_length": FinishReason.LENGTH,
     "content_filter": FinishReason.CONTENT_FILTER,
+    "refusal": FinishReason.CONTENT_FILTER,
     "safety": FinishReason.CONTENT_FILTER,
+    "image_safety": FinishReason.CONTENT_FILTER,
+    "prohibited_content": FinishReason.CONTENT_FILTER,
+    "recitation": FinishReason.CONTENT_FILTER,
+    "blocklist": FinishReason.CONTENT_FILTER,
+    "spii": FinishReason.CONTENT_FILTER,
 }
 
 
@@ -167,7 +173,7 @@ class ChatReader(Reader):
         if choice.finish_reason:  # some servers write "" until the end
             if choice.stop_reason in self._request.stop:
                 self._stop_sequence = choice.stop_reason
-            reason = _REASONS.get(choice.finish_reason.lower())
+            reason = _REASONS.get(choice.finish_reason.partition(":")[0].lower())
             if reason is None:
                 got = choice.finish_reason[:64]
                 raise broken(self._backend, f"the upstream cut its answer: {got}")

@@ -585,6 +585,9 @@ REASONS = {
     "end_turn": FinishReason.STOP,
     "MAX_TOKENS": FinishReason.LENGTH,
     "SAFETY": FinishReason.CONTENT_FILTER,
+    "content_filter: PROHIBITED_CONTENT": FinishReason.CONTENT_FILTER,
+    "RECITATION": FinishReason.CONTENT_FILTER,
+    "refusal": FinishReason.CONTENT_FILTER,
     "abort": None,
     "error": None,
 }
