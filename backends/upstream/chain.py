@@ -12,7 +12,14 @@ from typing import Any
 import msgspec
 
 from backends.bounds import max_answer_bytes
-from backends.contract import Finish, FinishReason, FunctionTool, GenerateRequest
+from backends.contract import (
+    ContextItem,
+    Finish,
+    FinishReason,
+    FunctionTool,
+    GenerateRequest,
+    Reasoning,
+)
 from backends.net.socket_messages import LONE_BYTES
 from backends.net.sse import MAX_EVENT_BYTES
 from backends.prompt import digest_of, said_item
@@ -39,7 +46,7 @@ class Chain(msgspec.Struct, frozen=True):
 
     response_id: str
     salt: int  # only requests with the same one may continue it
-    digests: tuple[int, ...]  # of its context's and output's items that have tokens
+    digests: tuple[int, ...]  # of its context's and output's items, but for reasoning
     num_bytes: int = 0  # of what was sent for it, and of its output; at least its tokens
 
     @property
@@ -61,7 +68,7 @@ class Turn:
         self.generate = request.generate  # False for a warm-up
         self.traceparent = request.traceparent
         self.salt = request.cache_salt
-        self.digests = (*[entry.digest for entry in request.items if entry.num_tokens],)
+        self.digests = (*[entry.digest for entry in request.items if _is_said(entry)],)
         self._num_known_bytes = 0  # of the chain that the latest body continues
         self._num_bytes = 0  # with those of the body
         self.num_bytes_left = 0  # that the server may still send about it
@@ -85,9 +92,9 @@ class Turn:
     def after(self, chain: Chain) -> dict[str, Any]:
         """Returns the body with the items that `chain` lacks; the turn must follow it."""
         items = self._request.items
-        weighing = [number for number, entry in enumerate(items) if entry.num_tokens]
-        # Items without tokens right after a response are the server's own reasoning.
-        first = weighing[len(chain.digests)]
+        said = [number for number, entry in enumerate(items) if _is_said(entry)]
+        # Reasoning right after a response is the server's own.
+        first = said[len(chain.digests)]
         rest = msgspec.structs.replace(self._request, items=items[first:])
         self._num_known_bytes = chain.num_bytes
         return self._body(rest) | {"previous_response_id": chain.response_id}
@@ -154,6 +161,11 @@ class Turn:
                 digests += (digest_of(item),)
         num_bytes = self._num_bytes + max(num_said_bytes, self._num_said_tokens)
         return Chain(self._response_id, self.salt, digests, num_bytes) if digests else None
+
+
+def _is_said(entry: ContextItem) -> bool:
+    """Returns whether an item is in a chain: reasoning has no hash, however much it weighs."""
+    return not isinstance(entry.item, Reasoning)
 
 
 class StoredChains:

@@ -12,12 +12,14 @@ from backends.contract import (
     FinishReason,
     GenerateRequest,
     Message,
+    Reasoning,
     Role,
     TextFormat,
     TextPart,
     Usage,
 )
 from backends.prompt import measure, prompt_size
+from backends.sealed_reasoning import wrap
 from backends.upstream.backend import UpstreamBackend
 from tests.integration.fault_server import TEXT, FaultServer
 from tests.integration.upstreams import WAIT_S, RecordingSink, upstream
@@ -84,6 +86,27 @@ async def test_only_what_is_new_is_sent(server: FaultServer, way: str) -> None:
     assert others == [(parent, ["b"]), (parent, ["c"])]
     assert all(body["instructions"] == "Be brief." for body in server.bodies), "never inherited"
     assert all(body["store"] is (way == "stored") for body in server.bodies)
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_sealed_reasoning_breaks_no_chain(server: FaultServer, way: str) -> None:
+    """It is in the context behind each question, and the server has it."""
+    protocol, options = WAYS[way]
+    sealed = measure(Reasoning(encrypted_content=wrap("told-here", "rs_1", "secret" * 50)))
+    assert sealed.num_tokens > 0
+    base_url = server.base_url(protocol)
+    async with upstream(base_url, protocol, seals_reasoning=True, **options) as backend:
+        for texts in (("a",), ("a", "b"), ("a", "b", "c")):
+            request = ask(*texts)
+            items = [
+                each
+                for entry in request.items[:-1]
+                for each in ([sealed, entry] if entry.item.role == "assistant" else [entry])
+            ]
+            items.append(request.items[-1])
+            await run(backend, msgspec.structs.replace(request, items=tuple(items)))
+        assert backend.stats().num_continued == 2
+    assert [texts for _, texts in map(sent, server.bodies)] == [["a"], ["b"], ["c"]]
 
 
 @pytest.mark.parametrize("way", WAYS)
