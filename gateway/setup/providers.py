@@ -120,6 +120,9 @@ PROVIDERS = (
             "max_output_tokens": 128_000,
             "accepts_images": True,
             "system_messages": "first",  # it moves all others to the beginning
+            # Its list of models is not of that endpoint: it takes the key as x-api-key alone, and
+            # answers 401 to ours. This path answers any GET with 405, which is a sign of life.
+            "probe_path": "/messages",
             **_HOSTED,
         },
     ),

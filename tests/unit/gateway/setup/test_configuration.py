@@ -60,6 +60,12 @@ def test_every_pair_of_engines_is_a_valid_configuration(
     assert len(set(models)) == 2, "each can be asked for by its model"
 
 
+def test_anthropic_is_not_probed_where_it_refuses_our_header() -> None:
+    backend = written(choice("fast", None), choice("deep", BY_NAME["anthropic"])).backends[1]
+    assert isinstance(backend, UpstreamBackendConfig)
+    assert backend.options.probe_path == "/messages"
+
+
 def test_what_a_server_says_of_its_window_counts() -> None:
     (table,) = backend_tables([choice("fast", BY_NAME["llama-cpp"], window_tokens=4_096)])
     assert table["options"]["window_tokens"] == 4_096
