@@ -21,6 +21,22 @@ CLIENT_CODES = frozenset(
         *("content_filter", "invalid_image", "invalid_image_url", "image_too_large"),
     }
 )
+# More of what a `response.failed` of OpenAI's finds wrong with a request, by our code for it.
+_OF_REQUEST = {
+    "invalid_image_format": "invalid_image",
+    "invalid_base64_image": "invalid_image",
+    "image_too_small": "invalid_image",
+    "image_parse_error": "invalid_image",
+    "invalid_image_mode": "invalid_image",
+    "image_file_too_large": "image_too_large",
+    "unsupported_image_media_type": "invalid_image",
+    "empty_image_file": "invalid_image",
+    "failed_to_download_image": "invalid_image_url",
+    "image_file_not_found": "invalid_image",
+    "image_content_policy_violation": "invalid_prompt",
+    "bio_policy": "invalid_prompt",
+    "misalignment_policy_violation": "invalid_prompt",
+}
 SOCKET_AGED = "websocket_connection_limit_reached"  # another socket will work
 _REFUSED_STATUS = (401, 402, 403, 404, 405, 412, 426)  # 412: Fireworks' of a suspended account
 _QUOTING_STATUS = (401, 403)  # their messages may quote a key, which no log may have
@@ -176,7 +192,7 @@ def _failure(
         if retry_after_us is None:
             retry_after_us = _wait_in_words_us(wire.message or "")
     elif 400 <= status < 500 and status not in _OWN_STATUS:
-        ours = code if code in CLIENT_CODES and code is not None else "invalid_prompt"
+        ours = code if code in CLIENT_CODES else _OF_REQUEST.get(code or "", "invalid_prompt")
         if _is_too_long(wire):
             ours = "context_length_exceeded"
         blame, retryable, param = "request", False, _param_of(wire.param)
@@ -227,7 +243,11 @@ def _status_of(wire: WireError) -> int:
         return 401
     if wire.type == "overloaded_error":  # Anthropic
         return 529
-    if wire.code in CLIENT_CODES or wire.type == "invalid_request_error":
+    if (
+        wire.code in CLIENT_CODES
+        or wire.code in _OF_REQUEST
+        or wire.type == "invalid_request_error"
+    ):
         return 400
     return 500
 

@@ -209,6 +209,21 @@ def test_an_operator_reads_why_a_server_refuses_us_and_a_client_does_not() -> No
 
 
 @pytest.mark.parametrize(
+    ("code", "ours"),
+    [
+        ("invalid_image_url", "invalid_image_url"),
+        ("invalid_base64_image", "invalid_image"),
+        ("image_file_too_large", "image_too_large"),
+        ("image_content_policy_violation", "invalid_prompt"),
+    ],
+)
+def test_a_failed_response_may_be_the_requests_fault(code: str, ours: str) -> None:
+    failure = event_failure("up", WireError("no", code))
+    assert (failure.error.code, failure.error.retryable) == (ours, False)
+    assert failure.blame == "request", "the upstream's health has nothing to do with it"
+
+
+@pytest.mark.parametrize(
     ("type_", "code", "ours"),
     [
         ("overloaded_error", None, "server_is_overloaded"),  # Anthropic
