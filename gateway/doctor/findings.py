@@ -95,11 +95,18 @@ def _engine_advice(error: str) -> str:
             r"404|does not exist|not found",
             "is upstream_model what the server calls it, and base_url up to and with its version?",
         ),
+        (r"gateway \((402|412)\)", "is the account paid, and in order?"),
         (
             r"refuses this gateway|401|403",
             "is the key in key_env valid, and for this service?",
         ),
         (r"429|rate limit|quota", "the account is at its limit"),
+        (
+            r"answered (400|413|422)",
+            "does it take every field that it is sent? See omit, max_tokens_field and extra_body",
+        ),
+        (r"200 without any event", "is base_url its API, up to and with its version?"),
+        (r"answered 5\d\d", "it runs, but does not serve: is its model loaded?"),
         (r"no answer within", "is it loading, or overloaded?"),
     ):
         if re.search(pattern, error, re.IGNORECASE):
