@@ -38,7 +38,8 @@ _OF_REQUEST = {
     "misalignment_policy_violation": "invalid_prompt",
 }
 SOCKET_AGED = "websocket_connection_limit_reached"  # another socket will work
-_REFUSED_STATUS = (401, 402, 403, 404, 405, 412, 426)  # 412: Fireworks' of a suspended account
+# 407: of a proxy; 412: Fireworks' of a suspended account; 421: of another name; 451: not from here
+_REFUSED_STATUS = (401, 402, 403, 404, 405, 407, 412, 421, 426, 451)
 _QUOTING_STATUS = (401, 403)  # their messages may quote a key, which no log may have
 _LIMIT_STATUS = (408, 409, 425, 429)
 _OVERLOADED_STATUS = (498, 503, 529)  # 498: Groq's flex tier without capacity

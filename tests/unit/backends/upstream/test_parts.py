@@ -144,6 +144,7 @@ QUOTA = b'{"error":{"code":"insufficient_quota"}}'
 QUOTING = b'{"error":{"message":"key sk-1234"}}'
 IN_WORDS = b'{"error":{"message":"Limit reached. Please try again in 1.5s."}}'
 DATE, DATE_7 = "Fri, 20 Nov 2026 10:00:00 GMT", "Fri, 20 Nov 2026 10:00:07 GMT"
+REFUSED = (302, 401, 403, 404, 407, 412, 421, 451)
 LIMITED = ("rate_limit_exceeded", True, "limit")
 BOTH = {"retry-after-ms": "50", "retry-after": "1"}
 ERRORS: list[tuple[int, bytes, dict[str, str], str, bool, str, float | None]] = [
@@ -171,7 +172,10 @@ ERRORS: list[tuple[int, bytes, dict[str, str], str, bool, str, float | None]] = 
     (429, IN_WORDS, {"retry-after": "7"}, "rate_limit_exceeded", True, "limit", 7.0),
     (429, QUOTA, {}, "server_error", True, "upstream", None),
     (400, BAD_KEY, {}, "server_error", True, "upstream", None),
+    (407, b"", {}, "server_error", True, "upstream", None),
     (412, in_words("Account suspended"), {}, "server_error", True, "upstream", None),
+    (421, b"", {}, "server_error", True, "upstream", None),
+    (451, b"", {}, "server_error", True, "upstream", None),
     (424, in_words("generation failed"), {}, "server_error", True, "upstream", None),
     (498, b"", {}, "server_is_overloaded", True, "upstream", None),
     (529, b"", {}, "server_is_overloaded", True, "upstream", None),
@@ -197,7 +201,7 @@ def test_errors(
     assert failure.blame == blame
     assert failure.error.retry_after_us == (None if wait_s is None else int(wait_s * SECOND))
     assert failure.unused
-    assert failure.refused is (status in (302, 401, 403, 404, 412) or body in (QUOTA, BAD_KEY))
+    assert failure.refused is (status in REFUSED or body in (QUOTA, BAD_KEY))
     assert "sk-1234" not in str(failure), "upstreams quote keys"
 
 
