@@ -170,7 +170,8 @@ class BranchStarter:
         return any(each.takes_tasks and load_of(each) < 1 for each in stats)
 
     def _generate(self, branch: Branch, request: GenerateRequest, sink: Sink) -> None:
-        if self._spares and self._has_spare(branch):
+        is_simulated = self._backends[branch.backend].info.simulated  # which no server limits
+        if not is_simulated and self._has_spare(branch):
             request = msgspec.structs.replace(request, has_spare=True)
         try:
             branch.generation = self._backends[branch.backend].start(request, sink)
