@@ -73,7 +73,7 @@ class EventParser:
 
     def _begin(self, chunk: bytes) -> bytes:
         """Looks at the first bytes that are no space; returns the chunk without a mark in front."""
-        is_early = self._num_rest_bytes < len(_MARK)
+        is_early = self._num_rest_bytes <= len(_MARK)
         begun = b"".join(self._rest) + chunk if is_early else chunk
         if _MARK.startswith(begun):
             return chunk  # nothing yet, or a mark that is cut

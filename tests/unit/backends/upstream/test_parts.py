@@ -37,7 +37,7 @@ def test_events_come_whole_wherever_the_stream_is_cut() -> None:
 @pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\r"])
 @pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
 def test_lines_end_in_any_of_the_three_ways(end: bytes, mark: bytes) -> None:
-    stream = mark + STREAM.replace(b"\r\n", b"\n").replace(b"\n", end)
+    stream = mark + (b"data: zero\n\n" + STREAM).replace(b"\r\n", b"\n").replace(b"\n", end)
     for size in range(1, 9):
         parser = EventParser()
         found = [
@@ -45,7 +45,7 @@ def test_lines_end_in_any_of_the_three_ways(end: bytes, mark: bytes) -> None:
             for start in range(0, len(stream), size)
             for event in parser.feed(stream[start : start + size])
         ]
-        assert found == [b"one", b"two", b"th\nree", b"[DONE]"], size
+        assert found == [b"zero", b"one", b"two", b"th\nree", b"[DONE]"], size
 
 
 @pytest.mark.parametrize("size", [1, 2, 99])
