@@ -89,6 +89,7 @@ class Job(msgspec.Struct, eq=False, weakref=True):
     pause: Pause | None = None  # once its client's connection was lost
     opened_bytes: int = 0  # of compactions, counted as in flight until it is over
     stopped: StopReason | None = None
+    turned_away: ProtocolError | None = None  # what its client got after it had begun
     delegations: frozenset[int] = frozenset()  # sub-tasks under way, by number
     redirect: Redirect | None = None  # steers or cancels one of them
     _on_stop: Callable[[], None] | None = None  # set while it waits or generates

@@ -54,7 +54,8 @@ class _Run:
         self.memory: Memory | None = None  # as it is counted for its tenant
         self.events: list[tuple[str, bytes]] = []
         self.keeps_events = True
-        self.readers: set[Outbox] = set()
+        self.num_events = 0  # that were sent, kept or not
+        self.readers: dict[Outbox, int] = {}  # and the first event that each is sent
         self.stream: ResponseStream
         self.exchange: Exchange
 
@@ -62,8 +63,10 @@ class _Run:
         if self.keeps_events:
             self.events.append((event_type, data))
             self.num_bytes += len(data)
-        for reader in self.readers:
-            reader.send(sse_event(event_type, data))
+        for reader, first in self.readers.items():
+            if self.num_events >= first:
+                reader.send(sse_event(event_type, data))
+        self.num_events += 1
 
     @property
     def running(self) -> bool:
@@ -112,7 +115,9 @@ class BackgroundRuns:
         if run.running:
             try:
                 await self._store_begun(tenant, parsed.id, run.stream.body or answer)
-            except BaseException:
+            except BaseException as error:
+                if isinstance(error, ProtocolError):
+                    run.exchange.job.turned_away = error
                 run.exchange.pump.cancel()  # nobody will know its id
                 raise
         if body.stream:
@@ -232,7 +237,7 @@ class BackgroundRuns:
         run.stream.flush()
         for event_type, data in run.events[first:]:
             outbox.send(sse_event(event_type, data))
-        run.readers.add(outbox)
+        run.readers[outbox] = first  # which it may not have reached yet
         watcher = asyncio.create_task(_until(run, outbox))
 
         def stop(_: ProtocolError) -> None:  # the run ends with its own key, a reader with his
@@ -341,7 +346,7 @@ async def _until(run: _Run, outbox: Outbox) -> Ended | None:
         await asyncio.wait((pump,))
         return None if pump.cancelled() else pump.result()
     finally:
-        run.readers.discard(outbox)
+        run.readers.pop(outbox, None)
 
 
 async def _nothing(frames: list[bytes]) -> None:

@@ -101,8 +101,16 @@ async def handle_task(gw: Gateway, job: Job) -> Ended | None:
         gw.state.num_tasks -= 1
         give_back_opened(gw, job)
         job.over()
-        ended = ended or EndedTask(reached=reached, outcome="cancelled")
+        ended = ended or _cancelled(job, reached)
         gw.put_off(partial(_note, gw, job, ended))
+
+
+def _cancelled(job: Job, reached: TaskStage | None) -> EndedTask:
+    """Makes the end of a task that was cancelled, which may be how it was refused."""
+    error = job.turned_away
+    if error is None:
+        return EndedTask(reached=reached, outcome="cancelled")
+    return EndedTask(reached=reached, outcome=refusal_outcome(error), error=error.code)
 
 
 def _note(gw: Gateway, job: Job, ended: EndedTask) -> None:
