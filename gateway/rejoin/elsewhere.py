@@ -12,7 +12,7 @@ from backends.contract import ContextItem
 from gateway.core.gateway import Gateway
 from gateway.core.job import Job, Parent
 from gateway.rejoin.handover import Handover
-from gateway.rejoin.lost_response import LostResponse
+from gateway.rejoin.lost_response import LostResponse, taken_over
 from gateway.rejoin.mail import ALL, Mail
 from gateway.rejoin.matching import anchor_of, returning_by, settings_of, turn_of
 from gateway.rejoin.notes import (
@@ -274,6 +274,8 @@ class Elsewhere:
             lost = handover.lost
             if lost.key == key and lost.job.parsed.id == response_id:
                 del self._handovers[inbox, number]
+                moved = taken_over(response_id).event(handover.stream_id)
+                self._mail.send(inbox, Told(number, "error", moved))
                 self._mail.send(inbox, Finished(number, None))
                 handover.lose()
 

@@ -27,6 +27,7 @@ class Handover:
         Once it has ended, its client may still lose the end: it can be given back for `confirm_s`.
         """
         self.lost = lost
+        self.stream_id: str | None = None  # of the client, once it listens
         self._claim = claim
         self._send = send
         self._flusher = flusher
@@ -44,6 +45,7 @@ class Handover:
         def refuse(error: ProtocolError) -> None:
             self._emit("error", error.event(stream_id))
 
+        self.stream_id = stream_id
         self.lost.job.refuse = refuse
         self.lost.join(self._emit, self._flusher.mark, stream_id)
         self._has_started.set()

@@ -9,6 +9,7 @@ from gateway.core.job import Ended, Job
 from gateway.rejoin.matching import Returning, turn_of
 from gateway.task.ending import open_calls
 from gateway.transport.byte_budgets import Memory
+from gateway.wire.errors import ProtocolError
 from gateway.wire.response import Emit, ResponseStream, ResponseWriter
 
 
@@ -98,3 +99,12 @@ class LostResponse:
                 await asyncio.gather(self.pump, return_exceptions=True)
             raise
         return self.ended
+
+
+def taken_over(response_id: str) -> ProtocolError:
+    """Makes the error for a stream whose response its client has asked for elsewhere."""
+    message = (
+        f"The response '{response_id}' goes on where its client asked for it again, on another "
+        "connection or stream. Nothing more of it comes here."
+    )
+    return ProtocolError("conflict", message, param="response_id")

@@ -12,7 +12,7 @@ from gateway.access.auth import Keys
 from gateway.config.sections import ServerConfig
 from gateway.core.gateway import Gateway
 from gateway.core.job import Ended, Job
-from gateway.rejoin.lost_response import LostResponse
+from gateway.rejoin.lost_response import LostResponse, taken_over
 from gateway.rejoin.recent_responses import Remembered
 from gateway.rejoin.rejoins import Rejoins
 from gateway.rejoin.unconfirmed import Unconfirmed
@@ -27,7 +27,13 @@ from gateway.transport.ids import new_id
 from gateway.transport.outbox import Outbox
 from gateway.transport.socket_protocol import MAX_TAKEN
 from gateway.wire.errors import ProtocolError, too_large
-from gateway.wire.events import BadFrameError, ClientEvent, ResponseCreate, decode_event
+from gateway.wire.events import (
+    BadFrameError,
+    ClientEvent,
+    ResponseCancel,
+    ResponseCreate,
+    decode_event,
+)
 from gateway.wire.items import InputReader
 from gateway.wire.response import ResponseStream
 from router.classify.task import Tenant
@@ -98,6 +104,7 @@ class Connection:
         self._pumps: dict[asyncio.Task[Ended | None], Job | None] = {}
         # Those that the client has come back to, and what follows them.
         self._followed: dict[Job, tuple[LostResponse, asyncio.Task[Ended | None] | None]] = {}
+        self._rejoining: dict[str, bool] = {}  # responses looked for -> whether to be cancelled
         self._close_code = NORMAL
         self._is_lost = False  # the connection ended, and the client did not end it
         self._is_holding = False  # the reader waits for room with a frame
@@ -224,6 +231,9 @@ class Connection:
         started_us: int,
         own_input: InputReader | None,
     ) -> None:
+        if isinstance(event, ResponseCancel) and event.response_id in self._rejoining:
+            self._rejoining[event.response_id] = True  # it is found first
+            return
         self._session.tenant = self._keys.latest(self._tenant)
         actions = self._session.receive(event, num_bytes, started_us, own_input)
         self._gw.metrics.stage("parse", self._gw.clock_us() - started_us)
@@ -236,6 +246,7 @@ class Connection:
                 self._pumps[pump] = action.job
                 pump.add_done_callback(self._pump_ended)
             elif isinstance(action, RejoinJob):
+                self._rejoining.setdefault(action.response_id, False)
                 pump = asyncio.create_task(self._rejoin(action))
                 self._pumps[pump] = None
                 pump.add_done_callback(self._pump_ended)
@@ -286,14 +297,19 @@ class Connection:
 
     async def _rejoin(self, action: RejoinJob) -> Ended | None:
         """Goes on with a response of a lost connection, by its name."""
-        lost = None
-        if self._rejoins is not None:
-            asked = (action.response_id, action.starting_after)
-            lost = await self._rejoins.find_named(self._tenant, *asked)
+        lost, is_cancelled = None, False
+        try:
+            if self._rejoins is not None:
+                asked = (action.response_id, action.starting_after)
+                lost = await self._rejoins.find_named(self._tenant, *asked)
+        finally:
+            is_cancelled = self._rejoining.pop(action.response_id, False)
         if lost is None:
             message = f"No response '{action.response_id[:80]}' waits for its client: ask again."
             error = ProtocolError("response_not_found", message, param="response_id")
             self._outbox.send(error.event(action.stream_id))
+            if is_cancelled:
+                self._act(self._session.receive(ResponseCancel(action.response_id), 0, 0))
             return None
         try:
             to = self._session.adopt(lost.job, lost.writer, action.stream_id)
@@ -301,6 +317,8 @@ class Connection:
             lost.stop()
             self._outbox.send(error.event(action.stream_id))
             return None
+        if is_cancelled:
+            lost.job.stop("cancelled")
         ended = await self._join(lost, to)
         self._act(self._session.ended(lost.job, ended))
         return ended
@@ -322,8 +340,8 @@ class Connection:
             rejoins.keep(last.job, last.writer, last.num_bytes, None, last.ended)
             last.clear()
 
-    def _lose(self, rejoins: Rejoins, each: Losable) -> None:
-        """Lets one response go on without the connection, unless it is to stop with it."""
+    def _lose(self, rejoins: Rejoins, each: Losable) -> bool:
+        """Lets one response go on without the connection; false if it is to stop with it."""
         if each.job in self._followed:
             lost, following = self._followed[each.job]
             is_kept = rejoins.keep_again(lost, each.num_bytes)
@@ -336,6 +354,7 @@ class Connection:
                 del self._pumps[pump]
         if is_kept:
             self._session.let_go(each.job)
+        return is_kept
 
     def writer_of(self, job: Job) -> ResponseStream | None:
         """Returns the writer of a response that runs here and may go on elsewhere."""
@@ -349,12 +368,15 @@ class Connection:
         """Lets go of a response that its client asks for on another connection: this one is dead.
 
         Nobody may have noticed yet: the network is gone, and the next ping is still to be missed.
+        If it is not dead after all, its client is told, and what waits on the stream goes on.
         """
         if (rejoins := self._rejoins) is None:
             return
         for each in self._session.losable():
-            if each.job.parsed.id == response_id:
-                self._lose(rejoins, each)
+            stream_id = each.job.stream_id
+            if each.job.parsed.id == response_id and self._lose(rejoins, each):
+                self._outbox.send(taken_over(response_id).event(stream_id))
+                self._act(self._session.go_on(stream_id))
         for last in self._session.unconfirmed():
             if last.job is not None and last.job.parsed.id == response_id:
                 self._lose_ended(rejoins, last)

@@ -138,6 +138,12 @@ class Session:
         active = self._active.pop(job.parsed.id)
         self._streams[active.job.stream_id].active = None
 
+    def go_on(self, stream_id: str | None) -> list[Action]:
+        """Starts what waits behind a response that was let go of, where the connection goes on."""
+        if self._streams[stream_id].waiting:
+            self._ready.append(self._streams[stream_id])
+        return self._start_ready()
+
     def give_memory(self) -> RecentResponses:
         """Hands over what the connection remembers; it has nothing of it any more."""
         recent, self._recent = self._recent, RecentResponses()

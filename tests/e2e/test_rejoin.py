@@ -355,6 +355,48 @@ async def test_nobody_waits_for_a_ping_to_be_missed(gateway: GatewayProcess) -> 
     await asyncio.to_thread(wait_until_at_rest, gateway)
 
 
+async def test_a_socket_that_is_alive_is_told_where_its_response_went(
+    gateway: GatewayProcess,
+) -> None:
+    """And what waits behind it on the stream has its turn."""
+    async with SocketClient.open(gateway) as client:
+        long, short = body_of(max_output_tokens=2_000), body_of("Hi.", max_output_tokens=20)
+        await client.send({"type": "response.create", "stream_id": "old", **long})
+        await client.send({"type": "response.create", "stream_id": "old", **short})
+        created = await client.next_type("response.created")
+        delta = await client.next_type("response.output_text.delta")
+        events = await named(gateway, created["response"]["id"], delta["sequence_number"])
+        assert text_in(events) == text_of(events[-1]["response"])
+        error = await client.next_type("error")
+        assert (error["error"]["code"], error["stream_id"]) == ("conflict", "old")
+        assert created["response"]["id"] in error["error"]["message"]
+        behind = await client.terminal("old")
+        assert behind["response"]["id"] != created["response"]["id"]
+    await asyncio.to_thread(wait_until_at_rest, gateway)
+
+
+async def test_a_cancel_right_behind_a_rejoin_stops_that_response(gateway: GatewayProcess) -> None:
+    body = body_of(model="lanewise-deep", max_output_tokens=16_000)
+    async with (
+        lost_after(gateway, body, 1 << 30, "response.output_text.delta") as lost,
+        SocketClient.open(gateway) as client,
+    ):
+        response_id = lost[0]["response"]["id"]
+        asked = {"response_id": response_id, "starting_after": lost[-1]["sequence_number"]}
+        await client.send({"type": "response.rejoin", **asked})
+        await client.send({"type": "response.cancel", "response_id": response_id})
+        response = (await client.terminal())["response"]
+        assert (response["id"], response["status"]) == (response_id, "incomplete")
+        assert response["incomplete_details"] == {"reason": "cancelled"}
+        assert "error" not in {event["type"] for event in client.received}
+        for kind in ("response.rejoin", "response.cancel"):
+            await client.send({"type": kind, "response_id": "resp_x", "starting_after": 0})
+        for _ in range(2):
+            error = await client.next_type("error")
+            assert error["error"]["code"] == "response_not_found"
+    await asyncio.to_thread(wait_until_at_rest, gateway)
+
+
 @pytest.mark.parametrize("is_silent", [True, False])
 async def test_the_same_turn_is_taken_from_a_socket_that_answers_no_ping(
     gateway: GatewayProcess, is_silent: bool
