@@ -11,7 +11,6 @@ from typing import Any, Literal
 
 import msgspec
 
-from router.classify.task import Tenant
 from router.money.prices import NUSD
 from router.pools.budgets import WINDOWS, AccountBalance, Scope, Window
 
@@ -36,14 +35,14 @@ class BudgetNotice(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def notice_of(
-    tenant: Tenant, balance: AccountBalance, window: int, kind: Literal["soft", "hard"]
+    tenant_id: str, balance: AccountBalance, window: int, kind: Literal["soft", "hard"]
 ) -> BudgetNotice:
     """Makes the notice of a budget that was just met."""
     limit = balance.account.soft[window] if kind == "soft" else balance.hard[window]
     renews_ms = balance.renews_ms[window] if window < len(balance.renews_ms) else None
     return BudgetNotice(
         event="budget.soft_limit_reached" if kind == "soft" else "budget.exceeded",
-        tenant=tenant.id,
+        tenant=tenant_id,
         scope=balance.scope,
         name=balance.account.name.partition(".")[2] or None,
         window=WINDOWS[window],

@@ -9,7 +9,7 @@ from gateway.core.budget_posts import notice_of
 from gateway.core.gateway import Gateway
 from router.classify.task import Hints, Tenant
 from router.money.prices import Bill, Terms, bill_of, total_nusd, unpriced
-from router.pools.budgets import WINDOWS
+from router.pools.budgets import WINDOWS, AccountBalance
 from router.pools.pools import Grant
 
 
@@ -36,13 +36,10 @@ def spent_nusd(gw: Gateway, hints: Hints, used: Iterable[tuple[str, Usage]]) -> 
     return total_nusd(bill(gw, hints, used))
 
 
-def note_budgets(gw: Gateway, tenant: Tenant, grant: Grant) -> None:
-    """Counts and tells the budgets that were met first, and those that refuse a task.
-
-    Raises `ProtocolError` if a hard budget refused.
-    """
+def tell_budgets(gw: Gateway, tenant_id: str, balances: Iterable[AccountBalance]) -> None:
+    """Counts and tells the budgets that were met first."""
     met = gw.metrics.counts["lanewise_budget_met_total"]
-    for balance in grant.accounts:
+    for balance in balances:
         for window in range(len(WINDOWS)):
             kinds: tuple[tuple[Literal["soft", "hard"], bool], ...] = (
                 ("soft", balance.soft_told[window]),
@@ -51,7 +48,15 @@ def note_budgets(gw: Gateway, tenant: Tenant, grant: Grant) -> None:
             for kind, is_told in kinds:
                 if is_told:
                     met[balance.scope, WINDOWS[window], kind].inc()
-                    gw.tell_budget(notice_of(tenant, balance, window, kind))
+                    gw.tell_budget(notice_of(tenant_id, balance, window, kind))
+
+
+def note_budgets(gw: Gateway, tenant: Tenant, grant: Grant) -> None:
+    """Counts and tells the budgets that were met first, and those that refuse a task.
+
+    Raises `ProtocolError` if a hard budget refused.
+    """
+    tell_budgets(gw, tenant.id, grant.accounts)
     if grant.over_budget is not None:
         index, window = grant.over_budget
         refused = gw.metrics.counts["lanewise_budget_refusals_total"]

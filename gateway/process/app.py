@@ -40,6 +40,7 @@ from gateway.core.backends import Backends
 from gateway.core.budget_posts import BudgetPosts
 from gateway.core.gateway import DetachedCalls, Gateway, GatewayState
 from gateway.core.relays import Relays
+from gateway.core.spending import tell_budgets
 from gateway.core.turn_end import TurnEnd
 from gateway.core.waiting_room import WaitingRoom
 from gateway.fleet.fleet import Fleet
@@ -162,6 +163,7 @@ async def _services(
         detached=detached,
         put_off=TurnEnd().put_off,
     )
+    failover.redis.on_late_budgets = partial(tell_budgets, gw)
     _run(stack, maintenance(config, gw, failover, ceiling_leases))
     return Services(
         config=config,

@@ -26,6 +26,7 @@ from router.pools.script_calls import (
     adopted_of,
     extend_call,
     grant_of,
+    late_accounts,
     late_leases,
     raise_call,
     read_call,
@@ -44,6 +45,7 @@ from router.redis.url import parse_redis_url
 SETTLED_KEPT_MS = 600_000
 _POOLS = Script(SCRIPT, NUM_KEYS)
 OnLate: TypeAlias = Callable[[str, tuple[str, ...], bool], None]
+OnLateBudgets: TypeAlias = Callable[[str, tuple[AccountBalance, ...]], None]
 
 
 class PoolsUnavailable(RedisAway):
@@ -63,6 +65,8 @@ class RedisPools:
         # leases that it took or may have taken, and whether it is known by now.
         self.on_late: OnLate = lambda tenant_id, leases, is_known: None
         self._servers.on_late = self._late
+        # Hears of budgets that such a reply says were met first: nobody else tells of them.
+        self.on_late_budgets: OnLateBudgets = lambda tenant_id, balances: None
         self._reaper = Reaper(self._servers, self._lease_ms)
 
     async def reserve_first(
@@ -166,8 +170,12 @@ class RedisPools:
         self._servers.on_broken = hear
 
     def _late(self, script: Script, call: Arguments, reply: object) -> None:
-        if script is _POOLS and not isinstance(reply, RedisError):
-            leases = late_leases(call, reply)
-            if leases:
-                tenant_id = str(call[0]).partition("{")[2].partition("}")[0]
-                self.on_late(tenant_id, leases, reply is not None)
+        if script is not _POOLS or isinstance(reply, RedisError):
+            return
+        tenant_id = str(call[0]).partition("{")[2].partition("}")[0]
+        leases = late_leases(call, reply)
+        if leases:
+            self.on_late(tenant_id, leases, reply is not None)
+        balances = late_accounts(call, reply)
+        if balances:
+            self.on_late_budgets(tenant_id, balances)

@@ -149,6 +149,24 @@ def late_leases(call: Arguments, reply: object) -> tuple[str, ...]:
     return (leases[index],) if status else ()
 
 
+def late_accounts(call: Arguments, reply: object) -> tuple[AccountBalance, ...]:
+    """Decodes the accounts in a late reply to a reservation that have something to tell."""
+    if call[_OPERATION] != "reserve" or not isinstance(reply, list) or _MONEY not in call[_TOKENS:]:
+        return ()
+    tokens = call[_TOKENS:]
+    money, num_tokens = tokens.index(_MONEY), tokens.index(_MONEY)
+    if _KEY in tokens[:money]:
+        num_tokens = tokens.index(_KEY)
+    names = tokens[money + 1 + num_tokens // 2 :]
+    accounts: list[Account] = []
+    for at in range(0, len(names), 7):
+        name, *limits = names[at : at + 7]
+        day, month, ever, soft_day, soft_month, soft_ever = map(int, limits)
+        accounts.append(Account(str(name), (day, month, ever), (soft_day, soft_month, soft_ever)))
+    found = account_balances(reply[-8 * len(accounts) :], accounts)
+    return tuple(each for each in found if any(each.soft_told) or any(each.hard_told))
+
+
 def settle_call(
     reservation: Reservation,
     actual_tokens: Mapping[BackendGroup, int],

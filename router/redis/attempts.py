@@ -49,16 +49,17 @@ class RedisAttempts:
         """Lets `late` hear of all of them, after the caller has gone on."""
         for lost in self.lost:
             if lost.late is not None:  # else it was never sent
-                lost.late.add_done_callback(partial(_pass_on, late))
+                lost.late.add_done_callback(partial(pass_on, late))
         for asked in self._passed_by:
-            asked.add_done_callback(partial(_pass_on, late))
+            asked.add_done_callback(partial(pass_on, late))
 
 
-def _pass_on(late: Late, attempt: "asyncio.Future[Any]") -> None:
+def pass_on(late: Late, attempt: "asyncio.Future[Any]") -> None:
+    """Tells `late` what became of an attempt that has ended, or once its late reply is there."""
     outcome = _outcome(attempt)
     if isinstance(outcome, LinkLost):
         if outcome.late is not None:
-            outcome.late.add_done_callback(partial(_pass_on, late))
+            outcome.late.add_done_callback(partial(pass_on, late))
     else:
         late(None if isinstance(outcome, BaseException) else outcome)
 

@@ -107,6 +107,15 @@ class RedisLink(asyncio.Protocol):
             self._tick_at(self._flushed_s + TICK_S)
         return answer
 
+    def heard(self, answer: "asyncio.Future[Any]") -> "asyncio.Future[Any]":
+        """Returns the reply to a call whose caller was cancelled, and its future with it."""
+        for place, (each, deadline_s) in enumerate(self._in_flight):
+            if each is answer:
+                reply: asyncio.Future[Any] = self._loop.create_future()
+                self._in_flight[place] = reply, deadline_s
+                return reply
+        return answer  # it came at this very moment, or never will
+
     def close(self, why: str) -> None:
         """Closes the connection, and fails all calls in flight with `LinkLost(why)`."""
         was_open, self.is_open = self.is_open, False

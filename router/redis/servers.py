@@ -27,7 +27,7 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any, TypeAlias
 
-from router.redis.attempts import RedisAttempts
+from router.redis.attempts import RedisAttempts, pass_on
 from router.redis.connection import (
     TICK_S,
     LinkLost,
@@ -112,16 +112,25 @@ class RedisServers:
             sent = link.call(command, link.now_s() + self.budget_s)
         except LinkLost as error:
             return self._ask(command, script, arguments, error)
-        return self._answer(sent, command, script, arguments)
+        return self._answer(link, sent, command, script, arguments)
 
     async def _answer(
-        self, sent: "asyncio.Future[Any]", command: bytes, script: Script, arguments: Arguments
+        self,
+        link: RedisLink,
+        sent: "asyncio.Future[Any]",
+        command: bytes,
+        script: Script,
+        arguments: Arguments,
     ) -> Any:
         """Awaits the reply of a sent call, and retries if that is lost or an error."""
         try:
             reply = await sent
         except LinkLost as error:
             return await self._ask(command, script, arguments, error)
+        except asyncio.CancelledError:
+            late = partial(self.on_late, script, arguments)
+            link.heard(sent).add_done_callback(partial(pass_on, late))
+            raise
         if isinstance(reply, RedisError):
             return await self._ask(command, script, arguments)
         return reply
