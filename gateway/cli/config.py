@@ -11,6 +11,7 @@ import msgspec
 
 from gateway.cli.command import Command, argument
 from gateway.cli.output import show
+from gateway.config.budgets import idle_softs
 from gateway.config.certificate import tls_context
 from gateway.config.config import Config, load_config, peppers, read_config
 from gateway.config.first_key import pepper_file
@@ -80,6 +81,9 @@ def _price_slips(config: Config) -> Iterator[str]:
     for tenant in config.tenants:
         if tenant.budgets:
             budgeted[f"tenant '{tenant.id}'"] = tenant.tenant(config.tiers).limits
+        yield from (f"tenant '{tenant.id}': {said}" for said in idle_softs(tenant.budgets))
+    for name, tier in config.tiers.items():
+        yield from (f"tier '{name}': {said}" for said in idle_softs(tier.budgets))
     yield from unpriced_budgets(PriceList(config.prices), infos, budgeted, time.time())
     models = {info.model for info in infos} | {relay.model for relay in config.relays}
     yield from odd_prices(config.prices, models)

@@ -1,7 +1,7 @@
 """Budgets in money, as people write them: of a tenant, of each of its keys, and of each run."""
 
-from collections.abc import Mapping
-from typing import Annotated, Literal
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
@@ -34,6 +34,17 @@ def with_budgets(tenant: Tenant, budgets: Mapping[BudgetName, Budget]) -> Tenant
         key_account=_account("k", budgets.get("key_day"), budgets.get("key_month"), None),
         run_account=_account("r", None, None, budgets.get("run")),
     )
+
+
+def idle_softs(budgets: Mapping[Any, Budget]) -> Iterator[str]:
+    """Says which soft limits are never told, since the hard one refuses tasks before."""
+    for name, budget in budgets.items():
+        soft, hard = budget.soft_usd, budget.hard_usd
+        if soft is not None and hard is not None and soft > hard:
+            yield (
+                f"budget '{name}' has soft = {soft:.9g} above hard = {hard:.9g}: tasks are refused "
+                "before it is told. Set it below."
+            )
 
 
 def _account(name: str, *windows: Budget | None) -> Account | None:

@@ -2,12 +2,16 @@
 
 import argparse
 import re
+import sys
 from collections.abc import Sequence
 from typing import Any
+
+import msgspec
 
 from gateway.cli.admin_client import ADMIN_ARGUMENTS, AdminError, ask_admin
 from gateway.cli.command import Command, argument
 from gateway.cli.output import Row, show, show_table
+from gateway.config.budgets import Budget, idle_softs
 
 COMMAND = Command("lanewise tenants list", shared=ADMIN_ARGUMENTS)
 
@@ -134,6 +138,10 @@ def parse_budgets(words: Sequence[str]) -> dict[str, dict[str, float] | None]:
         else:
             own = budgets.get(found[1]) or {}
             budgets[found[1]] = own | {f"{found[2]}_usd": float(found[3])}
+    for name, both in budgets.items():
+        if both is not None:
+            for said in idle_softs({name: msgspec.convert(both, Budget)}):
+                print(f"warning: {said}", file=sys.stderr)
     return budgets
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from gateway.cli.admin.tenants import parse_budgets
 from gateway.cli.main import main
 
 # file, arguments, what the message holds; None: it is valid
@@ -121,6 +122,21 @@ def test_a_budget_in_money_of_models_without_a_price(
             assert told == ""
         else:
             assert f"tenant 'acme' has budgets in money, but no price holds for {named}:" in told
+
+
+def test_a_soft_budget_above_its_hard_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "lanewise.toml"
+    prices = PRICE % "fast" + PRICE % "deep"
+    for soft, is_idle in ((9, False), (10, False), (10.5, True)):
+        own = TENANT.replace("hard_usd = 10", f"soft_usd = {soft}, hard_usd = 10")
+        path.write_text(own + prices)
+        assert main(["config", "check", str(path)]) == 0
+        told = capsys.readouterr().err
+        assert ("tenant 'acme': budget 'day' has soft = 10.5 above hard = 10" in told) is is_idle
+        parse_budgets([f"day.soft={soft}", "day.hard=10"])
+        assert ("budget 'day' has soft = 10.5" in capsys.readouterr().err) is is_idle
 
 
 def test_prices_of_no_model_and_given_twice(
