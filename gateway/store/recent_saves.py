@@ -23,6 +23,7 @@ logger = logging.getLogger("lanewise")
 Name = tuple[str, str]  # a tenant's id, and a record's
 LostReason = Literal["not_taken", "redis_lost"]
 
+GONE_TTL_S = 60  # of a mark that a record was deleted: looks follow within seconds
 LOOK_AFTER_S = 1.0  # by then replicas have a record, or its master is dead
 MAX_FRESH = 10_000  # records that are to be looked for; the oldest of more are not
 MAX_WAITING_BYTES = 32 << 20
@@ -115,6 +116,15 @@ class RecentSaves:
             if name in self._waiting:  # not deleted meanwhile
                 self.saved(name)
 
+    async def deleted(self, name: Name) -> None:
+        """Marks a record as deleted, for the process that saved it and is to look for it."""
+        await self._redis.set(f"{self._key_of(*name)}:gone", b"1", ex=GONE_TTL_S)
+
+    async def _num_deleted(self, names: Sequence[Name]) -> int:
+        """Returns how many of one tenant's records another process has deleted."""
+        marks = (f"{self._key_of(*name)}:gone" for name in names)
+        return int(await self._redis.exists(*marks))
+
     async def _look(self) -> None:
         now_s = time.monotonic()
         due: defaultdict[str, dict[str, float]] = defaultdict(dict)
@@ -134,7 +144,9 @@ class RecentSaves:
             same = [name for name in same if self._fresh.get(name) == saved[name[1]]]
             # Nor do those that are so old, after an outage, that they may have expired.
             young = [name for name in same if now_s - saved[name[1]] < self._ttl_s]
-            num_lost += max(0, len(young) - num_found)
+            num_gone = len(young) - num_found
+            if num_gone > 0:
+                num_lost += max(0, num_gone - await self._num_deleted(young))
             for name in same:
                 self.forget(name)
         if num_lost:

@@ -150,7 +150,10 @@ class ResponseStore:
         self._recent.forget((tenant_id, response_id))
         with UNAVAILABLE:
             self._check_reachable()
-            return await self._bytes.delete(tenant_id, response_id)
+            existed = await self._bytes.delete(tenant_id, response_id)
+            if existed:
+                await self._recent.deleted((tenant_id, response_id))
+            return existed
 
     async def erase(self, tenant_id: str) -> int:
         """Deletes a tenant's records, and what stands beside them; returns how many keys.

@@ -97,6 +97,20 @@ async def test_what_was_deleted_is_neither_lost_nor_saved_again(tried: Tried) ->
     assert not await tried.has("erased/c")
 
 
+async def test_what_another_process_deleted_is_not_lost(tried: Tried) -> None:
+    other = ResponseStore(tried.redis, 3600)
+    await tried.save("both/a", "both/b", "both/c")
+    assert await other.delete("both", "a")
+    assert not await other.delete("both", "unknown")
+    await tried.store.follow_up()
+    assert tried.lost == []
+    await tried.save("both/a", "both/d")
+    assert await other.delete("both", "a")
+    await tried.redis.delete("lw1:{both}:r:d")
+    await tried.store.follow_up()
+    assert tried.lost == [("redis_lost", 1)]
+
+
 @pytest.mark.parametrize("name", ["MAX_WAITING_BYTES", "WAIT_S"])
 async def test_what_has_no_room_or_is_too_old_is_counted(
     tried: Tried, monkeypatch: pytest.MonkeyPatch, name: str
