@@ -6,8 +6,8 @@ lost, and counted. Entries that the stream drops because nobody exported them ar
 are those that Redis took and then lost with its master: the next batch finds that they are missing.
 A gateway that is killed loses the work of about `FLUSH_S`; one that stops sends it first.
 
-Each tenant also has counters of the day, for `GET /v1/usage`. They are approximate: a retried batch
-may count twice. This is an edge.
+Each tenant also has counters of the day, for `GET /v1/usage`, which count each batch once, too.
+They are sent after it: a gateway that is killed between the two leaves it out. This is an edge.
 """
 
 import asyncio
@@ -48,6 +48,8 @@ CLOSE_S = 3.0  # when stopping, between two looks at whether Redis takes anythin
 MAX_CLOSE_WAITS = 5  # of `CLOSE_S`
 
 _SCRIPT = resources.files(__package__).joinpath("ledger.lua").read_text()
+_SPENT_SCRIPT = resources.files(__package__).joinpath("spent.lua").read_text()
+_WRITER = "by:"  # before a writer's field in a tenant's counters
 
 
 class Ledger:
@@ -57,8 +59,11 @@ class Ledger:
         """Bounds the stream to `max_entries`; beyond that the oldest are dropped."""
         self._redis = redis
         self._append: Any = redis.register_script(_SCRIPT)
+        self._add_spent: Any = redis.register_script(_SPENT_SCRIPT)
         self._max_entries = max_entries
-        self._writer = f"lw1:{{ledger}}:w:{secrets.token_hex(8)}"
+        name = secrets.token_hex(8)
+        self._writer = f"lw1:{{ledger}}:w:{name}"
+        self._spent_writer = f"{_WRITER}{name}"
         self._waiting: deque[LedgerEntry] = deque()
         self._batch: list[LedgerEntry] = []  # sent until Redis has it
         self._number = 1  # the batch's
@@ -67,6 +72,8 @@ class Ledger:
         self._taken: deque[tuple[int, int, float]] = deque(maxlen=MAX_REMEMBERED)
         # A key of counters -> what to add to them.
         self._spent: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        self._spent_batch: dict[str, Counter[str]] = {}  # sent until Redis has it
+        self._spent_number = 0  # that batch's
         self._added = asyncio.Event()
         self._sending = asyncio.Lock()
         self._num_entries = self._num_appended = self._num_lost = 0
@@ -192,26 +199,22 @@ class Ledger:
             logger.error("Redis lost up to %d entries of the usage ledger that it had taken", num)
 
     async def _send_spent(self) -> None:
-        spent, self._spent = self._spent, defaultdict(Counter)
-        if not spent:
-            return
-        pipe = self._redis.pipeline(transaction=False)
-        for key, counters in spent.items():
-            for field, amount in counters.items():
-                pipe.hincrby(key, field, amount)
-            pipe.expire(key, SPENT_TTL_S)
-        try:
-            await pipe.execute()
-        except BaseException:
-            for key, counters in self._spent.items():
-                spent[key].update(counters)
-            self._spent = spent
-            raise
+        while self._spent or self._spent_batch:
+            if not self._spent_batch:
+                self._spent_batch, self._spent = self._spent, defaultdict(Counter)
+                self._spent_number += 1
+            for key, counters in list(self._spent_batch.items()):
+                arguments: list[int | str] = [self._spent_writer, self._spent_number, SPENT_TTL_S]
+                for field, amount in counters.items():
+                    arguments += (field, amount)
+                await self._add_spent(keys=[key], args=arguments)
+                del self._spent_batch[key]
 
     async def spent(self, tenant_id: str, now_s: int) -> dict[str, int]:
         """Returns a tenant's counters of this UTC day, or raises Redis's error."""
         found: Any = await self._redis.hgetall(spent_key(tenant_id, now_s))
-        return {field.decode(): int(amount) for field, amount in found.items()}
+        counters = {field.decode(): amount for field, amount in found.items()}
+        return {name: int(n) for name, n in counters.items() if not name.startswith(_WRITER)}
 
     async def used(self, first_s: int, last_s: int) -> dict[str, dict[str, int]]:
         """Returns the counters of the UTC days of two Unix times and between, by YYYY-MM-DD.

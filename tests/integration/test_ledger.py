@@ -122,6 +122,34 @@ async def test_entries_and_counters_are_sent(client: Redis) -> None:
     assert await ledger.spent("t1", NOON_S + 86_400) == {}
 
 
+async def test_counters_without_an_answer_are_not_added_twice(
+    client: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger, other = Ledger(client, max_entries=1000), Ledger(client, max_entries=1000)
+    run, num_lost = ledger._add_spent, 3
+
+    async def without_answers(**call: Any) -> None:
+        nonlocal num_lost
+        await run(**call)
+        num_lost -= 1
+        if num_lost >= 0:
+            raise ConnectionError("the answer was lost")
+
+    monkeypatch.setattr(ledger, "_add_spent", without_answers)
+    for number, tenant_id in enumerate(("t1", "t1", "t2")):
+        ledger.add(entry(number, tenant_id=tenant_id))
+    assert not await ledger.flush()
+    ledger.add(entry(3, tenant_id="t1"))
+    while not await ledger.flush():
+        pass
+    other.add(entry(4, tenant_id="t2"))
+    assert await other.flush()
+    for tenant_id, num_tasks in (("t1", 3), ("t2", 2)):
+        spent = await ledger.spent(tenant_id, NOON_S)
+        assert (spent["tasks"], spent["cost_units"]) == (num_tasks, 7 * num_tasks)
+        assert not [name for name in spent if name.startswith("by")]
+
+
 async def test_a_batch_without_an_answer_is_not_appended_twice(
     client: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
