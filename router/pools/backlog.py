@@ -29,6 +29,13 @@ class Held(msgspec.Struct):
     is_local: bool  # granted here, so that local pools were charged
     in_redis: bool  # Redis knows it, or may
     counted: Reservation  # whose slots count as taken here
+    # A call that may take the lease anew is under way, or had no reply and may come late.
+    may_be_taken: bool = False
+
+    @property
+    def is_settled_once(self) -> bool:
+        """Says whether its settlement is to be remembered: its lease may be taken after it."""
+        return self.is_local or self.may_be_taken
 
 
 class Unsettled(msgspec.Struct):
@@ -67,6 +74,16 @@ class Backlog:
         held = self.held.get(reservation_id)
         return held is not None and lease in (held.reservation.lease, held.reservation.former)
 
+    def taking(self, held: Iterable[Held]) -> None:
+        """Notes that a call is sent that may take these leases anew, also if it comes late."""
+        for each in held:
+            each.may_be_taken = True
+
+    def taken(self, held: Iterable[Held]) -> None:
+        """Notes that it was answered. One that ended meanwhile is settled as before."""
+        for each in held:
+            each.may_be_taken = each.reservation.id not in self.held
+
     def confirm(self, reservation_id: str) -> None:
         """Notes that Redis knows the lease of a task that runs here."""
         held = self.unadopted.pop(reservation_id, None)
@@ -99,7 +116,9 @@ class Backlog:
         if held.reservation.former is not None:
             await self._redis.extend(held.reservation)  # first to know under which lease it is
             held.reservation = msgspec.structs.replace(held.reservation, former=None, released=())
+        self.taking((held,))
         await self._redis.adopt(held.tenant, held.reservation)
+        self.taken((held,))
         held.in_redis = True
         self.unadopted.pop(held.reservation.id, None)
 
@@ -109,7 +128,7 @@ class Backlog:
             await self.adopt(entry.held)
         held = entry.held
         await self._redis.settle(
-            held.reservation, entry.used_tokens, entry.nusd, once=held.is_local
+            held.reservation, entry.used_tokens, entry.nusd, once=held.is_settled_once
         )
 
     async def bring_up_to_date(self, held: Iterable[Held]) -> None:

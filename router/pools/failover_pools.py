@@ -173,7 +173,7 @@ class FailoverPools:
         if self._breaker.is_closed:
             if held.in_redis:
                 sent = self.redis.settle(
-                    held.reservation, entry.used_tokens, nusd, once=held.is_local
+                    held.reservation, entry.used_tokens, nusd, once=held.is_settled_once
                 )
             else:
                 sent = self._backlog.charge(entry)
@@ -229,13 +229,16 @@ class FailoverPools:
 
     async def renew(self) -> None:
         """Renews running tasks' leases, unless Redis is away; call it every third of a lease."""
-        held = [held.reservation for held in self._held.values() if held.in_redis]
-        if not held or not self._breaker.is_closed:
+        renewed = [held for held in self._held.values() if held.in_redis]
+        if not renewed or not self._breaker.is_closed:
             return
+        held = [each.reservation for each in renewed]
+        self._backlog.taking(renewed)
         try:
             renewal = await self._noted("renew", self.redis.renew(held), self.clock_us())
         except PoolsUnavailable:
             return
+        self._backlog.taken(renewed)
         if renewal.num_anew:
             for reservation in held:
                 self._backlog.undo_if_settled(reservation)

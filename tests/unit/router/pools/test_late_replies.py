@@ -188,6 +188,23 @@ async def test_a_tenant_that_had_places_a_moment_ago_gets_them(fate: str) -> Non
     await world.close()
 
 
+async def test_a_renewal_that_comes_behind_a_settlement_has_nothing_charged_twice() -> None:
+    """It takes the lease anew, and the settlement is repeated since its reply is lost."""
+    world = await started(1)
+    held = (await world.ask(0)).reservation
+    assert held is not None
+    renewal = asyncio.ensure_future(world.gateways[0].renew())
+    await asyncio.sleep(0)
+    world.fates = ["unheard"]
+    await world.gateways[0].settle(held, {"fast": 7})
+    world.memory.renew([held], world.now_us)  # its first attempt, over a connection that was late
+    await renewal
+    await world.come_true()
+    assert world.redis[0].settled == [(held.id, {"fast": 7})]
+    assert world.num_taken == 0
+    await world.close()
+
+
 @pytest.mark.parametrize("fate", ["late", "later", "unheard"])
 async def test_what_was_granted_to_nobody_is_undone(fate: str) -> None:
     """The client was refused, or has left."""
