@@ -13,6 +13,10 @@ from typing import Any
 
 from gateway.wire.errors import ProtocolError, too_large
 
+_FED_BYTES = 1 << 16  # to zlib at once
+_MAX_MEMBERS = 4_096  # of one gzip; each takes a new unpacker
+_MARK = b"the end of a body that came whole"
+
 
 def unpacked(content: bytes, coding: str, max_bytes: int) -> bytes:
     """Returns a body without its `Content-Encoding`.
@@ -48,22 +52,54 @@ def accepted() -> tuple[str, ...]:
 def _inflated(content: bytes, max_bytes: int) -> bytes:
     # "deflate" has zlib's header by RFC 9110, and none by some clients.
     has_header = content[:1] == b"\x1f" or (content[:1] or b"\0")[0] & 0x0F == 8
-    unpacker = zlib.decompressobj(47 if has_header else -15)
-    body = unpacker.decompress(content, max_bytes)
-    if len(body) < max_bytes and not unpacker.eof:
+    unpacker, is_gzip = zlib.decompressobj(47 if has_header else -15), content[:1] == b"\x1f"
+    pieces, num_bytes, num_members = [], 0, 1
+    # What is left behind a member is copied for each, so it is fed in pieces.
+    for start in range(0, len(content), _FED_BYTES):
+        fed = content[start : start + _FED_BYTES]
+        while fed:
+            if unpacker.eof:
+                fed = fed.lstrip(b"\0")  # as gzip itself does, of what pads a file
+                if not fed:
+                    break
+                num_members += 1
+                _check_member(fed, num_members, is_gzip=is_gzip)
+                unpacker = zlib.decompressobj(31)
+            pieces.append(unpacker.decompress(fed, max_bytes - num_bytes))
+            num_bytes += len(pieces[-1])
+            if num_bytes >= max_bytes:
+                return b"".join(pieces)
+            fed = unpacker.unused_data
+    if not unpacker.eof:
         raise ValueError("it ends too early")
-    return body
+    return b"".join(pieces)
+
+
+def _check_member(fed: bytes, number: int, *, is_gzip: bool) -> None:
+    """Raises ValueError for what follows an end, unless it is one more member of a gzip."""
+    if not is_gzip or fed[0] != 0x1F:
+        raise ValueError("something that is not packed follows its end")
+    if number > _MAX_MEMBERS:
+        raise ValueError(f"it has more than {_MAX_MEMBERS} members")
 
 
 def _unpacked_zstd(content: bytes, max_bytes: int) -> bytes:
     zstandard: Any = importlib.import_module("zstandard")
     unpacker = zstandard.ZstdDecompressor(max_window_size=1 << 27)
+    # The reader does not tell a body that was cut. So a frame of ours follows, which comes out
+    # whole only if all before it was.
+    content += zstandard.ZstdCompressor(write_content_size=False).compress(_MARK)
     reader = unpacker.stream_reader(content, read_across_frames=True)
-    pieces, num_bytes = [], 0
-    while num_bytes < max_bytes and (piece := reader.read(max_bytes - num_bytes)):
+    pieces, num_left = [], max_bytes + len(_MARK)
+    while num_left and (piece := reader.read(num_left)):
         pieces.append(piece)
-        num_bytes += len(piece)
-    return b"".join(pieces)
+        num_left -= len(piece)
+    body = b"".join(pieces)
+    if not num_left:
+        return body[:max_bytes]
+    if not body.endswith(_MARK):
+        raise ValueError("it ends too early")
+    return body[: -len(_MARK)]
 
 
 def _unpacked_br(content: bytes, max_bytes: int) -> bytes:
