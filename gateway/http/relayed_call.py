@@ -12,7 +12,7 @@ from backends.contract import BackendError, Usage
 from backends.net.sse import EventParser, EventTooLongError
 from backends.relay.options import RelayedPath
 from backends.relay.relay import Relay
-from backends.upstream.answer.errors import Failure
+from backends.upstream.answer.errors import Failure, error_in, event_failure
 from backends.upstream.answer.reported_usage import SPARE_INPUT_TOKENS, Reported
 from gateway.core.budget_answers import budget_headers
 from gateway.core.gateway import Gateway
@@ -25,6 +25,7 @@ from gateway.transport.ids import new_id
 from gateway.transport.outbox import Outbox
 from gateway.wire.errors import ProtocolError
 from gateway.wire.events import decode
+from gateway.wire.response import Ending
 from router.classify.task import Tenant
 from router.decide.admission import reached
 from router.money.cost import EVEN, cost_tokens
@@ -35,6 +36,8 @@ from router.pools.redis_pools import PoolsUnavailable
 BYTES_PER_TOKEN = 4  # of English text, to reserve by; what is charged is reported
 DEFAULT_MAX_TOKENS = 16  # of a completion that names no limit (OpenAI)
 LEAST_WAIT_US = 1_000_000
+
+_NULL = msgspec.Raw(b"null")
 
 
 class Asked(msgspec.Struct, frozen=True):
@@ -164,7 +167,8 @@ class RelayedCall:
     async def run(self) -> Ended | None:
         """Asks the server, and settles however that ends.
 
-        Raises `ProtocolError` if it failed; if events were passed on by then, it is one more event.
+        Returns nothing if it did not come to its own end. Raises `ProtocolError` if it failed; if
+        events were passed on by then, it is one more event.
         """
         gw, task = self._gw, asyncio.current_task()
         assert self._grant is not None
@@ -193,24 +197,35 @@ class RelayedCall:
             if not self._has_begun:
                 raise
             self._emit(msgspec.json.encode(error.body()))
+            return None
         finally:
             release()
             gw.state.num_tasks -= 1
             self._settle(self._grant.reservation, outcome)
-        return None
+        ending = Ending(status="completed", usage=self._usage)
+        return Ended(ending=ending, items=(), backend=self._relay.name)
 
     async def _ask(self) -> None:
         try:
             take = self._keep if self._outbox is None else self._pass_on
             await self._relay.post(self._body, take)
+            self._end()
         except Failure as failure:
-            if failure.unused:
+            if failure.unused and not self._has_begun:
                 self._usage = Usage()
             raise _told(failure.error) from failure
         except EventTooLongError as error:
             raise ProtocolError("server_error", f"The upstream failed: {error}.") from error
+
+    def _end(self) -> None:
+        """Takes what came as a whole, which some servers send in place of events, too."""
         if self._outbox is None:
             self.body = self._own(b"".join(self._kept))
+        elif not self._has_begun:
+            if not self._parser.whole:
+                raise ProtocolError("server_error", "The upstream failed: it sent no event.")
+            self._emit(self._own(self._parser.whole))
+            self._emit(b"[DONE]")
 
     def _settle(self, reservation: Reservation, outcome: str) -> None:
         gw, tenant, options = self._gw, self._tenant, self._relay.options
@@ -266,6 +281,8 @@ class RelayedCall:
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             message = "The upstream failed: its answer is no JSON object."
             raise ProtocolError("server_error", message) from error
+        if said.get("error", _NULL) != _NULL and not said.keys() & {"choices", "data"}:
+            raise event_failure(self._relay.name, error_in(data))  # its status said 200
         usage = msgspec.json.decode(said.get("usage", b"null"))
         if usage is not None:
             self._usage = self._bounded(Reported(usage))
@@ -299,4 +316,6 @@ def _told(error: BackendError) -> ProtocolError:
     wait_us = error.retry_after_us
     if error.retryable and error.code in ("rate_limit_exceeded", "server_is_overloaded"):
         wait_us = wait_us or LEAST_WAIT_US
-    return ProtocolError(error.code, error.message, param=error.param, retry_after_us=wait_us)
+    # It was told in the words of Responses, and what is asked here is OpenAI's older protocol.
+    param = "max_tokens" if error.param == "max_output_tokens" else error.param
+    return ProtocolError(error.code, error.message, param=param, retry_after_us=wait_us)

@@ -25,6 +25,8 @@ class RelayedServer(ThreadingHTTPServer):
         self.message = f"no {KEY}"  # of its errors
         self.usage: Any = {"prompt_tokens": 7, "completion_tokens": 3, "total_tokens": 10}
         self.bodies: list[dict[str, Any]] = []
+        self.said: dict[str, Any] | None = None  # in place of any answer, as one object
+        self.param = "input"  # that its errors name
         self.breaks_off = False  # after the first word of a stream
         self.may_answer = threading.Event()  # until then requests wait
         self.may_answer.set()
@@ -44,8 +46,10 @@ class _Answers(BaseHTTPRequestHandler):
         if self.headers["authorization"] != f"Bearer {KEY}" or self.server.status != 200:
             status = 401 if self.server.status == 200 else self.server.status
             error = {"message": self.server.message, "type": "x"}
-            error |= {"code": "invalid_value", "param": "input"}
+            error |= {"code": "invalid_value", "param": self.server.param}
             self._send(status, "application/json", [json.dumps({"error": error}).encode()])
+        elif self.server.said is not None:
+            self._send_json(self.server.said)
         elif self.path == "/v1/embeddings":
             data = [{"object": "embedding", "index": 0, "embedding": [0.5, -0.25]}]
             answer = {"object": "list", "data": data, "model": body["model"]}

@@ -77,6 +77,7 @@ def relaying(
 @pytest.fixture
 def asked(relaying: GatewayProcess, server: RelayedServer) -> Iterator[OpenAI]:
     server.status, server.usage, server.breaks_off = 200, REPORTED, False
+    server.said, server.param = None, "input"
     server.bodies.clear()
     with client_of(relaying) as client:
         yield client
@@ -171,6 +172,49 @@ def test_a_stream_that_breaks_off_ends_with_an_error(asked: OpenAI, server: Rela
     server.breaks_off = True
     with pytest.raises(Exception, match="broke off"):
         list(asked.completions.create(model="complete", prompt="Count.", stream=True))
+
+
+def test_an_answer_in_place_of_events_is_one_event(asked: OpenAI, server: RelayedServer) -> None:
+    choices = [{"index": 0, "text": "Whole.", "finish_reason": "stop"}]
+    server.said = {"model": "theirs", "choices": choices, "usage": REPORTED}
+    chunks = list(asked.completions.create(model="complete", prompt="Count.", stream=True))
+    assert [(chunk.model, chunk.choices[0].text) for chunk in chunks] == [("complete", "Whole.")]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(("kind", "status"), [("invalid_request_error", 400), ("x", 500)])
+def test_an_error_that_came_as_an_answer_is_one(
+    asked: OpenAI, server: RelayedServer, stream: bool, kind: str, status: int
+) -> None:
+    server.said = {"error": {"message": "no such thing", "type": kind}}
+    before = asked.get("/usage", cast_to=dict[str, Any])["today"]
+    with pytest.raises(APIStatusError, match="no such thing") as failed:
+        asked.completions.create(model="complete", prompt="Count.", stream=stream)
+    assert failed.value.status_code == status
+    after = asked.get("/usage", cast_to=dict[str, Any])["today"]
+    is_charged = after["output_tokens"] > before.get("output_tokens", 0)
+    assert is_charged == (status == 500)  # then nobody knows what was generated
+
+
+def test_an_error_names_the_field_as_the_client_does(asked: OpenAI, server: RelayedServer) -> None:
+    server.status, server.param = 400, "max_tokens"
+    with pytest.raises(BadRequestError) as failed:
+        asked.completions.create(model="complete", prompt="Count.", max_tokens=7)
+    assert failed.value.param == "max_tokens"
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_one_idempotency_key_is_answered_once(
+    asked: OpenAI, server: RelayedServer, stream: bool
+) -> None:
+    headers = {"Idempotency-Key": f"relays-{stream}"}
+    url = f"{asked.base_url}completions"
+    body = {"model": "complete", "prompt": "Count.", "stream": stream}
+    headers["authorization"] = f"Bearer {DEVELOPMENT_KEY}"
+    first, again = (httpx.post(url, json=body, headers=headers) for _ in range(2))
+    assert (first.status_code, again.content) == (200, first.content)
+    assert again.headers.get("idempotent-replayed") == "true"
+    assert len(server.bodies) == 1
 
 
 def test_a_key_that_is_revoked_meanwhile_is_told(

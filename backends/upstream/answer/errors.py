@@ -143,7 +143,7 @@ def overloaded(backend: str, message: str) -> Failure:
 
 def http_failure(backend: str, status: int, body: bytes, headers: Mapping[str, str]) -> Failure:
     """Classifies a response other than 200; `headers` must be in lower case or case-insensitive."""
-    return _failure(backend, status, _read(body), headers)
+    return _failure(backend, status, error_in(body), headers)
 
 
 def event_failure(
@@ -253,7 +253,7 @@ def _status_of(wire: WireError) -> int:
     return 500
 
 
-def _read(body: bytes) -> WireError:
+def error_in(body: bytes) -> WireError:
     """Reads an error's body in any shape; not all servers write JSON."""
     try:
         found = _body(body)
