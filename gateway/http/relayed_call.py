@@ -21,13 +21,15 @@ from gateway.core.ratelimit import rate_limit_headers
 from gateway.core.spending import note_budgets
 from gateway.run.settlement import start_settlement
 from gateway.store.ledger_entry import LedgerEntry, line_of
+from gateway.task.admit import refused
 from gateway.transport.ids import new_id
 from gateway.transport.outbox import Outbox
 from gateway.wire.errors import ProtocolError
 from gateway.wire.events import decode
 from gateway.wire.response import Ending
 from router.classify.task import Tenant
-from router.decide.admission import reached
+from router.decide.admission import refusal_of
+from router.decide.decision import Refusal
 from router.money.cost import EVEN, cost_tokens
 from router.money.prices import cost_nusd
 from router.pools.pools import Demand, Grant, Reservation
@@ -149,19 +151,17 @@ class RelayedCall:
                 mode=grant.mode,
                 limited_by=limited_by[1],
             )
-            wait_us = max(LEAST_WAIT_US, grant.wait_us)
-            words = reached(limited_by, wait_us).capitalize()
-            raise ProtocolError(
-                "rate_limit_exceeded", f"{words}.", retry_after_us=wait_us, headers=self.headers()
-            )
+            waits = msgspec.structs.replace(grant, wait_us=max(LEAST_WAIT_US, grant.wait_us))
+            refusal = refusal_of(waits, ((demand,),))
+            raise refused(refusal, self.headers(refusal))
         gw.metrics.ratelimit(group=group, tier=tenant.tier, result="admit", mode=grant.mode)
         gw.metrics.reserved((demand,))
 
-    def headers(self) -> dict[str, str]:
-        """Returns what is left in the pools."""
+    def headers(self, refusal: Refusal | None = None) -> dict[str, str]:
+        """Returns what is left in the pools, and when to come again after a refusal."""
         assert self._grant is not None
         group = self._relay.options.group
-        headers = rate_limit_headers(self._grant.balances, (group,), self._grant.mode)
+        headers = rate_limit_headers(self._grant.balances, (group,), self._grant.mode, refusal)
         return headers | budget_headers(self._grant.accounts)
 
     async def run(self) -> Ended | None:

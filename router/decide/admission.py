@@ -121,7 +121,7 @@ def decide(
         balances=() if grant.shed else grant.balances,
         accounts=grant.accounts,
         mode=grant.mode,
-        refusal=_refusal(grant, demands(task, task_class, ranked, weights))
+        refusal=refusal_of(grant, demands(task, task_class, ranked, weights))
         if chosen is None
         else None,
     )
@@ -170,7 +170,7 @@ def reached(limited_by: tuple[BackendGroup, Unit], wait_us: int) -> str:
     )
 
 
-def _refusal(grant: Grant, ranked_demands: tuple[tuple[Demand, ...], ...]) -> Refusal:
+def refusal_of(grant: Grant, ranked_demands: tuple[tuple[Demand, ...], ...]) -> Refusal:
     """Makes the client's error: the empty pool, its limit, the demand and the wait."""
     assert grant.limited_by is not None, "a refused grant names its pool"
     group, unit = grant.limited_by

@@ -38,6 +38,13 @@ base_url = "http://127.0.0.1:{port}/v1"
 key_env = "RELAY_KEY"
 {more}
 """
+BLOCKED_KEY = "sk-blocked-tenant"
+BLOCKED = f"""
+[[tenants]]
+id = "blocked"
+keys = ["{BLOCKED_KEY}"]
+limits.fast = {{ requests_per_min = 0, tokens_per_min = 1000, max_concurrent = 1 }}
+"""
 REPORTED = {"prompt_tokens": 7, "completion_tokens": 3, "total_tokens": 10}
 
 
@@ -61,7 +68,7 @@ def relaying(
     )
     config = folder / "relays.toml"
     price = '[[prices]]\nmodel = "embed"\ninput = 2.0\noutput = 0\n'
-    config.write_text(CONFIG + price + "".join(relays))
+    config.write_text(CONFIG + BLOCKED + price + "".join(relays))
     process = GatewayProcess(
         folder, "--config", str(config), "--redis", redis_url, environ={"RELAY_KEY": KEY}
     )
@@ -246,4 +253,16 @@ def test_what_cannot_be_passed_on_says_why(relaying: GatewayProcess, asked: Open
         asks = [client.embeddings.with_raw_response] * 10
         with pytest.raises(RateLimitError) as refused:
             [each.create(model="embed", input="x") for each in asks]
-    assert float(refused.value.response.headers["retry-after"]) >= 1
+    headers = refused.value.response.headers
+    assert float(headers["retry-after"]) >= 1
+    assert f'"fast-requests";r=0;t={headers["retry-after"]}' in headers["ratelimit"]
+    assert refused.value.body["violated-policies"] == ["fast-requests"]  # type: ignore[index]
+    assert "Please try again in" in refused.value.message
+
+
+def test_a_limit_of_zero_asks_for_no_retry(relaying: GatewayProcess) -> None:
+    with client_of(relaying, BLOCKED_KEY) as client, pytest.raises(RateLimitError) as refused:
+        client.embeddings.create(model="embed", input="x")
+    headers = refused.value.response.headers
+    assert (headers.get("retry-after"), headers["x-should-retry"]) == (None, "false")
+    assert "An admin can raise it" in refused.value.message
