@@ -1,6 +1,6 @@
 """Finds the model that a client of Anthropic's means, and lists the models as Anthropic does."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from gateway.messages.ratelimit import rfc3339
@@ -35,7 +35,11 @@ def listed_name(name: str) -> str:
 
 
 def model_entries(catalogue: Mapping[str, Any], max_tokens: int) -> list[dict[str, Any]]:
-    """Makes the entries of a catalogue in Anthropic's form, under both of their names."""
+    """Makes the entries of a catalogue in Anthropic's form, under both of their names.
+
+    Models that are only relayed have one, since no message can ask for them: Claude Code would
+    list them by the other.
+    """
     windows = {entry["slug"]: entry["context_window"] for entry in catalogue["models"]}
     return [
         {
@@ -49,8 +53,12 @@ def model_entries(catalogue: Mapping[str, Any], max_tokens: int) -> list[dict[st
             "capabilities": None,
         }
         for entry in catalogue["data"]
-        for name in dict.fromkeys((entry["id"], listed_name(entry["id"])))
+        for name in _names(entry["id"], is_relayed=entry["id"] not in windows)
     ]
+
+
+def _names(name: str, *, is_relayed: bool) -> Iterable[str]:
+    return (name,) if is_relayed else dict.fromkeys((name, listed_name(name)))
 
 
 def model_page(

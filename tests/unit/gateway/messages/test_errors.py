@@ -128,7 +128,9 @@ def test_models_are_listed_in_pages() -> None:
         )
         for name, window in (("fast", 1_000), ("deep", 2_000))
     ]
-    entries = model_entries(model_list(infos, DEFAULT_POLICY, 1_700_000_000), 99)
+    listed = model_list(infos, DEFAULT_POLICY, 1_700_000_000, ["embed"])
+    *entries, relayed = model_entries(listed, 99)
+    assert relayed["id"] == "embed"  # and not as "claude-...", which Claude Code would list
     for entry in entries:
         anthropic.types.ModelInfo.model_validate(entry)
     ids = [entry["id"] for entry in entries]
