@@ -28,12 +28,16 @@ def model_list(
     """Makes the whole list; models that are only relayed are none for Codex."""
     infos = list(backends)
     widest = max(info.window_tokens for info in infos)
-    texts = {AUTO: (_AUTO_TEXT, widest)}
+    # Of a router's choice: images go to an engine that takes them, wherever else it would go.
+    seeing = {info.model for info in infos if info.accepts_images}
+    sees = bool(seeing)
+    texts = {AUTO: (_AUTO_TEXT, widest, sees)}
     for info in infos:
         kind = "Simulated: " if info.simulated else ""
-        texts.setdefault(info.model, (f"{kind}the {info.group} engine.", info.window_tokens))
+        text = f"{kind}the {info.group} engine."
+        texts.setdefault(info.model, (text, info.window_tokens, info.model in seeing))
     for name, choice in policy.aliases.items():
-        texts.setdefault(name, (f"An alias of the policy: {choice.route.value}.", widest))
+        texts.setdefault(name, (f"An alias of the policy: {choice.route.value}.", widest, sees))
     return {
         "object": "list",
         "data": [
@@ -41,8 +45,8 @@ def model_list(
             for name in dict.fromkeys((*texts, *relayed))
         ],
         "models": [
-            _codex_entry(name, text, window, priority)
-            for priority, (name, (text, window)) in enumerate(texts.items(), start=1)
+            _codex_entry(name, text, window, priority, sees_images=sees_images)
+            for priority, (name, (text, window, sees_images)) in enumerate(texts.items(), start=1)
         ],
     }
 
@@ -58,7 +62,9 @@ def find_model(catalogue: dict[str, Any], name: str) -> dict[str, Any]:
     raise ProtocolError("model_not_found", message, param="model")
 
 
-def _codex_entry(name: str, text: str, window_tokens: int, priority: int) -> dict[str, Any]:
+def _codex_entry(
+    name: str, text: str, window_tokens: int, priority: int, *, sees_images: bool
+) -> dict[str, Any]:
     """Makes an entry with the fields that Codex CLI 0.169 requires, and useful others."""
     return {
         "slug": name,
@@ -77,6 +83,6 @@ def _codex_entry(name: str, text: str, window_tokens: int, priority: int) -> dic
         "experimental_supported_tools": [],
         "context_window": window_tokens,
         "max_context_window": window_tokens,
-        "input_modalities": ["text"],
+        "input_modalities": ["text", "image"] if sees_images else ["text"],
         "base_instructions": _BASE_INSTRUCTIONS,
     }

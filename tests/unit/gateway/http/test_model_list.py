@@ -18,6 +18,7 @@ INFOS = [
         group="deep",
         window_tokens=5000,
         max_output_tokens=100,
+        accepts_images=True,
         simulated=False,
     ),
 ]
@@ -55,6 +56,8 @@ def test_codex_finds_what_it_needs() -> None:
         assert not {"use_responses_lite", "tool_mode"} & entry.keys()
     windows = {entry["slug"]: entry["context_window"] for entry in entries}
     assert windows == {"auto": 5000, "quick": 1000, "thorough": 5000, "careful": 5000}
+    seen = {entry["slug"]: "image" in entry["input_modalities"] for entry in entries}
+    assert seen == {"auto": True, "quick": False, "thorough": True, "careful": True}
     texts = {entry["slug"]: entry["description"] for entry in entries}
     assert texts["quick"].startswith("Simulated: ")
     assert not texts["thorough"].startswith("Simulated")
