@@ -57,6 +57,7 @@ def in_messages_terms(error: ProtocolError, json_paths: Sequence[str]) -> Protoc
     for pattern, name in _NAMES:
         param = pattern.sub(name, param)
     words = error.message.removeprefix(f"Invalid '{error.param}': ")
+    words = words.replace(f"'{error.param}'", f"'{param}'")  # as it is called amid a sentence
     words = words[:1].upper() + words[1:]
     if error.code == "missing_required_parameter":
         words = "Field required"

@@ -6,7 +6,7 @@ import pytest
 
 from backends.contract import BackendInfo
 from gateway.http.model_list import model_list
-from gateway.messages.errors import error_body, error_headers, status_of
+from gateway.messages.errors import error_body, error_headers, in_messages_terms, status_of
 from gateway.messages.models import meant_model, model_entries, model_page
 from gateway.messages.ratelimit import anthropic_limits
 from gateway.wire.errors import ERRORS, ProtocolError
@@ -76,6 +76,14 @@ TOO_LONG = [
 def test_a_prompt_that_is_too_long_in_the_words_that_clients_know(message: str, words: str) -> None:
     error = ProtocolError("context_length_exceeded", message)
     assert error_body(error)["error"] == {"type": "invalid_request_error", "message": words}
+
+
+def test_a_field_has_its_own_name_amid_a_sentence_too() -> None:
+    message = "Expected at most 10000 parts in 'input[1].content', got 10001."
+    error = ProtocolError("invalid_value", message, param="input[1].content")
+    told = in_messages_terms(error, ["messages.0", "messages.4"])
+    expected = "Expected at most 10000 parts in 'messages.4.content', got 10001."
+    assert told.message == f"messages.4.content: {expected}"
 
 
 def test_limits_are_those_of_the_pools() -> None:
