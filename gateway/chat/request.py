@@ -43,6 +43,7 @@ class ChatMessageParam(msgspec.Struct, frozen=True):
 
     role: Literal["system", "developer", "user", "assistant", "tool", "function"]
     content: Any = None
+    refusal: str | None = None  # what an assistant said in place of its content
     tool_calls: list[CallParam] | None = None
     tool_call_id: str | None = None
     # Refused: an answer of before that was spoken, and the older form of a call.
@@ -192,7 +193,10 @@ def _input_items(messages: list[ChatMessageParam]) -> tuple[list[dict[str, Any]]
         elif message.content is None and message.role != "assistant":
             raise missing_parameter(f"{json_path}.content")
         elif message.content is not None or not message.tool_calls:
-            items.append({"role": message.role, "content": _content(message.content, json_path)})
+            said = message.content
+            if message.refusal and message.role == "assistant" and not said:
+                said = [{"type": "refusal", "refusal": message.refusal}]
+            items.append({"role": message.role, "content": _content(said, json_path)})
         for number, call in enumerate(message.tool_calls or ()):
             items.append(_call_item(call, f"{json_path}.tool_calls[{number}]"))
         json_paths += [json_path] * (len(items) - len(json_paths))

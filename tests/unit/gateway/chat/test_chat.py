@@ -86,6 +86,10 @@ MESSAGES: list[tuple[dict[str, Any], list[Item]]] = [
         {"role": "assistant", "content": [{"type": "refusal", "refusal": "no"}]},
         [Message("assistant", (RefusalPart("no"),))],
     ),
+    (
+        {"role": "assistant", "content": None, "refusal": "no"},  # as answers have it
+        [Message("assistant", (RefusalPart("no"),))],
+    ),
     ({"role": "assistant"}, [Message("assistant", (TextPart(""),))]),
     (
         {
