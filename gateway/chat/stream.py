@@ -15,6 +15,7 @@ from backends.contract import (
     Usage,
 )
 from gateway.chat.request import ChatBody
+from gateway.chat.terms import ChatTerms
 from gateway.wire.requests import ParsedCreate
 from gateway.wire.response import Ending, ResponseWriter, at_once, joined_bytes
 from gateway.wire.response_json import asked_tier
@@ -64,10 +65,15 @@ class ChatStream(ResponseWriter):
         self,
         parsed: ParsedCreate,
         chat: ChatBody,
+        terms: ChatTerms,
         emit: Callable[[bytes], None] | None = None,
         on_dirty: Callable[[ResponseWriter], None] | None = None,
     ) -> None:
-        """Streams to `emit`; without it, only the whole answer is made."""
+        """Streams to `emit`; without it, only the whole answer is made.
+
+        `terms` has the words of an error that comes amid the stream.
+        """
+        self._terms = terms
         self.id = f"chatcmpl-{parsed.id.removeprefix('resp_')}"
         self._on_dirty = on_dirty or at_once
         self._emit = emit
@@ -191,7 +197,7 @@ class ChatStream(ResponseWriter):
         assert self._ending is not None
         self.ended = True
         if self.fault is not None:
-            self._send(self.fault.body())
+            self._send(self._terms.told(self.fault).body())
         else:
             self._chunk({}, self._finish_reason(self._ending))
             if self._include_usage:

@@ -28,7 +28,7 @@ class ChatTerms(msgspec.Struct, frozen=True):
         """Rewrites an error's field, in its message too, and returns the error."""
         if error.param is not None:
             theirs = self._renamed(error.param)
-            error.message = error.message.replace(error.param, theirs)
+            error.message = error.message.replace(f"'{error.param}'", f"'{theirs}'")
             error.param = theirs
         return error
 

@@ -26,7 +26,7 @@ async def answer_chat(
     """
     gw = services.gw
     chat, parsed, terms = parse_chat(content, f"resp_{new_id()}", gw.max_context_tokens)
-    make_writer = partial(ChatStream, parsed, chat)
+    make_writer = partial(ChatStream, parsed, chat, terms)
     try:
         return await answer_written(
             gw, tenant, parsed, receive, make_writer, streams=bool(chat.stream)

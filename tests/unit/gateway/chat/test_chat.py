@@ -376,9 +376,9 @@ class Chunks(Outbox):
 def answer(
     deltas: list[Delta], ending: Ending = DONE, *, outbox: Outbox | None = None, **fields: Any
 ) -> ChatStream:
-    chat, create, _ = parse_chat(body(**fields), "resp_1")
+    chat, create, terms = parse_chat(body(**fields), "resp_1")
     sent = (outbox.send, outbox.mark) if outbox else ()
-    stream = ChatStream(create, chat, *sent)
+    stream = ChatStream(create, chat, terms, *sent)
     stream.open(100, "wafer-model", ROUTING)
     for delta in deltas:
         stream.push(delta, None)
@@ -421,8 +421,8 @@ ANSWERS: list[tuple[list[Delta], str | None, list[dict[str, Any]] | None, str]] 
 @pytest.mark.parametrize("options", [{}, {"stream_options": {"include_usage": True}}])
 def test_chunks_of_text_differ_in_their_text_alone(options: dict[str, Any]) -> None:
     frames: list[bytes] = []
-    chat, create, _ = parse_chat(body(**options), "resp_1")
-    stream = ChatStream(create, chat, frames.append)
+    chat, create, terms = parse_chat(body(**options), "resp_1")
+    stream = ChatStream(create, chat, terms, frames.append)
     stream.open(100, 'm"content":"" %b', ROUTING)
     rest = json.loads(frames.pop().removeprefix(b"data: "))
     del rest["routing"]
@@ -506,8 +506,8 @@ async def test_chunks(include_usage: bool) -> None:
 
 async def test_text_gathers_between_flushes() -> None:
     outbox = Chunks()
-    chat, create, _ = parse_chat(body(stream=True), "resp_1")
-    stream = ChatStream(create, chat, outbox.send, outbox.mark)
+    chat, create, terms = parse_chat(body(stream=True), "resp_1")
+    stream = ChatStream(create, chat, terms, outbox.send, outbox.mark)
     stream.open(100, "m", ROUTING)
     for word in "abc":
         stream.push(text(word), None)
@@ -535,8 +535,8 @@ async def test_the_content_is_the_answer_and_commentary_is_apart(
     said: list[tuple[str, str | None]], content: str, commentary: str | None
 ) -> None:
     outbox = Chunks()
-    chat, create, _ = parse_chat(body(stream=True), "resp_1")
-    stream = ChatStream(create, chat, outbox.send, outbox.mark)
+    chat, create, terms = parse_chat(body(stream=True), "resp_1")
+    stream = ChatStream(create, chat, terms, outbox.send, outbox.mark)
     stream.open(100, "m", ROUTING)
     for index, (words, phase) in enumerate(said):
         for piece in words.partition("i"):
@@ -556,6 +556,16 @@ async def test_a_failure_is_the_last_chunk() -> None:
     error = ResponseError("server_error", "it broke")
     answer([text("x")], Ending(status="failed", error=error, usage=USAGE), outbox=outbox)
     assert outbox.chunks[-1]["error"]["message"] == "it broke"
+
+
+async def test_an_error_amid_a_stream_names_chats_own_fields() -> None:
+    for param, theirs in (("input", "messages"), ("max_output_tokens", "max_completion_tokens")):
+        error = ResponseError("invalid_prompt", "No such input.", param)
+        ending = Ending(status="failed", error=error, usage=USAGE)
+        outbox = Chunks()
+        answer([text("x")], ending, outbox=outbox, max_completion_tokens=9)
+        told = outbox.chunks[-1]["error"]
+        assert (told["param"], told["message"]) == (theirs, "No such input.")
     outbox.close()
 
 
