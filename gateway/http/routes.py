@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 from litestar import Response, delete, get, post
@@ -141,7 +141,7 @@ async def get_input_items(
     request: AnyRequest,
     response_id: str,
     limit: int = 20,
-    order: str = "desc",
+    order: Literal["asc", "desc"] = "desc",
     after: str | None = None,
 ) -> ASGIResponse:
     """The items a response was given, a page at a time."""

@@ -57,6 +57,7 @@ def create(**body: Any) -> bytes:
         ("DELETE", "/v1/responses/resp_nothing", b"", 404, "response_not_found"),
         ("POST", "/v1/responses/resp_nothing/cancel", b"", 404, "response_not_found"),
         ("GET", "/v1/responses/resp_nothing/input_items", b"", 404, "response_not_found"),
+        ("GET", "/v1/responses/resp_nothing/input_items?order=ASC", b"", 400, "invalid_value"),
         ("GET", "/v1/models/gpt-0", b"", 404, "model_not_found"),
     ],
 )
