@@ -41,8 +41,8 @@ from router.pools.pools import (
     lease_of,
     reservation_id_of,
 )
-from router.pools.redis_breaker import PROBE_PAUSE_US, Breaker
 from router.pools.redis_pools import PoolsUnavailable, RedisPools
+from router.redis.breaker import PROBE_PAUSE_US, Breaker
 
 logger = logging.getLogger("lanewise")
 Answer = TypeVar("Answer")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from router.pools.redis_breaker import CHECK_PAUSE_US, PROBE_PAUSE_US, Breaker
+from router.redis.breaker import CHECK_PAUSE_US, PROBE_PAUSE_US, Breaker
 
 MS = 1_000
 
