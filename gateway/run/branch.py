@@ -282,13 +282,15 @@ class Branches(dict[int, Branch]):
         went_on = {each.number for each in heard if each.num_tokens_before}
         return [each for each in self.past if each.answers or each.number in went_on] + heard
 
-    def timings(self) -> Iterator[tuple[str, int, float]]:
-        """Yields backend, TTFT and TPOT of each finished generation."""
+    def timings(self) -> list[tuple[str, int, float]]:
+        """Returns backend, TTFT and TPOT of each finished generation."""
+        found: list[tuple[str, int, float]] = []
         for branch in self.values():
             tpot_us = branch.tpot_us
             if branch.state == "finished" and branch.times is not None and tpot_us is not None:
                 ttft_us = max(0, branch.times.first_at_us - branch.started_us)
-                yield branch.backend, ttft_us, tpot_us
+                found.append((branch.backend, ttft_us, tpot_us))
+        return found
 
     def generations(self) -> tuple[RoutedGeneration, ...]:
         """Returns the state of each branch, for `routing`."""

@@ -6,7 +6,7 @@ This is an edge.
 """
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
@@ -227,8 +227,9 @@ class Run:
             if not self.ended.done():
                 self.shown.end_item_of(branch)  # others go on
 
-    def first_words(self) -> Iterator[tuple[str, int]]:
-        """Yields how long each backend took to its first words, or was waited for in vain."""
+    def first_words(self) -> list[tuple[str, int]]:
+        """Returns how long each backend took to its first words, or was waited for in vain."""
+        found: list[tuple[str, int]] = []
         for branch in self.branches.all():
             if self._machine.transparent:
                 at_us = self._writer.words_at_us
@@ -237,7 +238,8 @@ class Run:
                 at_us = next(words, branch.gave_way_us)
             was_left = branch.failed and branch.times is None
             if at_us and not (branch.num_continuations or was_left):
-                yield branch.backend, max(0, at_us - branch.started_us)
+                found.append((branch.backend, max(0, at_us - branch.started_us)))
+        return found
 
     def _said(self, branch: Branch) -> Said:
         return said_by(branch, self._writer if self._machine.transparent else None)

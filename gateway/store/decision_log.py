@@ -80,7 +80,7 @@ class Recorder:
         A file has every task. Without one as many a second are taken as are kept: what is beyond
         that would be gone before anybody could look at it.
         """
-        if self.is_writing:
+        if self._thread is not None:
             return True
         if now_us - self._second_us >= 1_000_000:
             self._second_us, self._num_in_second = now_us, 0
