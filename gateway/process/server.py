@@ -114,7 +114,7 @@ class StandardHeaders:
 
 
 # From the supervisor: all workers stop, so that no other takes this one's connections.
-STOP_OF_ALL = signal.SIGUSR1
+STOP_OF_ALL = signal.SIGUSR2
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, STOP_OF_ALL)
 
 

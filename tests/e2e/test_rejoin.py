@@ -389,8 +389,10 @@ async def test_a_cancel_right_behind_a_rejoin_stops_that_response(gateway: Gatew
         assert (response["id"], response["status"]) == (response_id, "incomplete")
         assert response["incomplete_details"] == {"reason": "cancelled"}
         assert "error" not in {event["type"] for event in client.received}
+        # On another stream: its own is free only once the response is in the books.
+        asked = {"response_id": "resp_x", "starting_after": 0, "stream_id": "other"}
         for kind in ("response.rejoin", "response.cancel"):
-            await client.send({"type": kind, "response_id": "resp_x", "starting_after": 0})
+            await client.send({"type": kind, **asked})
         for _ in range(2):
             error = await client.next_type("error")
             assert error["error"]["code"] == "response_not_found"
