@@ -9,11 +9,9 @@ from litestar.params import QueryParameter
 
 from gateway.admin.guard import services_of
 from gateway.http.streams import AnyRequest
-from gateway.store.ledger_entry import DAY_S
-from gateway.store.usage_days import TTL_S, Dimension, UsageRow, rows_of_days
+from gateway.store.usage_days import NUM_DAYS, Dimension, UsageRow, rows_of_days
 from gateway.wire.errors import ProtocolError
 
-MAX_DAYS = TTL_S // DAY_S
 MAX_ROWS = 10_000
 
 By = Literal["day"] | Dimension
@@ -44,10 +42,10 @@ async def get_usage(
     today = datetime.datetime.fromtimestamp(services.gw.wall_s(), datetime.UTC).date()
     last = last_day or today
     first = first_day or last
-    if not 0 <= (last - first).days < MAX_DAYS:
+    if not 0 <= (last - first).days < NUM_DAYS:
         raise ProtocolError(
             "invalid_value",
-            f"first_day {first} and last_day {last}: expected at most {MAX_DAYS} days, in order.",
+            f"first_day {first} and last_day {last}: expected at most {NUM_DAYS} days, in order.",
             param="first_day",
         )
     dimensions: tuple[Any, ...] = tuple(by or ("tenant",))

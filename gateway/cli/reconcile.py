@@ -14,7 +14,6 @@ from gateway.cli.admin_client import ADMIN_ARGUMENTS, ask_admin
 from gateway.cli.command import argument
 from gateway.cli.output import Row, show_table
 from gateway.config.command_error import CommandError
-from gateway.store.ledger_entry import DAY_S
 from gateway.store.reconcile import (
     MAX_FILE_BYTES,
     Bill,
@@ -23,10 +22,9 @@ from gateway.store.reconcile import (
     read_bill,
     sum_bill,
 )
-from gateway.store.usage_days import TTL_S
+from gateway.store.usage_days import NUM_DAYS
 from router.money.prices import NUSD
 
-NUM_DAYS = TTL_S // DAY_S  # that a gateway's counters hold
 ARGUMENTS = (
     argument(
         "file",

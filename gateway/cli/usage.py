@@ -19,9 +19,8 @@ from gateway.cli.output import Row, show, show_table
 from gateway.config.command_error import CommandError
 from gateway.config.config import load_config, read_config
 from gateway.config.sections import ConfigError, masked_url
-from gateway.store.ledger_entry import DAY_S
 from gateway.store.parquet import ParquetUnavailable
-from gateway.store.usage_days import DIMENSIONS, TTL_S
+from gateway.store.usage_days import DIMENSIONS, NUM_DAYS
 from gateway.store.usage_export import ExportError, Summary, export
 from router.redis.client import redis_client
 
@@ -30,7 +29,6 @@ TIMEOUT_S = 30.0
 
 COMMAND = Command("lanewise usage show --days 7 --by day --by tenant")
 _DIMENSIONS = ("day", *DIMENSIONS)
-_MAX_DAYS = TTL_S // DAY_S  # as Redis keeps them
 _SUMS = ("tasks", "input_tokens", "cached_tokens", "output_tokens", "cost_usd")
 
 
@@ -47,8 +45,8 @@ _SUMS = ("tasks", "input_tokens", "cached_tokens", "output_tokens", "cost_usd")
 )
 def _show(arguments: argparse.Namespace) -> int:
     by = tuple(dict.fromkeys(arguments.by or ("tenant",)))
-    if not 1 <= arguments.days <= _MAX_DAYS:
-        raise CommandError(f"--days: expected 1 to {_MAX_DAYS}, got {arguments.days}")
+    if not 1 <= arguments.days <= NUM_DAYS:
+        raise CommandError(f"--days: expected 1 to {NUM_DAYS}, got {arguments.days}")
     today = datetime.now(UTC).date()
     first = today - timedelta(days=arguments.days - 1)
     query = {"by": by, "first_day": first.isoformat(), "last_day": today.isoformat()}

@@ -12,7 +12,7 @@ from backends.contract import BackendGroup
 from backends.relay.options import RelayOptions
 from gateway.config.backend_kinds import DEFAULT_BACKENDS, BackendConfig
 from gateway.config.development import DEVELOPMENT_ADMIN_KEY, DEVELOPMENT_KEY
-from gateway.config.first_key import KEY_VARIABLE, first_key, with_secret_files
+from gateway.config.first_key import ADMIN_KEY_VARIABLE, KEY_VARIABLE, first_key, with_secret_files
 from gateway.config.keys import DEVELOPMENT_PEPPERS, Peppers, parse_peppers
 from gateway.config.sections import (
     DEVELOPMENT_TENANT,
@@ -370,11 +370,11 @@ def _auth(configured: AuthConfig, environ: Mapping[str, str]) -> AuthConfig:
 
 def _admin(configured: AdminConfig, environ: Mapping[str, str]) -> AdminConfig:
     """Adds the environment's key, whose changes are signed `environment`."""
-    key = environ.get("LANEWISE_ADMIN_KEY")
+    key = environ.get(ADMIN_KEY_VARIABLE)
     if not key:
         return configured
     if len(key) < MIN_KEY_CHARS:
-        raise ConfigError(f"LANEWISE_ADMIN_KEY: expected at least {MIN_KEY_CHARS} characters")
+        raise ConfigError(f"{ADMIN_KEY_VARIABLE}: expected at least {MIN_KEY_CHARS} characters")
     if any(known.key == key for known in configured.keys or ()):
         return configured  # commands read their key from the same variable
     return AdminConfig((*(configured.keys or ()), AdminKeyConfig(name="environment", key=key)))

@@ -20,7 +20,8 @@ KINDS = ("tasks", *SUMMED)
 _CONVERTED = ("cost_nusd", "energy_uj")  # whole numbers in Redis alone
 OTHER = "other"  # in place of all five, once a day has `MAX_FIELDS`
 MAX_FIELDS = 200_000  # of a day
-TTL_S = 40 * DAY_S
+NUM_DAYS = 40  # that are kept
+TTL_S = NUM_DAYS * DAY_S
 _BETWEEN = "\x1f"
 
 

@@ -46,6 +46,13 @@ async def spent(pools: RedisPools, tenant: Tenant, nusd: int) -> None:
     await pools.settle(grant.reservation, {}, nusd)
 
 
+async def left(pools: RedisPools, tenant: Tenant, nusd: int) -> None:
+    """Asks as a client that leaves before the reply is there."""
+    asking = asyncio.ensure_future(pools.reserve_first(tenant, "left", asked(nusd)))
+    await asyncio.sleep(0)
+    asking.cancel()
+
+
 async def until_told(told: Told) -> AccountBalance:
     await until(lambda: bool(told))
     ((tenant_id, balance),) = told
@@ -64,9 +71,7 @@ async def pools(redis_url: str) -> AsyncIterator[RedisPools]:
 async def test_a_reply_whose_client_has_left_tells(pools: RedisPools, tenant: Tenant) -> None:
     told = hearing(pools)
     await spent(pools, tenant, 600)
-    asking = asyncio.ensure_future(pools.reserve_first(tenant, "left", asked(0)))
-    await asyncio.sleep(0)
-    asking.cancel()
+    await left(pools, tenant, 0)
     balance = await until_told(told)
     assert (balance.account, balance.spent[0]) == (SOFT, 600)
     assert balance.soft_told == (True, False, False)
@@ -77,9 +82,7 @@ async def test_a_reply_whose_client_has_left_tells(pools: RedisPools, tenant: Te
 async def test_a_refusal_whose_client_has_left_tells(pools: RedisPools) -> None:
     told = hearing(pools)
     await spent(pools, OF_KEY, 400)
-    asking = asyncio.ensure_future(pools.reserve_first(OF_KEY, "left", asked(300)))
-    await asyncio.sleep(0)
-    asking.cancel()
+    await left(pools, OF_KEY, 300)
     balance = await until_told(told)
     assert (balance.account.name, balance.hard_told) == ("k.k1", (False, True, False))
 

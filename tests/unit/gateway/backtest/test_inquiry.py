@@ -1,46 +1,10 @@
 """Inquiries: which lines of a log they read, and how its engines were configured."""
 
 from pathlib import Path
-from typing import Any
 
-from backends.contract import BackendInfo
 from gateway.backtest.inquiry import Inquiry, answer, question_of
 from router.policy.policy import DEFAULT_POLICY, parse_policy
-from router.record.recording import DecisionRecord, EngineSettings, encode_line
-
-WAFER = EngineSettings(
-    name="wafer",
-    kind="wafer",
-    info=BackendInfo(
-        name="wafer",
-        model="lanewise-fast",
-        group="fast",
-        window_tokens=131_072,
-        max_output_tokens=32_768,
-    ),
-    options={"model": "lanewise-fast"},
-)
-
-
-def line(
-    number: int,
-    settings: tuple[EngineSettings, ...] = (),
-    policy: str | None = DEFAULT_POLICY.version,
-    **more: Any,
-) -> bytes:
-    given: dict[str, Any] = {
-        "id": f"resp_{number}",
-        "at": 1_000.0 + number,
-        "tenant": "studio",
-        "tier": "x",
-        "model": "auto",
-        "policy": policy,
-        "prompt_tokens": 10,
-        "outcome": "ok",
-        "duration_ms": 5.0,
-        "engine_settings": settings,
-    }
-    return encode_line(DecisionRecord(**given | more))
+from tests.unit.gateway.log_lines import WAFER, line
 
 
 def test_the_last_part_of_a_log_has_its_engines_from_the_whole_of_it(tmp_path: Path) -> None:

@@ -5,46 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from backends.contract import BackendInfo
 from gateway.cli.main import main
-from router.policy.policy import DEFAULT_POLICY
-from router.record.recording import DecisionRecord, EngineSettings, encode_line
-
-WAFER = EngineSettings(
-    name="wafer",
-    kind="wafer",
-    info=BackendInfo(
-        name="wafer",
-        model="lanewise-fast",
-        group="fast",
-        window_tokens=131_072,
-        max_output_tokens=32_768,
-    ),
-    options={"model": "lanewise-fast"},
-)
-
-
-def line(number: int) -> bytes:
-    record = DecisionRecord(
-        id=f"resp_{number}",
-        at=1_000.0 + number,
-        tenant="studio",
-        tier="x",
-        model="auto",
-        policy=DEFAULT_POLICY.version,
-        prompt_tokens=10,
-        outcome="ok",
-        duration_ms=5.0,
-        engine_settings=(WAFER,),
-    )
-    return encode_line(record)
+from tests.unit.gateway.log_lines import WAFER, line
 
 
 @pytest.fixture
 def log(tmp_path: Path) -> Path:
     path = tmp_path / "d.jsonl"
-    path.with_name("d.jsonl.1").write_bytes(line(0) + line(1))
-    path.write_bytes(line(2))
+    path.with_name("d.jsonl.1").write_bytes(line(0, (WAFER,)) + line(1, (WAFER,)))
+    path.write_bytes(line(2, (WAFER,)))
     return path
 
 
