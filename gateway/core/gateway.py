@@ -16,7 +16,7 @@ from gateway.core.adaptation import Adaptation
 from gateway.core.backends import stats_of
 from gateway.core.budget_posts import BudgetNotice
 from gateway.core.job import Job
-from gateway.core.turn_end import Call, at_once
+from gateway.core.turn_end import Steps, at_once
 from gateway.core.waiting_room import WaitingRoom
 from gateway.logs.task_line import TaskLog
 from gateway.metrics.metrics import Metrics
@@ -103,7 +103,7 @@ class Gateway:
     tracer: Tracer | None = None  # if traces are sent
     warm_up_timeout_s: float = 10.0  # of each warm-up; 0: warm-ups do nothing
     detached: DetachedCalls = field(default_factory=DetachedCalls)
-    put_off: Callable[[Call], None] = at_once  # takes what is noted of a task that has ended
+    put_off: Callable[[Steps], None] = at_once  # takes what is noted of a task that has ended
     infos: Mapping[str, BackendInfo] = field(init=False)  # what each backend is now, by name
 
     def __post_init__(self) -> None:

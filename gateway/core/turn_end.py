@@ -1,42 +1,50 @@
 """Puts off what nobody waits for until the event loop's turn is over.
 
 Tasks that end in the same turn then send their last events first, and what is noted of them is
-noted together: code that has just run for one task runs faster for the next. This is an edge.
+noted together, step by step: code that has just run for one task runs faster for the next. This is
+an edge.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Iterator
 
 logger = logging.getLogger("lanewise")
 
-Call = Callable[[], None]
+Steps = Iterator[None]  # a generator's, which yields after each step
+_OVER = object()
 
 
 class TurnEnd:
-    """Makes calls at the end of a turn, in the order they came; belongs to one event loop.
+    """Takes steps at the end of a turn, in the order they came; belongs to one event loop.
 
-    They come before anything that a client sends once it has what was written in that turn.
+    All take their first step, then their second, and so on, before anything that a client sends
+    once it has what was written in that turn.
     """
 
     def __init__(self) -> None:
-        self._calls: list[Call] = []
+        self._all: list[Steps] = []
 
-    def put_off(self, call: Call) -> None:
-        """Takes a call; if it fails, that is logged, and the others are made."""
-        if not self._calls:
+    def put_off(self, steps: Steps) -> None:
+        """Takes steps to make; if one fails, that is logged, and the others are made."""
+        if not self._all:
             asyncio.get_running_loop().call_soon(self._make)
-        self._calls.append(call)
+        self._all.append(steps)
 
     def _make(self) -> None:
-        calls, self._calls = self._calls, []
-        for call in calls:
-            try:
-                call()
-            except Exception:
-                logger.exception("what was to be noted at a turn's end is lost")
+        left, self._all = self._all, []
+        while left:
+            unfinished = []
+            for steps in left:
+                try:
+                    if next(steps, _OVER) is None:
+                        unfinished.append(steps)
+                except Exception:
+                    logger.exception("what was to be noted at a turn's end is lost")
+            left = unfinished
 
 
-def at_once(call: Call) -> None:
-    """Makes a call now, where nothing is gained by putting it off."""
-    call()
+def at_once(steps: Steps) -> None:
+    """Takes all steps now, where nothing is gained by putting them off."""
+    for _ in steps:
+        pass

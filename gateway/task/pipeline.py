@@ -4,7 +4,6 @@ This is an edge.
 """
 
 import logging
-from functools import partial
 
 import msgspec
 
@@ -44,7 +43,7 @@ from gateway.task.stages import (
     WarmingTask,
 )
 from gateway.task.summary_run import SummaryRun
-from gateway.task.task_record import costs, group_at, leave_record
+from gateway.task.task_record import costs, group_at, note_task
 from gateway.task.traced import begun_trace, step, traced
 from gateway.task.warming import Warming
 from gateway.wire.compaction import Plan, Skipped, skipped_words
@@ -102,7 +101,7 @@ async def handle_task(gw: Gateway, job: Job) -> Ended | None:
         give_back_opened(gw, job)
         job.over()
         ended = ended or _cancelled(job, reached)
-        gw.put_off(partial(_note, gw, job, ended))
+        gw.put_off(note_task(gw, job, ended))
 
 
 def _cancelled(job: Job, reached: TaskStage | None) -> EndedTask:
@@ -111,17 +110,6 @@ def _cancelled(job: Job, reached: TaskStage | None) -> EndedTask:
     if error is None:
         return EndedTask(reached=reached, outcome="cancelled")
     return EndedTask(reached=reached, outcome=refusal_outcome(error), error=error.code)
-
-
-def _note(gw: Gateway, job: Job, ended: EndedTask) -> None:
-    """Notes a task's record, and what it teaches, unless that was stored with its response."""
-    try:
-        leave_record(gw, job, ended)
-        if ended.response is not None and not is_to_be_stored(job, ended.response):
-            note_end(gw, ended)
-    finally:
-        if isinstance(ended.reached, RunningTask):
-            ended.reached.run.release()
 
 
 def _running_task(gw: Gateway, job: Job, admitted: AdmittedTask) -> RunningTask:

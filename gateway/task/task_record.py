@@ -1,6 +1,6 @@
-"""Records a task that ended, in metrics, ledger and decision log. This is an edge."""
+"""Notes a task that ended, in metrics, ledger and decision log. This is an edge."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -14,6 +14,8 @@ from gateway.metrics.labels import Arm
 from gateway.run.branch import Branch
 from gateway.store.decision_log import Recorder
 from gateway.store.ledger_entry import entry_of
+from gateway.task.ending import is_to_be_stored
+from gateway.task.outcomes import note_end
 from gateway.task.routing import cost_of, energy_joules
 from gateway.task.stages import AdmittedTask, EndedTask, RunningTask, WarmingTask
 from gateway.task.traced import send_trace
@@ -24,66 +26,73 @@ from router.record.recording import MAX_NAME_CHARS, TaskOutcome, record_of
 from router.record.seen import GenerationRecord
 
 
-def leave_record(gw: Gateway, job: Job, ended: EndedTask) -> None:
-    """Counts a task, enters it into the ledger and logs it; call it once per task."""
+def note_task(gw: Gateway, job: Job, ended: EndedTask) -> Iterator[None]:
+    """Counts a task, enters it into the ledger, logs it and learns of it, in three steps.
+
+    Take all of them, once per task. What was stored with the response has been learned already.
+    """
     running = ended.running
-    worked = ended.reached if isinstance(ended.reached, WarmingTask) else running
-    admitted = ended.admitted if worked is None else worked.admitted
-    loaded = ended.loaded if admitted is None else admitted.loaded
-    usages = {} if worked is None else worked.usage_by_backend()
-    cost = _charge(gw, usages) if usages else 0
-    if job.pause is not None:
-        job.pause.note_cost(cost)
-    now_us = gw.clock_us()
-    branch = running.run.shown.first_branch if running is not None else None
-    first = branch.times if branch is not None else None
-    outcome = TaskOutcome(
-        outcome=ended.outcome,
-        error=ended.error,
-        answered_by=ended.answered_by,
-        queued_us=loaded.queued_us if loaded is not None else None,
-        ttft_us=first.seen_us - job.arrived_us if first is not None else None,
-        tpot_us=branch.tpot_us if branch is not None else None,
-        duration_us=now_us - job.arrived_us,
-        usages=usages,
-        cost=cost,
-    )
-    gw.metrics.task_finished(
-        tenant_id=job.tenant.id,
-        route=admitted.chosen.route if admitted is not None else None,
-        outcome=ended.outcome,
-        duration_us=outcome.duration_us,
-        usage_by_model=_by_model(gw, usages),
-        first_model=gw.backends[branch.backend].info.model if branch is not None else None,
-        ttft_us=outcome.ttft_us,
-        tpot_us=outcome.tpot_us,
-        arm=_arm(admitted),
-        wanted=job.decided.ranked[0].route if job.decided and job.decided.ranked else None,
-    )
-    if job.trace is not None:
-        send_trace(gw, job, ended, outcome)
-    billed = job.bill  # None: it was cancelled, or refused
-    if billed is None:
-        billed = bill(gw, job.parsed.hints, () if worked is None else worked.used())
-    if gw.task_log is not None:
-        gw.task_log(line_of(job, outcome, gw.unix_s(), cost_of(gw, billed), ended.served_tier))
-    if running is not None:
-        _note_run(gw, running, ended)
-    if admitted is not None:  # then it was settled, so it has a ledger entry
-        entry = entry_of(
-            job.parsed.id,
-            job.tenant,
-            running.chosen if running is not None else admitted.chosen,
-            billed,
-            gw.infos,
-            gw.weights,
+    try:
+        worked = ended.reached if isinstance(ended.reached, WarmingTask) else running
+        admitted = ended.admitted if worked is None else worked.admitted
+        loaded = ended.loaded if admitted is None else admitted.loaded
+        usages = {} if worked is None else worked.usage_by_backend()
+        cost = _charge(gw, usages) if usages else 0
+        if job.pause is not None:
+            job.pause.note_cost(cost)
+        now_us = gw.clock_us()
+        branch = running.run.shown.first_branch if running is not None else None
+        first = branch.times if branch is not None else None
+        outcome = TaskOutcome(
             outcome=ended.outcome,
-            ended_s=gw.wall_s(),
-            duration_us=outcome.duration_us,
+            error=ended.error,
+            answered_by=ended.answered_by,
+            queued_us=loaded.queued_us if loaded is not None else None,
+            ttft_us=first.seen_us - job.arrived_us if first is not None else None,
+            tpot_us=branch.tpot_us if branch is not None else None,
+            duration_us=now_us - job.arrived_us,
+            usages=usages,
+            cost=cost,
         )
-        gw.record_usage(entry)
-    if gw.recorder is not None and loaded is not None and gw.recorder.wants(now_us):
-        _record(gw.recorder, gw, job, loaded.task, ended, outcome)
+        gw.metrics.task_finished(
+            tenant_id=job.tenant.id,
+            route=admitted.chosen.route if admitted is not None else None,
+            outcome=ended.outcome,
+            duration_us=outcome.duration_us,
+            usage_by_model=_by_model(gw, usages),
+            first_model=gw.backends[branch.backend].info.model if branch is not None else None,
+            ttft_us=outcome.ttft_us,
+            tpot_us=outcome.tpot_us,
+            arm=_arm(admitted),
+            wanted=job.decided.ranked[0].route if job.decided and job.decided.ranked else None,
+        )
+        yield
+        if job.trace is not None:
+            send_trace(gw, job, ended, outcome)
+        billed = job.bill  # None: it was cancelled, or refused
+        if billed is None:
+            billed = bill(gw, job.parsed.hints, () if worked is None else worked.used())
+        if gw.task_log is not None:
+            gw.task_log(line_of(job, outcome, gw.unix_s(), cost_of(gw, billed), ended.served_tier))
+        if running is not None:
+            _note_run(gw, running, ended)
+        if admitted is not None:  # then it was settled, so it has a ledger entry
+            chosen = running.chosen if running is not None else admitted.chosen
+            entry = entry_of(
+                *(job.parsed.id, job.tenant, chosen, billed, gw.infos, gw.weights),
+                outcome=ended.outcome,
+                ended_s=gw.wall_s(),
+                duration_us=outcome.duration_us,
+            )
+            gw.record_usage(entry)
+        yield
+        if gw.recorder is not None and loaded is not None and gw.recorder.wants(now_us):
+            _record(gw.recorder, gw, job, loaded.task, ended, outcome)
+        if ended.response is not None and not is_to_be_stored(job, ended.response):
+            note_end(gw, ended)
+    finally:
+        if running is not None:
+            running.run.release()
 
 
 def _record(
