@@ -144,6 +144,9 @@ class Keys:
 
     def latest(self, tenant: Tenant) -> Tenant:
         """Returns the tenant with its current limits."""
+        known = self.tenant_view.with_key.get((tenant.id, tenant.key_id))
+        if known is not None:
+            return known
         if self.tenant_view.tenant(tenant.id) is None:
             return tenant
         return self._named(tenant.id, tenant.key_id)

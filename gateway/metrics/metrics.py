@@ -129,12 +129,11 @@ class Metrics(Counters):
 
     def spent(self, entry: LedgerEntry) -> None:
         """Counts the money of a ledger's entry; what has no price counts nothing."""
-        if not any(line.cost_nusd for line in entry.lines):
-            return
         spend = self.counts["lanewise_spend_usd_total"]
-        tenant = self.tenants.label(entry.tenant_id, 0)
         for line in entry.lines:
-            spend[tenant, line.model, entry.route].value += line.cost_nusd / NUSD
+            if line.cost_nusd:
+                tenant = self.tenants.label(entry.tenant_id, 0)
+                spend[tenant, line.model, entry.route].value += line.cost_nusd / NUSD
 
     def _count_arm(
         self,

@@ -210,7 +210,8 @@ class Branches(dict[int, Branch]):
     def cancel(self) -> None:
         """Cancels all branches; harmless when repeated."""
         for branch in self.values():
-            branch.cancel()
+            if branch.usage is None:
+                branch.cancel()
         self._used = self.usage_by_backend()
 
     def own_usages(self) -> list[Usage]:
@@ -238,9 +239,9 @@ class Branches(dict[int, Branch]):
         if self._used is not None:
             return self._used
         used = dict.fromkeys(self.backends, NO_USAGE)
-        for name, usage in self.used():
-            before = used.get(name, NO_USAGE)
-            used[name] = usage if before is NO_USAGE else before + usage
+        for branch in self._all:
+            before, usage = used.get(branch.backend, NO_USAGE), branch.usage or NO_USAGE
+            used[branch.backend] = usage if before is NO_USAGE else before + usage
         return used
 
     def answer_usage(self, context_tokens: int) -> Usage:

@@ -165,6 +165,8 @@ class BranchStarter:
         """Returns whether another backend of its group could take it now."""
         index = branch.backend_index
         spares = self._spares[index] if index < len(self._spares) else ()
+        if not spares:
+            return False
         others = (name for name in spares if name not in self._failed | {branch.backend})
         stats = (self._backends[name].stats() for name in others)
         return any(each.takes_tasks and load_of(each) < 1 for each in stats)

@@ -41,6 +41,9 @@ MAX_EXPECTED_TOKENS = 1 << 30  # for no expectation
 WAKES_US = 900_000  # beyond its limit, for a stalled stream that nobody could go on with
 
 
+_NOT_STARTED = Single()  # stands for the strategy until the run starts
+
+
 class RunOutcome(msgspec.Struct, frozen=True):
     """The end of a run; `finish` is None if it was stopped from outside."""
 
@@ -84,7 +87,7 @@ class Run:
         # while others go on.
         self.on_group_done: Callable[[int], None] | None = None
         self._groups_done: set[int] = set()
-        self._machine: Machine = Single()
+        self._machine: Machine = _NOT_STARTED
         self._delegations: Sequence[Delegation] = ()
         self._delegation_states: list[str] = []  # as last reported
         self._task_id = ""
@@ -371,7 +374,8 @@ class Run:
             before, self._delegation_states = self._delegation_states, states
             if states != before and self.on_delegations is not None:
                 self.on_delegations()
-        self._release_if_over()
+        if self._one_over:
+            self._release_if_over()
 
     def _release_if_over(self) -> None:
         if self._one_over and not self._num_acting:

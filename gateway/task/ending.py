@@ -133,7 +133,7 @@ def refusal_outcome(error: ProtocolError) -> OutcomeLabel:
 
 def is_to_be_stored(job: Job, finished: FinishedResponse) -> bool:
     """Says whether a response asks to be stored, and may be."""
-    return finished.may_store and job.parsed.store
+    return finished.may_store and job.parsed.body.store is not False
 
 
 async def store_response(

@@ -35,7 +35,7 @@ def note_end(gw: Gateway, ended: EndedTask) -> PendingOutcome | None:
     if finished.ending.status != "completed" and finished.ending.reason != "max_output_tokens":
         return None
     task, run, chosen = running.task, running.run, running.admitted.chosen
-    backend = run.shown.answered_by
+    backend = ended.answered_by
     gw.experience.note_held(task, backend)
     if not gw.state.policy.for_tenant(task.tenant.id).tradeoff.learn:
         return None

@@ -24,9 +24,10 @@ from backends.prompt import Prefix, begun_prefix, cache_salt, extend_prefix
 from backends.tokenizer import count
 from gateway.wire.agents import agent_of, with_headers
 from gateway.wire.errors import ProtocolError, missing_parameter
-from gateway.wire.events import NULL, CreateBody
+from gateway.wire.events import CreateBody
 from gateway.wire.fields import includes_sealed_reasoning, unserved
 from gateway.wire.items import (
+    PLAIN_TEXT,
     InputReader,
     ParsedInput,
     check_tools,
@@ -102,15 +103,18 @@ def parse_create(
     max_tokens = countable_tokens(body, max_tokens)
     reader = own_input or InputReader(body.input, max_tokens=max_tokens)
     parsed_input = reader.parsed()
-    if max_tokens is not None and _is_longer(body.instructions, max_tokens):
+    instructions = body.instructions
+    if instructions and max_tokens is not None and _is_longer(instructions, max_tokens):
         raise too_long(max_tokens + 1, max_tokens, "instructions")
     if generate and not parsed_input.items and body.previous_response_id is None:
         raise missing_parameter("input", " Send a string or a non-empty list of items.")
-    tools = parse_tools(body.tools) + parsed_input.tools
-    check_tools(body.tools, tools)
-    text_format = parse_text_format(body.text.format if body.text else NULL)
+    tools = parsed_input.tools
+    if body.tools:
+        tools = parse_tools(body.tools) + tools
+        check_tools(body.tools, tools)
+    text_format = parse_text_format(body.text.format) if body.text else PLAIN_TEXT
     thresholds = [entry.compact_threshold for entry in body.context_management or ()]
-    metadata = body.metadata or {}
+    metadata = body.metadata
     return ParsedCreate(
         id=response_id,
         body=body,
@@ -121,9 +125,9 @@ def parse_create(
         hints=parse_hints(body),
         extras=parse_extras(body),
         generate=generate,
-        shows_commentary=_commentary(metadata) and text_format.type == "text",
-        wants_context=_flag(metadata, "context_events") is True,
-        wants_queue_position=_flag(metadata, "queue_events") is True,
+        shows_commentary=bool(metadata and _commentary(metadata) and text_format.type == "text"),
+        wants_context=bool(metadata and _flag(metadata, "context_events")),
+        wants_queue_position=bool(metadata and _flag(metadata, "queue_events")),
         compacts=bool(body.context_management),
         answers=not (parsed_input.triggers and generate),
         # The protocol names one entry; of several, the lowest counts.
@@ -157,9 +161,9 @@ def parse_extras(body: CreateBody) -> Extras:
     )
 
 
-def _is_longer(text: str | None, max_tokens: int) -> bool:
+def _is_longer(text: str, max_tokens: int) -> bool:
     # A text of n characters has at most n tokens, so most need no counting here.
-    return text is not None and len(text) > max_tokens and count(text, max_tokens) > max_tokens
+    return len(text) > max_tokens and count(text, max_tokens) > max_tokens
 
 
 def parse_hints(body: CreateBody) -> Hints:
@@ -181,12 +185,12 @@ def parse_hints(body: CreateBody) -> Hints:
         model=body.model,
         route=Route(route) if route else None,
         strategy=strategy,
-        strategy_options=_strategy_options(strategy, metadata),
+        strategy_options=_strategy_options(strategy, metadata) if strategy else {},
         deadline_us=int(deadline_ms) * 1000 if deadline_ms else None,
         max_wait_us=None if max_wait_ms is None else max_wait_ms * 1_000,
         reasoning_effort=body.reasoning.effort if body.reasoning else None,
         service_tier=body.service_tier,
-        completion_window=_completion_window(body),
+        completion_window=_completion_window(body) if body.background_options else None,
         metadata=metadata,
         agent=agent_of(body.client_metadata),
     )
@@ -213,10 +217,10 @@ def told_by_headers(parsed: ParsedCreate, headers: Mapping[str, str]) -> ParsedC
     return msgspec.structs.replace(parsed, hints=hints)
 
 
-def _strategy_options(strategy: str | None, metadata: dict[str, str]) -> dict[str, OptionValue]:
+def _strategy_options(strategy: str, metadata: dict[str, str]) -> dict[str, OptionValue]:
     """Reads the options of this strategy; ignores other metadata."""
     options: dict[str, OptionValue] = {}
-    for key, name, kind, bounds in STRATEGIES[strategy].client_options if strategy else ():
+    for key, name, kind, bounds in STRATEGIES[strategy].client_options:
         value: OptionValue | None
         if bounds is not None:
             value = _whole(metadata, key, *bounds)

@@ -190,11 +190,12 @@ def _others(choice: Choice, *, stays: bool) -> tuple[Route, ...]:
 
 def _pinned_model(policy: Policy, task: Task, stats: Sequence[BackendStats]) -> _Wish | Refusal:
     model, wanted = task.hints.model, task.hints.route
-    group = next((s.info.group for s in stats if s.info.model == model), None)
-    if group is None:
+    groups = [s.info.group for s in stats if s.info.model == model]
+    if not groups:
         known = sorted({AUTO, *policy.aliases, *(s.info.model for s in stats)})
         message = f"The model {model!r} does not exist. Models here: {', '.join(known)}."
         return Refusal(code="model_not_found", message=message, param="model")
+    group = groups[0]
     if group not in task.tenant.limits:
         return _no_access(task, f"model {model!r}", "model")
     route = _ALONE[group]
