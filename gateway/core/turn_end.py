@@ -1,8 +1,8 @@
 """Puts off what nobody waits for until the event loop's turn is over.
 
 Tasks that end in the same turn then send their last events first, and what is noted of them is
-noted together, step by step: code that has just run for one task runs faster for the next. This is
-an edge.
+noted together, step by step: code that has just run for one task runs faster for the next.
+This is an edge.
 """
 
 import asyncio

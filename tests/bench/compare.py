@@ -46,13 +46,14 @@ from tests.bench.rivals import (  # noqa: E402
 )
 from tests.bench.rivals.rival import CannotInstallError, Rival, Upstream  # noqa: E402
 from tests.bench.rivals.running import CannotStartError, Running, running  # noqa: E402
-from tests.bench.table import DOCUMENT, machine  # noqa: E402
+from tests.bench.table import machine  # noqa: E402
 from tests.bench.tasks import redis_pid  # noqa: E402
 from tests.e2e.gateway_process import redis_server  # noqa: E402
 
 HERE = Path(__file__).resolve().parent
 INSTALLED = ROOT / "build" / "rivals"
 KEPT = ROOT / "build" / "compare.json"
+DOCUMENT = ROOT / "docs" / "performance.md"
 BEGIN, END = "<!-- tables: tests/bench/compare.py --kept --markdown -->", "<!-- end of tables -->"
 RIVALS = (
     *map(lanewise.over, lanewise.PROTOCOLS),

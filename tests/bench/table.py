@@ -4,7 +4,7 @@
     make bench ARGS="--only headline,streams"    # some scripts
     make bench ARGS="--repeat 3"                 # all of them three times, in turns
     make bench ARGS="--all"                      # also those about engines, in need of data
-    python tests/bench/table.py --markdown       # what was kept, into docs/performance.md
+    python tests/bench/table.py --markdown       # what was kept, into docs/performance-rows.md
 
 Rows are kept in build/bench.json with the commit and the machine, with each repetition's value. A
 script of `SCRIPTS` takes `--rows FILE` and writes its rows there (`rows.publish`); several runs of
@@ -38,7 +38,7 @@ from tests.bench.rows import Row  # noqa: E402
 
 FOLDER = Path(__file__).parent
 KEPT = ROOT / "build" / "bench.json"
-DOCUMENT = ROOT / "docs" / "performance.md"
+DOCUMENT = ROOT / "docs" / "performance-rows.md"
 PATIENCE_S = 20.0  # for a script to end what it began
 PLOTS = "plots"  # the folder beside the document
 BEGIN, END = "<!-- table: tests/bench/table.py --markdown -->", "<!-- end of table -->"
