@@ -88,8 +88,13 @@ def agent_of(client_metadata: msgspec.Raw) -> Agent:
     )
 
 
+_OF_AGENTS = {"x-openai-subagent", "x-codex-parent-thread-id", TURN_STATE, "traceparent"}
+
+
 def with_headers(agent: Agent, headers: Mapping[str, str]) -> Agent:
     """Returns what an HTTP request says of its agent: by its body, else by its headers."""
+    if _OF_AGENTS.isdisjoint(headers):
+        return agent
     label = agent.subagent or _short(headers.get("x-openai-subagent"))
     parent = agent.parent_thread_id
     parent = parent or _short(headers.get("x-codex-parent-thread-id"), MAX_ID_CHARS)
