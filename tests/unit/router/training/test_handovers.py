@@ -11,9 +11,10 @@ from router.classify.framing_file import unpack
 from router.classify.framing_model import BEFORE, BEHIND, MIN_LOG_ODDS
 
 ROOT = Path(__file__).parents[4]
+QUICK = "tests.unit.router.training.quick_training"
 
 
-@pytest.mark.patience(300)
+@pytest.mark.patience(120)
 def test_training_is_reproduced_bit_for_bit(tmp_path: Path) -> None:
     """Two processes with different hash seeds and thread counts write the same file."""
     texts = [f"Migrate module {n % 7}. It stores rows. Tests pass" for n in range(120)]
@@ -22,7 +23,7 @@ def test_training_is_reproduced_bit_for_bit(tmp_path: Path) -> None:
     files = []
     for hash_seed in ("1", "2"):
         out = tmp_path / f"{hash_seed}.npz"
-        command = [sys.executable, "-m", "router.training.handovers", "--out", str(out)]
+        command = [sys.executable, "-m", QUICK, "router.training.handovers", "--out", str(out)]
         command += ["--data", str(tmp_path / "all.jsonl")]
         environment = {"PYTHONHASHSEED": hash_seed, "OPENBLAS_NUM_THREADS": hash_seed}
         subprocess.run(command, cwd=ROOT, env=environment, check=True, capture_output=True)
