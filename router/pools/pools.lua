@@ -469,13 +469,18 @@ local function take_anew(lease, expires_ms)
   return redis.call('ZADD', KEYS[1], expires_ms, lease)
 end
 
+-- Gives back expired leases, and forgets old settlements, at most so many; counts the leases.
 local function reap(most)
+  local reaped = 0
   local expired = redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', now_ms, 'LIMIT', 0, most)
   for _, lease in ipairs(expired) do
     redis.call('ZREM', KEYS[1], lease)
-    give_back(lease, 0, 0, 0)
+    if string.sub(lease, -1) ~= '!' then
+      give_back(lease, 0, 0, 0)
+      reaped = reaped + 1
+    end
   end
-  return #expired
+  return reaped
 end
 
 local function add_state(reply, pool)

@@ -421,6 +421,22 @@ def test_what_is_no_lease_locks_nobody_out(redis_url: str) -> None:
         assert client.zcard("lw1:{acme}:lease") == 1
 
 
+def test_a_settlement_that_is_remembered_is_no_lease_that_was_left(redis_url: str) -> None:
+    now_ms = 1_000_000
+    with Redis.from_url(redis_url) as client:
+        client.script_load(SCRIPT)
+
+        def call(arguments: Arguments) -> Any:
+            return client.evalsha(SHA, NUM_KEYS, *arguments)
+
+        held = grant_of(call(reserve_call(ACME, "a", ONE, 30_000, now_ms)), ACME, "a", ONE)
+        assert held.reservation is not None
+        assert call(settle_call(held.reservation, {"fast": 1}, now_ms, kept_ms=10)) == 1
+        assert client.zcard("lw1:{acme}:lease") == 1
+        assert call(reap_call("acme", 100, now_ms + 11)) == [0, 0]
+        assert client.zcard("lw1:{acme}:lease") == 0
+
+
 class Release1:
     """A gateway of the previous release: its script, and the calls that it made."""
 
