@@ -13,7 +13,7 @@ import msgspec
 from backends.contract import BackendGroup
 from router.classify.task import Tenant
 from router.pools.pools import Reservation
-from router.pools.redis_pools import PoolsUnavailable, RedisPools
+from router.pools.redis_pools import RedisPools
 
 MAX_CHARGE_AGE_US = 60_000_000  # older settlements are dropped
 MAX_UNSETTLED = 20_000  # settlements that wait for Redis; beyond, the oldest is dropped
@@ -150,7 +150,7 @@ class Backlog:
             due = [self._orphans.popleft() for _ in range(min(MAX_AT_ONCE, len(self._orphans)))]
             try:
                 await _all(self._undone(each) for each in due)
-            except PoolsUnavailable:
+            except BaseException:  # a cancellation, too
                 self._orphans.extendleft(reversed(due))  # once more is harmless
                 raise
 

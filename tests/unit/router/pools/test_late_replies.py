@@ -225,6 +225,21 @@ async def test_what_was_granted_to_nobody_is_undone(fate: str) -> None:
     await world.close()
 
 
+async def test_a_gateway_that_ends_while_it_undoes_a_grant_goes_on_with_that(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = await started(1)
+    redis = world.redis[0]
+    world.memory.reserve_first(TENANT, "nobody's", FAST, world.now_us)
+    with monkeypatch.context() as held_up:
+        held_up.setattr(redis, "settle", lambda *_, **__: asyncio.Event().wait())
+        redis.on_late(TENANT.id, (lease_of("nobody's", FAST[0]),), True)
+        for _ in range(10):  # until it waits for the reply
+            await asyncio.sleep(0)
+    await world.close()
+    assert world.num_taken == 0
+
+
 async def test_a_gateway_admits_so_many_on_one_reply_and_no_more() -> None:
     wide = msgspec.structs.replace(LIMITS, max_concurrent=20)
     tenant = msgspec.structs.replace(TENANT, limits={"fast": wide})
