@@ -409,11 +409,9 @@ class _Server:
             link = await self._opened(deadline_s)
         now_s = asyncio.get_running_loop().time()
         by_s = max(now_s + TICK_S, min(deadline_s, now_s + self._servers.budget_s))
-        if is_asking:
-            hello = link.call(pack(("ASKING",)), by_s)
-            answer = link.call(command, by_s)  # in the same write, with nothing between
-            await hello
-            return await answer
+        if is_asking:  # in the same write, with nothing between; what fails it fails the call, too
+            asking = link.call(pack(("ASKING",)), by_s)
+            asking.add_done_callback(lambda done: done.cancelled() or done.exception())
         return await link.call(command, by_s)
 
     def disconnect(self, why: str) -> None:
