@@ -12,7 +12,6 @@ An outcome comes from one of these, surest first:
 All but the first are hints and have less weight. A task teaches at most once by hints.
 """
 
-import re
 import struct
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -25,6 +24,7 @@ from backends.contract import BackendGroup, ContextItem, Message
 from router.classify.task import Task
 from router.decide.continuity import ConversationState
 from router.learn.learning import NUM_TRAITS, TRAITS_VERSION, USUAL_SUCCESS, Floats, Observation
+from router.strategies.checks import share_of_facts
 
 OutcomeSource = Literal["feedback", "escalated", "retried", "pair", "accepted"]
 WEIGHTS: dict[OutcomeSource, float] = {
@@ -37,8 +37,6 @@ WEIGHTS: dict[OutcomeSource, float] = {
 
 _PACKED = struct.Struct(f"<{NUM_TRAITS}e")
 MAX_PENDING = 8_192  # answers; about 500 bytes each
-MAX_COMPARED_CHARS = 8_192
-MIN_FACTS = 3
 AGREEING, DISAGREEING = 0.8, 0.2  # shares of the fast answer's facts; between them is no outcome
 
 
@@ -131,16 +129,9 @@ def shown(
     return "retried", 0.0
 
 
-_FACT = re.compile(r"\d+(?:\.\d+)?|\b\w+[_.()]\w[\w.()]*|`[^`\n]{1,60}`")
-
-
 def agreement(fast: str, deep: str) -> dict[BackendGroup, float] | None:
     """Infers both answers' success from the fast one's facts in the deep one; None if unclear."""
-    facts = set(_FACT.findall(fast[:MAX_COMPARED_CHARS]))
-    if len(facts) < MIN_FACTS:
-        return None
-    compared = deep[:MAX_COMPARED_CHARS]
-    share = sum(fact in compared for fact in facts) / len(facts)
-    if DISAGREEING < share < AGREEING:
+    share = share_of_facts(fast, deep)
+    if share is None or DISAGREEING < share < AGREEING:
         return None
     return {"fast": USUAL_SUCCESS if share >= AGREEING else 0.0, "deep": USUAL_SUCCESS}
