@@ -70,7 +70,6 @@ class Queueing:
             group: {} for group in self._queues.queues
         }
         self._wakes_us: dict[BackendGroup, int] = {}  # the pumps' next looks
-        self._is_pumping: set[BackendGroup] = set()
 
     @property
     def limiter(self) -> ConcurrencyLimiter:

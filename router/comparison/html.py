@@ -47,7 +47,7 @@ def _document(report: BacktestReport) -> Iterator[str]:
     yield _latencies(report)
     yield from _replay(report)
     for tested in report.policies:
-        yield from _tested(report, tested)
+        yield from _tested(tested)
     yield "<h2>What to know</h2><ul>"
     for name, count in report.lengths.items():
         if count:
@@ -79,7 +79,7 @@ def _replay(report: BacktestReport) -> Iterator[str]:
     yield _table(("", "as logged", "replayed", "off by"), rows)
 
 
-def _tested(report: BacktestReport, tested: Tested) -> Iterator[str]:
+def _tested(tested: Tested) -> Iterator[str]:
     yield f"<h2>{escape(tested.name)}</h2>"
     found = {each.figure: each for each in tested.differences}
     rows = []

@@ -95,4 +95,4 @@ class RouteDecision(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     accounts: tuple[AccountBalance, ...] = ()  # the task's budgets, before it ran
     mode: PoolsMode = "redis"  # whose pools these are
     refusal: Refusal | None = None
-    shadow: "ShadowChoice | None" = None
+    shadow: ShadowChoice | None = None

@@ -6,7 +6,6 @@ from itertools import repeat
 import msgspec
 import numpy as np
 
-from backends.contract import BackendGroup
 from router.backtest.arrivals import Arrival
 from router.backtest.fleet import EngineFleet
 from router.backtest.lengths import learn_lengths
@@ -38,7 +37,6 @@ class CellResult(msgspec.Struct, frozen=True, kw_only=True):
 def run_cell(material: Material, cell: Cell) -> CellResult:
     """Simulates a cell. The same cell gives the same result, in any process."""
     names, fleet = _fleet(material.kinds, cell.counts)
-    groups = {machine.info.group for machine in fleet.machines}
     arrivals = scaled(material.arrivals, cell.scale)
     scenario = Scenario(
         policy=material.policies[cell.policy],
@@ -49,7 +47,7 @@ def run_cell(material: Material, cell: Cell) -> CellResult:
     )
     results: list[TaskResult] = []
     totals = simulate(arrivals, scenario, results.append)
-    return _judged(material, cell, names, results, totals, groups)
+    return _judged(material, cell, names, results, totals)
 
 
 def scaled(arrivals: Sequence[Arrival], scale: float) -> Sequence[Arrival]:
@@ -82,7 +80,6 @@ def _judged(
     names: dict[str, str],
     results: Sequence[TaskResult],
     totals: Totals,
-    groups: set[BackendGroup],
 ) -> CellResult:
     seconds = max(1e-6, (totals.last_us - totals.first_us) / 1e6)
     figures, refused = _figures(results)

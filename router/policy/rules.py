@@ -44,7 +44,7 @@ def trace_rules(policy: Policy, situation: Situation) -> Iterator[RuleTrace]:
             why.append("it is not enabled")
         why += rule.when.why_not(situation)
         if not _takes_share(rule, situation.task):
-            share = 100 * share_of(rule.seed or rule.name, situation.task)
+            share = 100 * situation.task.share(rule.seed or rule.name)
             why.append(f"percent {rule.percent:g} (this conversation is at {share:.2f})")
         if taken_by is not None:
             why.append(f"{taken_by.name!r} comes first")
@@ -54,17 +54,10 @@ def trace_rules(policy: Policy, situation: Situation) -> Iterator[RuleTrace]:
 
 
 def _takes_share(rule: Rule, task: Task) -> bool:
-    return rule.percent is None or share_of(rule.seed or rule.name, task) * 100 < rule.percent
-
-
-def share_of(seed: str, task: Task) -> float:
-    """Hashes a conversation and a seed to a number from 0 to 1.
-
-    A canary takes the tasks below its percentage, so a larger percentage only adds conversations.
-    """
-    return task.share(seed)
+    """Returns whether a canary takes a task: one of a larger share only adds conversations."""
+    return rule.percent is None or task.share(rule.seed or rule.name) * 100 < rule.percent
 
 
 def shares_of(policy: Policy, task: Task) -> dict[str, float]:
     """Returns the shares that the policy's canaries compare, by seed, for the decision log."""
-    return {seed: share_of(seed, task) for seed in policy.canary_seeds}
+    return {seed: task.share(seed) for seed in policy.canary_seeds}

@@ -144,7 +144,7 @@ class Advise(ToolRounds):
 
     def on_time(self, now_us: int, waiting: frozenset[int] = NOBODY) -> list[Action]:
         if self._ended or self._advice is None:
-            return [] if self._ended else self._look(now_us) or []
+            return [] if self._ended else self._look(now_us)
         if self._advice in waiting:
             self._hear(now_us)
         if not self._is_silent(now_us):

@@ -133,7 +133,7 @@ class Delegate(ToolRounds):
 
     def on_time(self, now_us: int, waiting: frozenset[int] = NOBODY) -> list[Action]:
         if self._ended or self._meanwhile is None or not self._fast_speaks:
-            return [] if self._ended else self._look(now_us) or []
+            return [] if self._ended else self._look(now_us)
         if self._is_silent(now_us):
             return [self._cancel(self._meanwhile, is_silent=True), *self._fast_silent()]
         return [self._next_look()]

@@ -37,8 +37,8 @@ class HedgeOptions(StrategyOptions, frozen=True, kw_only=True):
 class Hedge(Machine):
     """Shows the deep answer unless the fast engine's first words come earlier."""
 
-    def __init__(self, after_us: int | None) -> None:
-        """`after_us`: how long deep may have no words. None: until it fails; fast is reserved."""
+    def __init__(self, after_us: int) -> None:
+        """`after_us`: how long deep may have no words."""
         super().__init__()
         self._after_us = after_us
         self._begun = {DEEP}
@@ -48,8 +48,7 @@ class Hedge(Machine):
         self._held: dict[int, list[Delta]] = {FAST: [], DEEP: []}  # of who has not won
 
     def start(self, now_us: int) -> list[Action]:
-        deep = StartBranch(DEEP, DEEP)
-        return [deep] if self._after_us is None else [deep, WakeAt(now_us + self._after_us)]
+        return [StartBranch(DEEP, DEEP), WakeAt(now_us + self._after_us)]
 
     def on_time(self, now_us: int, waiting: frozenset[int] = NOBODY) -> list[Action]:
         return [] if self._ended or self._winner is not None else self._join()
@@ -84,9 +83,6 @@ class Hedge(Machine):
             return []
         return [self._cancel(branch, is_silent=True), *self._left_to(other)]
 
-    def may_start(self, backend_index: int) -> bool:
-        return backend_index == FAST and self._after_us is None and FAST not in self._begun
-
     def _failed(self, branch: int, finish: Finish) -> list[Action]:
         other = 1 - branch
         if self._winner is not None:
@@ -101,7 +97,7 @@ class Hedge(Machine):
         if FAST in self._begun:
             return []
         self._begun.add(FAST)
-        return [StartBranch(FAST, FAST, own_reservation=self._after_us is not None)]
+        return [StartBranch(FAST, FAST, own_reservation=True)]
 
     def _win(self, branch: int) -> list[Action]:
         """Shows what a branch has said until now, and leaves the other."""

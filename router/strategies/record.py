@@ -68,7 +68,7 @@ class StrategyRecord(Generic[Own]):
     metadata: Mapping[str, str] = field(default_factory=dict)  # a client's key -> an option's field
     # Fills in options that nobody has set: by how long 95 % of the answers of the backend with an
     # index take to their first words, in us, or None where that is not measured yet.
-    tuned: "Callable[[Own, Callable[[int], float | None]], Own] | None" = None
+    tuned: Callable[[Own, Callable[[int], float | None]], Own] | None = None
     prepared_by: int = FAST  # index of the backend that every run is sure to start
     in_tool_loops: bool = False  # it goes on between a task's tool calls
     competes: bool = False  # one engine wins, the other has lost

@@ -96,11 +96,11 @@ class ToolRounds(Machine):
         self._looked = self._is_calling = False
         return [StartBranch(branch, FAST, part), WakeAt(self._heard_us)]
 
-    def _look(self, now_us: int) -> list[Action] | None:
-        """Looks at a round that may be hung: what to do about it; None if there is none."""
+    def _look(self, now_us: int) -> list[Action]:
+        """Gives up a round that is hung, or looks again where one may be."""
         branch = self._round_now if self._is_calling else self._unheard
         if branch is None or self._is_over(branch):
-            return None
+            return []
         if not self._looked:
             self._looked = True
             self._hear(now_us)

@@ -6,7 +6,7 @@ import pytest
 from router.classify.task import Route, Task
 from router.policy.conditions import Situation, When
 from router.policy.policy import Policy, Rule
-from router.policy.rules import first_rule, share_of, trace_rules
+from router.policy.rules import first_rule, trace_rules
 from tests.unit.router.tasks import of_class, task
 
 FAST = Route.FAST
@@ -54,7 +54,7 @@ def test_the_first_that_holds_fires() -> None:
 def test_a_canary_says_where_the_conversation_stands() -> None:
     policy = Policy(rules=(Rule(name="canary", route=FAST, percent=0),))
     (trace,) = trace_rules(policy, Situation(task(conversation="c"), of_class()))
-    share = 100 * share_of("canary", task(conversation="c"))
+    share = 100 * task(conversation="c").share("canary")
     assert trace.why == (f"percent 0 (this conversation is at {share:.2f})",)
 
 
@@ -86,14 +86,14 @@ def test_a_share_never_flips_and_only_grows() -> None:
 def test_the_share_depends_on_tenant_and_conversation_alone() -> None:
     first = task("Hello", conversation="c")
     later = task("And now?", conversation="c", num_turns=5, id="resp_2", arrived_us=9)
-    assert share_of("s", first) == share_of("s", later)
+    assert first.share("s") == later.share("s")
     other = msgspec.structs.replace(first.tenant, id="other")
-    assert share_of("s", first) != share_of("s", task(conversation="c", tenant=other))
+    assert first.share("s") != task(conversation="c", tenant=other).share("s")
 
 
 def test_shares_are_the_same_for_ever() -> None:
     """Were the hash to change, an upgrade would flip every conversation of a canary."""
-    assert share_of("canary", task(conversation="c")) == SHARE
+    assert task(conversation="c").share("canary") == SHARE
 
 
 SHARE = 0.6236364918559868
