@@ -9,9 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from backends.contract import BackendGroup
 from router.classify.task import Tenant
 from router.decide.decision import RankedRoute
+from router.pools.bucket import SLOT_WAIT_MS
 from router.pools.pools import Balance, Grant, Shed
-
-SHED_WAIT_US = 1_000_000  # a guess, since a slot's release cannot be predicted
 
 
 class ConcurrencyLimiter:
@@ -36,7 +35,7 @@ class ConcurrencyLimiter:
         return self._running.get(group, 0)
 
     def running_by_tenant(self, group: BackendGroup) -> Counter[tuple[str, str]]:
-        """Returns the same by tenant and tier."""
+        """Counts those tasks by tenant and tier."""
         return Counter(
             (tenant.id, tenant.tier) for tenant, groups in self._held.values() if group in groups
         )
@@ -79,7 +78,7 @@ class ConcurrencyLimiter:
             index=None,
             reservation=None,
             balances=(Balance(group, "concurrent", limit, left, 0),),
-            wait_us=SHED_WAIT_US,
+            wait_us=SLOT_WAIT_MS * 1_000,
             limited_by=(group, "concurrent"),
             shed=shed,
         )

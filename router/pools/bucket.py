@@ -21,7 +21,7 @@ LEVEL_PER_UNIT = 60_000  # milliseconds in a minute
 MAX_PER_MIN = 1_000_000_000  # the highest limit the arithmetic carries; more means the same
 MAX_PER_DAY = 1_000_000_000_000_000
 MAX_DEBT_MIN = 60  # a level falls at most this many minutes of refill below zero
-SLOT_WAIT_MS = 1_000  # the wait for a slot, which cannot be predicted
+SLOT_WAIT_MS = 1_000  # for a slot: a guess, as nobody knows when one is released
 BLOCKED_WAIT_MS = 3_600_000  # the wait for a limit of 0, which admits nothing
 DAY_MS = 86_400_000
 

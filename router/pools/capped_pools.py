@@ -11,12 +11,11 @@ import msgspec
 
 from backends.contract import BackendGroup
 from router.classify.task import Account, Tenant
+from router.pools.bucket import SLOT_WAIT_MS
 from router.pools.budgets import AccountBalance
 from router.pools.ceiling_leases import CeilingLeases
 from router.pools.failover_pools import FailoverPools
 from router.pools.pools import Balance, Demand, Grant, PoolsMode, PoolsReport, Reservation
-
-FULL_WAIT_US = 1_000_000  # nobody knows when a slot falls free
 
 
 class CappedPools:
@@ -100,7 +99,7 @@ class CappedPools:
     def _full(self, group: BackendGroup) -> Grant:
         ceiling = self._ceiling_leases.ceiling(group)
         balances = (Balance(group, "concurrent", ceiling, 0, 0),)
-        return Grant(None, None, balances, FULL_WAIT_US, (group, "concurrent"))
+        return Grant(None, None, balances, SLOT_WAIT_MS * 1_000, (group, "concurrent"))
 
 
 TaskPools: TypeAlias = FailoverPools | CappedPools  # as whoever runs tasks uses them

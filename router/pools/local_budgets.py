@@ -11,7 +11,7 @@ from router.pools.bucket import DAY_MS
 from router.pools.budgets import AccountBalance, Purse, month_left_ms, month_of
 from router.pools.pools import Grant, Ranked, most_nusd
 
-PARTS = 2  # of what is left, half is used
+PARTS = 2  # of limits and of what is left of budgets, half is used
 MAX_TENANTS = 10_000  # remembered; the first to come is forgotten first
 MAX_KNOWN = 1_000  # accounts of a tenant, likewise
 

@@ -17,7 +17,7 @@ import msgspec
 from backends.contract import BackendGroup
 from router.classify.task import GroupLimits, Tenant
 from router.pools import bucket
-from router.pools.local_budgets import LocalBudgets
+from router.pools.local_budgets import PARTS, LocalBudgets
 from router.pools.local_keys import LocalKeys
 from router.pools.pools import (
     KEY_UNITS,
@@ -38,7 +38,6 @@ WhenAway = Literal["local", "closed", "open"]
 # A gateway that has never reached Redis refuses tasks, or goes on as the only one.
 OnBlind = Literal["closed", "local"]
 
-PARTS = 2  # of each limit, half is used
 NEW_US = 1_000_000  # a reply at most this old decides for a late one
 MIN_UNANSWERED = 4  # tasks of a tenant that a gateway admits on one reply, at least
 MAX_TENANTS = 10_000  # remembered; the first to come is forgotten first

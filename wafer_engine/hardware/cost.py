@@ -28,11 +28,11 @@ from wafer_engine.hardware.models import ModelShape
 from wafer_engine.hardware.placement import place
 from wafer_engine.hardware.spec import WSE3, WaferSpec, find_wafer
 
-ALLREDUCES_DENSE = 10  # per layer, as the measured code
+ALLREDUCES_DENSE = 10  # per layer, in the measured code
 ALLREDUCES_MOE = 12  # assumed: two more to dispatch to experts and gather from them
 ALLREDUCES_HEAD = 2  # the final norm's and the output product's, as `transformer.py` does them
 WEIGHT_FRACTION = 0.85  # of SRAM that weights may fill; assumed
-DRAFTED_PARAMS = 20e9  # smaller models, which one CS-3 holds (published), run without a draft: [A]
+DRAFTED_PARAMS = 20e9  # smaller models, which one CS-3 holds (published), run without a draft
 LINK_LATENCY_US = 1.0  # per crossing between wafers; assumed, no published figure
 
 # Published at 1,400-1,500 tokens/s (Cerebras, 2025); computed here, at 1,024 tokens of context:

@@ -16,10 +16,10 @@ from wafer_engine.hardware.constants import (
     PipelineGemvConstants,
     WaferConstants,
 )
+from wafer_engine.hardware.cost import ALLREDUCES_DENSE
 from wafer_engine.hardware.models import ModelShape
 from wafer_engine.hardware.spec import WaferSpec
 
-ALLREDUCES_PER_LAYER = 10  # decode, in the measured code
 PRODUCTS_PER_LAYER = 9  # matrix products of a layer in prefill, in the measured code
 
 
@@ -65,7 +65,7 @@ def decode_layer_cycles(tiling: Tiling, fit: DecodeConstants) -> float:
     return (
         fit.mac * tiling.macs_per_row
         + fit.start * tiling.vectors_per_row
-        + ALLREDUCES_PER_LAYER * allreduce
+        + ALLREDUCES_DENSE * allreduce
     )
 
 

@@ -7,9 +7,9 @@ import pytest
 
 from tests.unit.wafer_engine.mesh.random_weights import random_weights
 from wafer_engine.hardware.constants import WSE3_CONSTANTS
+from wafer_engine.hardware.cost import ALLREDUCES_DENSE
 from wafer_engine.hardware.spec import WSE3
 from wafer_engine.mesh.kernels import (
-    ALLREDUCES_PER_LAYER,
     PRODUCTS_PER_LAYER,
     Tiling,
     gemm_cycles,
@@ -208,7 +208,7 @@ def test_a_layers_decode_counts_equal_the_closed_form(side: int) -> None:
     head_inputs, head_outputs = 64 // side, 48 // side
     assert mesh.counts.macs == tiling.macs_per_row + head_inputs * head_outputs
     assert mesh.counts.vector_starts == tiling.vectors_per_row + head_inputs
-    assert mesh.counts.allreduces == ALLREDUCES_PER_LAYER + 2  # the final norm and the head
+    assert mesh.counts.allreduces == ALLREDUCES_DENSE + 2  # the final norm and the head
 
 
 def test_columns_that_cannot_share_a_head_are_refused() -> None:
