@@ -23,7 +23,7 @@ from router.pools.pools import (
     Limits,
     Renewal,
     Reservation,
-    Waits,
+    Wait,
     all_balances,
     first_fitting,
     hold_of,
@@ -307,7 +307,7 @@ class _TenantPools:
 
     def find(
         self, tenant: Tenant, leases: Sequence[str], ranked_demands: Sequence[tuple[Demand, ...]]
-    ) -> tuple[int | None, Waits, tuple[int, int] | None]:
+    ) -> tuple[int | None, Wait, tuple[int, int] | None]:
         """Finds the demands held already or the first that fit, or else the shortest wait.
 
         The last is the account and window that sets the wait, if a budget does.
@@ -321,7 +321,7 @@ class _TenantPools:
             of_key = (self._of_key(tenant.key_id).states, tenant.key_limits)
         if not tenant.accounts:
             return *first_fitting(enumerate(ranked_demands), *own, *of_key), None
-        soonest: tuple[Waits, tuple[int, int] | None] | None = None
+        soonest: tuple[Wait, tuple[int, int] | None] | None = None
         for index, demands in enumerate(ranked_demands):
             _, waits = first_fitting([(index, demands)], *own, *of_key)
             broke = self.purse.wait(tenant.accounts, most_nusd(demands), self.now_ms)

@@ -38,7 +38,7 @@ Unit = Literal[
 Shed = Literal["capacity", "share"]  # the group is full, or the tenant's share of it
 PoolsMode = Literal["redis", "degraded"]  # the shared pools, or this process's own
 PoolCall = Literal["admit", "extend", "settle", "renew"]  # to Redis
-Waits = tuple[int, tuple[BackendGroup, Unit] | None]  # ms, and the pool that sets it
+Wait = tuple[int, tuple[BackendGroup, Unit] | None]  # ms, and the pool that sets it
 
 GROUPS: tuple[BackendGroup, ...] = ("fast", "deep")
 TENANT_UNITS: tuple[Unit, ...] = ("requests", "tokens", "concurrent", "tokens_day")
@@ -271,9 +271,9 @@ def first_fitting(
     limits: Limits,
     key_buckets: Buckets = NO_BUCKETS,
     key_limits: Limits = NO_LIMITS,
-) -> tuple[int | None, Waits]:
+) -> tuple[int | None, Wait]:
     """Returns the index of the first demands that fit, or None and the shortest wait."""
-    waits: list[Waits] = []
+    waits: list[Wait] = []
     for index, demands in ranked:
         for each in demands:
             group = each.group
@@ -296,7 +296,7 @@ def longest_wait(
     buckets: Buckets,
     limits: Limits,
     units: Sequence[Unit] = TENANT_UNITS,
-) -> Waits:
+) -> Wait:
     """Returns the longest wait of the demands' pools; groups without limits have none."""
     return max(
         (

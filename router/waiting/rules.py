@@ -16,6 +16,7 @@ MAX_WAIT_MS = 60_000  # HTTP clients and balancers give up on silence soon after
 
 WaitMs = Annotated[int, Meta(ge=0, le=MAX_WAIT_MS)]
 Weight = Annotated[int, Meta(ge=1, le=1_000)]
+Slots = Annotated[int, Meta(ge=1, le=1_000)]  # tasks at once
 Waits = dict[BackendGroup, WaitMs]
 
 
@@ -39,8 +40,8 @@ class AdaptationConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Configures which groups adapt, and tenants' bounds; weights are those of waiting."""
 
     groups: dict[BackendGroup, CapacityBounds] = {}  # others have no limit of their own
-    floors: dict[str, Weight] = {}  # tier -> tasks at once that each of its tenants can have
-    ceilings: dict[str, Weight] = {}  # tier -> and can have at most while others wait
+    floors: dict[str, Slots] = {}  # tier -> that each of its tenants can have
+    ceilings: dict[str, Slots] = {}  # tier -> that each can have at most while others wait
 
 
 def longest_wait_us(
