@@ -119,7 +119,7 @@ class OutputMeter:
         self._num_free_chars = -1
 
     def _set_free_chars(self) -> None:
-        """A text has at most as many words as characters, and four times as many bytes."""
+        """Sets how many characters may pass unmeasured: each has a word and four bytes at most."""
         num_units_left = self._max_units - self._num_units
         num_chars_left = (self.max_bytes - self._num_measured_bytes) // 4
         self._num_free_chars = min(num_units_left, num_chars_left)

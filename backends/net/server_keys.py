@@ -38,7 +38,7 @@ class ServerKeys:
         self._next = 0
 
     def take(self, now_us: int) -> int:
-        """Returns the number of the next key in turn; of keys that all rest the first that ends."""
+        """Returns the number of the next key in turn; if all rest, of the one that ends first."""
         number = self._next
         for offset in range(len(self.headers)):
             candidate = (number + offset) % len(self.headers)

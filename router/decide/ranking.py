@@ -425,7 +425,7 @@ def _blocked(
     orders: dict[BackendGroup, list[BackendStats]],
     least_tokens: int,
 ) -> Reason:
-    """Why the wished route cannot be: the least fundamental obstacle of its missing groups."""
+    """Returns why the wished route cannot be: its missing groups' least fundamental obstacle."""
     found = [
         _obstacle(s, task, wish, least_tokens)
         for s in stats

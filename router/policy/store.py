@@ -83,9 +83,9 @@ class State(msgspec.Struct, frozen=True):
     revision: int = 0  # grows with every change of the two; 0: never changed, or all was lost
 
 
-# Action -> what of the state it changes.
 PREDICTION_TTL_S = 30 * 86_400  # after which nobody asks any more whether it came
 
+# Action -> what of the state it changes.
 _CHANGES = {"store": "last", "activate": "active", "rollback": "active", "shadow": "shadow"}
 
 

@@ -168,17 +168,19 @@ class Backlog:
             oldest_us = self._clock_us() - MAX_CHARGE_AGE_US
             young = [entry for entry in due if entry.ended_us > oldest_us or entry.nusd]
             self.num_uncharged += len(due) - len(young)
-            left = set(map(id, young))
-
-            async def charge(entries: Sequence[Unsettled], left: set[int] = left) -> None:
-                for entry in entries:
-                    await self.charge(entry)
-                    left.discard(id(entry))
-
+            left = {id(entry): entry for entry in young}
             try:
-                await _all(charge(entries) for entries in _side_by_side(young))
+                await _all(self._charge_in_turn(each, left) for each in _side_by_side(young))
             finally:
-                self.unsettled.extendleft(entry for entry in reversed(young) if id(entry) in left)
+                self.unsettled.extendleft(reversed(left.values()))
+
+    async def _charge_in_turn(
+        self, entries: Iterable[Unsettled], left: dict[int, Unsettled]
+    ) -> None:
+        """Charges settlements one after the other, and removes each that is charged from `left`."""
+        for entry in entries:
+            await self.charge(entry)
+            del left[id(entry)]
 
 
 def _side_by_side(entries: Iterable[Unsettled]) -> Iterable[Sequence[Unsettled]]:

@@ -134,11 +134,11 @@ class FairQueue:
         return True
 
     def expired(self, now_us: int) -> list[Waiter]:
-        """The tasks that have waited as long as they may; the caller must `remove` them."""
+        """Returns the tasks that have waited as long as they may; the caller must `remove` them."""
         return [w for line in self._lines.values() for w in line.waiters if w.until_us <= now_us]
 
     def next(self, now_us: int) -> Waiter | None:
-        """The task to try now; None: there is none until `wake_us`."""
+        """Returns the task to try now; None: there is none until `wake_us`."""
         if self.is_held(now_us):
             return None
         ready = [
