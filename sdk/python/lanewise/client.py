@@ -195,7 +195,7 @@ class Client:
         """
         async with self._opening:
             if self._closed:
-                raise LanewiseError("client_closed", "This client is closed. Connect again.")
+                raise _closed()
             if self._socket is not None and self._socket.opened_s + MAX_AGE_S > time.monotonic():
                 return self._socket
             try:
@@ -210,11 +210,15 @@ class Client:
                 if error.response.status_code in (401, 403):
                     raise _handshake_error(error) from error
                 raise
-            if self._socket is not None:
-                await self._socket.retire()
-            self._socket = _Socket(self, connection)
-            self._sockets.add(self._socket)
-            return self._socket
+            if self._closed:  # by then
+                await connection.close()
+                raise _closed()
+            opened = _Socket(self, connection)
+            former, self._socket = self._socket, opened
+            self._sockets.add(opened)
+            if former is not None:
+                await former.retire()
+            return opened
 
     def _unreachable(self, error: Exception) -> LanewiseError:
         return LanewiseError("connection_failed", f"No gateway at {self._url} ({error}).")
@@ -251,8 +255,12 @@ class _Socket:
         frame = stream.turn.frame(name)
         if self._reader.done():
             self._lose()
-        else:
+            return
+        try:
             await self.send(frame)
+        except Exception:  # a field is no JSON, so nothing was sent
+            self._drop(name)
+            raise
 
     async def send(self, frame: dict[str, Any]) -> None:
         """Send a frame, if there is still anybody to take it."""
@@ -419,6 +427,10 @@ class Stream:
 def turn_cancel(turn: Turn, subtask: str | None = None) -> dict[str, Any]:
     """The frame that stops a turn's response, or a sub-task of it."""
     return {"type": "response.cancel", "response_id": subtask or turn.response_id}
+
+
+def _closed() -> LanewiseError:
+    return LanewiseError("client_closed", "This client is closed. Connect again.")
 
 
 def _handshake_error(error: InvalidStatus) -> LanewiseError:
