@@ -138,7 +138,7 @@ class LearnedStore:
             try:
                 written = await self._write(tenant_id, content, learned)
             finally:
-                if not written:
+                if not written and learner.epoch == stored.epoch:  # else it was reset meanwhile
                     if learner.fresh is not None:
                         merge(fresh, learner.fresh)
                     learner.fresh = fresh

@@ -1,6 +1,8 @@
 """What outcomes taught, through a real Redis: added up, kept, reset everywhere, waiting for it."""
 
+import asyncio
 from collections.abc import AsyncIterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,6 +11,7 @@ from redis.asyncio import Redis
 from router.learn.experience import Experience
 from router.learn.learned_store import LearnedStore
 from router.learn.learning import ARMS, NUM_TRAITS, GainLearner, Observation
+from tests.patience import until
 
 CHANCE = np.random.default_rng(20_260_118)
 
@@ -95,6 +98,30 @@ async def test_a_reset_reaches_all_and_can_be_undone(redis: Redis) -> None:
     teach(newcomer.learner, 7)  # before it ever asked Redis: a reset long past takes nothing
     await newcomer.tick()
     assert newcomer.learner.num_outcomes == pytest.approx(207)
+
+
+async def test_a_reset_takes_what_is_just_being_shared(
+    redis: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process = Process(redis)
+    teach(process.learner, 30)
+    await process.tick()
+    teach(process.learner, 5)
+    write, may_write = redis.eval, asyncio.Event()
+
+    async def held_up(*arguments: Any) -> Any:
+        await may_write.wait()
+        return await write(*arguments)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(redis, "eval", held_up)
+        sharing = asyncio.create_task(process.store.share())
+        await until(lambda: process.learner.fresh is None)
+    await process.store.reset("acme")
+    may_write.set()
+    await sharing
+    await process.tick()
+    assert process.learner.num_outcomes == 0
 
 
 async def test_an_erasure_says_whether_anything_was_learned(redis: Redis) -> None:
