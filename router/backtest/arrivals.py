@@ -97,9 +97,8 @@ class Arrival(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=Fal
     follows: int = -1  # index of the arrival whose answer it continues; -1: of none
     think_us: int = 0  # between that answer's end and this arrival
 
-    lengths: tuple[
-        tuple[BackendGroup, AnswerLength], ...
-    ] = ()  # of the groups that answered in full
+    # Of the groups that answered in full.
+    lengths: tuple[tuple[BackendGroup, AnswerLength], ...] = ()
     rounds: tuple[int, ...] = ()  # tokens of a fast engine's rounds that handed a sub-task on
     at_least_tokens: int = 0  # that an answer had which was cut off
     queued_us: int = 0  # behind another task of its stream

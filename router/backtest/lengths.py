@@ -44,7 +44,6 @@ class Lengths(msgspec.Struct, frozen=True):
 
     ratios: dict[BackendGroup, float] = {}  # a group's answers over the other's, to the same tasks
     donors: dict[BackendGroup, tuple[tuple[int, int], ...]] = {}  # expected, and what it came to
-    num_pairs: int = 0
 
 
 def learn_lengths(arrivals: Iterable[Arrival]) -> Lengths:
@@ -69,7 +68,6 @@ def learn_lengths(arrivals: Iterable[Arrival]) -> Lengths:
             for group, rows in donors.items()
             if rows
         },
-        len(pairs),
     )
 
 

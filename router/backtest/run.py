@@ -26,7 +26,7 @@ from router.backtest.lengths import Guess
 from router.classify.task import Task
 from router.decide.decision import RankedRoute, Reason
 from router.decide.failover import MAX_CONTINUATIONS, replacement
-from router.strategies.actions import Action, CancelBranch, EndRun, Forward, StartBranch, WakeAt
+from router.strategies.actions import Action, CancelBranch, Forward, StartBranch, WakeAt
 from router.strategies.machine import Machine
 from router.strategies.part_requests import TaskPart, WholeAnswer, branch_request
 from router.strategies.subtasks import Subtask
@@ -74,7 +74,6 @@ class PlayedRun:
         "ended",
         "first_branch",
         "first_us",
-        "num_failovers",
         "owner",
         "past",
         "task",
@@ -95,7 +94,6 @@ class PlayedRun:
         self.first_branch: PlayedBranch | None = None
         self.first_us = -1
         self.answered_by = ""
-        self.num_failovers = 0
         self.ended = False
         self._machine: Machine | None = None  # None: one engine alone
         self._competes = False
@@ -208,7 +206,7 @@ class PlayedRun:
             elif isinstance(action, WakeAt):
                 self._wake_at(action.at_us)
             else:
-                self._end_by(action)
+                self._end(action.finish)
         self._num_acting -= 1
         if self._one_over and not self._num_acting:
             self._one_over = False
@@ -264,9 +262,6 @@ class PlayedRun:
             self._act(self._machine.on_time(self._world.now_us, waiting))
 
         self._world.at(max(at_us, self._world.now_us), wake)
-
-    def _end_by(self, action: EndRun) -> None:
-        self._end(action.finish)
 
     def _end(self, finish: Finish) -> None:
         if not self.ended:
@@ -382,7 +377,6 @@ class PlayedRun:
         to = self._replacement(branch, error, num_said)
         if to is None:
             return False
-        self.num_failovers += 1
         engine = self._world.engines[to]
         same_group = engine.info.group == branch.where.info.group
         successor = PlayedBranch(self, branch.number, branch.index, engine, self._world.now_us)

@@ -22,15 +22,11 @@ class Redecided(msgspec.Struct):
 
     num_tasks: int = 0
     num_same: int = 0
-    examples: list[str] = msgspec.field(default_factory=list)  # ids of others, a few
 
     @property
     def share(self) -> float | None:
         """Returns the share that came out the same; None if no line has the facts."""
         return self.num_same / self.num_tasks if self.num_tasks else None
-
-
-MAX_EXAMPLES = 5
 
 
 class Redecider:
@@ -51,10 +47,7 @@ class Redecider:
         if any(engine.name not in self._infos for engine in seen.engines):
             return
         self.found.num_tasks += 1
-        if self._is_same(record, arrival, seen):
-            self.found.num_same += 1
-        elif len(self.found.examples) < MAX_EXAMPLES:
-            self.found.examples.append(record.id)
+        self.found.num_same += self._is_same(record, arrival, seen)
 
     def _is_same(self, record: DecisionRecord, arrival: Arrival, seen: SeenRecord) -> bool:
         tenant = Tenant(id=record.tenant, tier=record.tier, limits=record.limits)

@@ -41,9 +41,8 @@ class Objective(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
     def bounds(self) -> dict[str, float]:
         """Returns the bounds on times, by the names of figures."""
-        names = self.__struct_fields__
-        found = {name: getattr(self, name) for name in names if name != "max_refused"}
-        return {name: bound for name, bound in found.items() if bound is not None}
+        names = (name for name in Objective.__struct_fields__ if name != "max_refused")
+        return {name: ms for name in names if (ms := getattr(self, name)) is not None}
 
 
 class PlanSlo(Objective, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -63,13 +62,12 @@ class PlanSlo(Objective, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     def bounds(self) -> dict[str, float]:
         """Returns all bounds, as `deep.ttft_p95_ms`."""
-        names = [name for name in Objective.__struct_fields__ if name != "max_refused"]
-        found = {name: getattr(self, name) for name in names}
+        found = super().bounds()
         for group in ("fast", "deep"):
             objective: Objective | None = getattr(self, group)
             if objective is not None:
                 found |= {f"{group}.{name}": ms for name, ms in objective.bounds().items()}
-        return {name: ms for name, ms in found.items() if ms is not None}
+        return found
 
 
 class ServerKind(msgspec.Struct, frozen=True, kw_only=True):

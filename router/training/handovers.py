@@ -35,12 +35,17 @@ from router.classify.framing_model import (
 from router.classify.words import all_words_of
 from router.record.labelled import Record, RecordError, read_records
 from router.training.fit import DEFAULT_SEED
-from router.training.prompts import everyday_prompts, fill, security_prompts, written_prompts
+from router.training.prompts import (
+    WRAPPINGS_PATH,
+    everyday_prompts,
+    fill,
+    security_prompts,
+    written_prompts,
+)
 from router.training.solver import Rows, fit_logistic, total
 
 HANDOVERS_PATH = Path(__file__).with_name("handovers.toml")
 FRAMINGS_PATH = Path(__file__).with_name("framings.toml")
-WRAPPINGS_PATH = Path(__file__).with_name("wrappings.toml")
 PER_TEMPLATE = 12  # lines
 GAPS = (" ", "\n", "\n\n")  # between framing and task
 ASKS_WEIGHT = 3.0
