@@ -5,6 +5,7 @@ spoken of counts as unspent. What ends meanwhile is charged to Redis when it is 
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 from router.classify.task import NO_LIMITS, Account, Tenant
 from router.pools.bucket import DAY_MS
@@ -13,7 +14,7 @@ from router.pools.pools import Grant, Ranked, most_nusd
 
 PARTS = 2  # of limits and of what is left of budgets, half is used
 MAX_TENANTS = 10_000  # remembered; the first to come is forgotten first
-MAX_KNOWN = 1_000  # accounts of a tenant, likewise
+MAX_KNOWN = 1_000  # accounts of a tenant; the first of its runs is forgotten first
 
 
 class _TenantBudgets:
@@ -33,10 +34,9 @@ class LocalBudgets:
         budgets = self._of(tenant_id)
         for balance in accounts:
             name = balance.account.name
-            if name not in budgets.known and len(budgets.known) >= MAX_KNOWN:
-                del budgets.known[next(iter(budgets.known))]
             budgets.known[name] = (balance, now_ms // DAY_MS)
             budgets.here.states.pop(name, None)
+        _forget_runs(budgets.known)
 
     def hold(self, tenant_id: str, lease: str, now_ms: int) -> None:
         """Takes the money of a lease that was granted here."""
@@ -53,6 +53,7 @@ class LocalBudgets:
         budgets = self._of(tenant.id)
         parts = [_part(budgets, each, num_gateways, now_ms) for each in tenant.accounts]
         waits = [budgets.here.wait(parts, most_nusd(demands), now_ms) for _, demands in ranked]
+        _forget_runs(budgets.here.states)
         broke = [wait for wait in waits if wait is not None]
         if len(broke) < len(waits):
             return [each for each, wait in zip(ranked, waits, strict=True) if wait is None], None
@@ -71,6 +72,15 @@ class LocalBudgets:
                 del self._tenants[next(iter(self._tenants))]
             budgets = self._tenants[tenant_id] = _TenantBudgets()
         return budgets
+
+
+def _forget_runs(accounts: dict[str, Any]) -> None:
+    """Drops a tenant's first runs beyond `MAX_KNOWN` accounts; its own and its keys' stay."""
+    while len(accounts) > MAX_KNOWN:
+        run = next((name for name in accounts if name.startswith("r.")), None)
+        if run is None:
+            return
+        del accounts[run]
 
 
 def _at_last(budgets: _TenantBudgets, name: str, today: int) -> tuple[int, tuple[int, int, int]]:
