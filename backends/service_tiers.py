@@ -30,7 +30,7 @@ def passed_on(asked: str | None, sold: tuple[str, ...]) -> str | None:
 
 
 class TierRead:
-    """The tier of one answer, as far as its upstream has said."""
+    """Holds the tier of one answer, as far as its upstream has said."""
 
     def __init__(self, asked: Any = None) -> None:
         """`asked` is billed where the upstream says nothing, or a name that is not known."""

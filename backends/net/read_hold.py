@@ -14,7 +14,7 @@ LARGE_READ_BYTES = 128 << 10
 
 
 class Pausable(Protocol):
-    """A connection; it gives way after each large read."""
+    """Is a connection that gives way after each large read."""
 
     reading: "ReadHold | None"
 

@@ -1,4 +1,4 @@
-"""The keys of a server: one of the environment, or several of a file, used in turn.
+"""Shows a server its keys: one of the environment, or several of a file, used in turn.
 
 A key that the server refuses or limits rests for a while, and the others go on. This is an edge.
 """
@@ -16,7 +16,7 @@ LIMITED_REST_US = 1_000_000  # where it does not say for how long
 
 
 class KeyOptions(Protocol):
-    """Where the keys are, and the header that shows one."""
+    """Says where the keys are, and which header shows one."""
 
     @property
     def key_env(self) -> str | None: ...

@@ -20,7 +20,7 @@ class TooMuchWorkError(Exception):
 
 
 class Work:
-    """What is left to spend on one answer."""
+    """Holds what is left to spend on one answer."""
 
     def __init__(self) -> None:
         self._num_left = MAX_CHARS

@@ -1,4 +1,4 @@
-"""One generation of a back-tested task: a sequence on an engine, and the deltas that it stands for.
+"""Plays one generation of a back-tested task: a sequence on an engine, and the deltas of it.
 
 What is said is not known, only how long it is; strategies that compare words get words that agree,
 or differ, as often as the scenario's `WordOdds` say.

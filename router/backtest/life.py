@@ -25,7 +25,7 @@ def _cost(by_group: list[tuple[BackendGroup, Usage]], weights: Weights) -> int:
 
 
 class Settings(Protocol):
-    """What a result depends on besides its task."""
+    """Holds what a result depends on besides its task."""
 
     @property
     def weights(self) -> Weights: ...

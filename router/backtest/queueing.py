@@ -22,7 +22,7 @@ Attempted: TypeAlias = tuple[tuple[RankedRoute, ...], Grant]
 
 
 class QueueWorld(Protocol):
-    """What queueing needs of the simulation around it."""
+    """Offers what queueing needs of the simulation around it."""
 
     now_us: int
 

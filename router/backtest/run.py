@@ -37,7 +37,7 @@ _WHOLE = WholeAnswer()
 
 
 class RunWorld(Protocol):
-    """What a run needs of the simulation around it."""
+    """Offers what a run needs of the simulation around it."""
 
     now_us: int
     engines: dict[str, EngineClock]

@@ -21,7 +21,7 @@ HEARTBEAT_US = 10_000_000  # between two renewals of leases, and extensions of w
 
 
 class PoolWorld(Protocol):
-    """What settlements need of the simulation around them."""
+    """Offers what settlements need of the simulation around them."""
 
     now_us: int
 

@@ -126,7 +126,7 @@ _LOG_ODDS = itemgetter(2)
 
 
 class _Side(NamedTuple):
-    """The weights of a sentence's shape before or behind the task."""
+    """Holds the weights of a sentence's shape before or behind the task."""
 
     by_gap: Sequence[float]  # by the line breaks to what is beside it, at most two
     capitals: float

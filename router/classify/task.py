@@ -43,7 +43,7 @@ NO_LIMITS = (-1, -1, -1)
 
 
 class Account(msgspec.Struct, frozen=True):
-    """A budget of money that a task is charged to: its tenant's, its key's or its run's.
+    """Describes a budget that a task is charged to in money: of its tenant, its key or its run.
 
     Limits are of the UTC day, of the month and of all time, in nano-dollars; -1: none.
     """

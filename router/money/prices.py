@@ -1,4 +1,4 @@
-"""What tokens cost in money: by model, group, served tier and completion window, from a day on.
+"""Prices tokens in money: by model, group, served tier and completion window, from a day on.
 
 Sums are in nano-dollars (1e-9 USD), whole numbers, so that bills add up to the last digit. A price
 of 0.35 dollars for a million tokens is 350 nano-dollars a token.
@@ -26,7 +26,7 @@ CompletionWindow = Literal["2h", "8h"]  # until when background work is to be do
 
 
 class ModelPrice(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The price of a model, in US dollars for a million tokens.
+    """Holds the price of a model, in US dollars for a million tokens.
 
     Of several that fit, the one that names most counts: a tier or a window before a group.
     """
@@ -47,7 +47,7 @@ class ModelPrice(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
 
 class Terms(msgspec.Struct, frozen=True, gc=False):
-    """What a task asked for that its price depends on."""
+    """Holds what a task asked for that its price depends on."""
 
     tier: str = ""  # as its client named it
     completion_window: str = ""
@@ -57,7 +57,7 @@ STANDARD = Terms()
 
 
 class PriceList:
-    """The prices of all models, by day."""
+    """Holds the prices of all models, by day."""
 
     def __init__(self, prices: Iterable[ModelPrice] = ()) -> None:
         self._by_model: dict[str, list[tuple[int, ModelPrice]]] = {}
@@ -150,7 +150,7 @@ def _per_token(dollars: float) -> int:
 
 
 class Billed(msgspec.Struct, frozen=True, gc=False):
-    """What one backend did for a task in one tier, and what that costs."""
+    """Says what one backend did for a task in one tier, and what that costs."""
 
     backend: str
     usage: Usage  # its `service_tier` is the one that was served

@@ -19,7 +19,7 @@ MAX_SLIPS = 50  # in one answer
 
 
 class Known(msgspec.Struct, frozen=True, kw_only=True):
-    """The names that there are; None: it is not known, so none is unknown."""
+    """Holds the names that there are; None: nobody knows them, so none is unknown."""
 
     tenants: Collection[str] | None = None
     tiers: Collection[str] | None = None
@@ -28,7 +28,7 @@ class Known(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Reading(msgspec.Struct, frozen=True):
-    """A policy, the document that it was read from, and what there is."""
+    """Holds a policy, the document that it was read from, and what there is."""
 
     policy: Policy
     document: Document

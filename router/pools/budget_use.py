@@ -1,4 +1,4 @@
-"""What is left of a task's budgets, as clients and admins see it."""
+"""Says what is left of a task's budgets, as clients and admins see it."""
 
 from collections.abc import Iterable
 

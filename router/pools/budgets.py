@@ -26,7 +26,7 @@ _EPOCH = datetime.date(1970, 1, 1)
 
 
 class AccountState(msgspec.Struct):
-    """What is counted of an account on `day`. Mutable."""
+    """Holds what is counted of an account on `day`. Mutable."""
 
     day: int  # since 1970
     held: int = 0  # reserved by tasks in flight
@@ -41,7 +41,7 @@ class AccountState(msgspec.Struct):
 
 
 class AccountBalance(msgspec.Struct, frozen=True):
-    """An account as a reservation found it."""
+    """Holds an account as a reservation found it."""
 
     account: Account
     held: int
@@ -135,7 +135,7 @@ def bounded(nusd: int) -> int:
 
 
 class Purse:
-    """One tenant's accounts, by name."""
+    """Holds one tenant's accounts, by name."""
 
     def __init__(self) -> None:
         self.states: dict[str, AccountState] = {}

@@ -181,7 +181,7 @@ class MemoryPools:
 
 
 class _Buckets:
-    """The buckets of a tenant, or of a key, by group. As in `pools.lua`: read, then change.
+    """Holds the buckets of a tenant, or of a key, by group. As in `pools.lua`: read, then change.
 
     What was read is stored only when something was reserved or released, when limits changed, and
     when the clock stepped back; a refill alone is exact and can be repeated.

@@ -1,4 +1,4 @@
-"""One shape for all audit trails: who changed what, when, from what and to what."""
+"""Defines one shape for all audit trails: who changed what, when, from what and to what."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ import msgspec
 
 
 class Author(msgspec.Struct, frozen=True):
-    """Who makes a change, and by which request."""
+    """Says who makes a change, and by which request."""
 
     name: str  # the admin key's
     key: str = ""  # tells two keys of one name apart: the first digits of its SHA-256
@@ -14,7 +14,7 @@ class Author(msgspec.Struct, frozen=True):
 
 
 class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """One change."""
+    """Records one change."""
 
     id: str = ""  # the entry's own, in its trail
     at: float = 0.0  # Unix time, by Redis's clock

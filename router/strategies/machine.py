@@ -29,7 +29,7 @@ class Machine:
         self._heard_us = 0  # when a helper said something, or began
 
     def start(self, now_us: int) -> list[Action]:
-        """Called once, before anything else."""
+        """Begins the run; called once, before anything else."""
         raise NotImplementedError
 
     def on_delta(self, branch: int, delta: Delta) -> list[Action]:

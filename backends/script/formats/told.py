@@ -24,7 +24,7 @@ _DECODER = json.JSONDecoder()
 
 
 class ToldFormat(msgspec.Struct, frozen=True):
-    """The form of an answer."""
+    """Describes the form of an answer."""
 
     schema: dict[str, Any]  # of a JSON object
     prompt: str  # the request's, without what it says about the form, and plain keys
