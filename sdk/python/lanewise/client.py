@@ -1,4 +1,4 @@
-"""The Python SDK: one socket, any number of turns at once, and a conversation that outlives it.
+"""Runs the SDK on asyncio: one socket, many turns at once, and conversations that outlive it.
 
 `connect()` is for asyncio, `lanewise.sync` for everything else; docs/sdk.md shows both. What
 a turn sends, and what it does about a loss, is decided in `lanewise.turn`. This is an edge.
@@ -72,7 +72,7 @@ UNREACHABLE = (OSError, InvalidHandshake)  # a TimeoutError is an OSError
 def connect(
     url: str | None = None, api_key: str | None = None, *, max_retries: int = 5
 ) -> "Client":
-    """A client, to be entered by `async with`.
+    """Makes a client, to be entered by `async with`.
 
     Args:
         url: Any address of the gateway: http, https, ws or wss, with or without `/v1`. By default
@@ -90,7 +90,7 @@ def connect(
 
 
 class Client:
-    """See `connect`. Entering it raises LanewiseError if there is no gateway or the key is bad."""
+    """Holds sockets to a gateway; entering it raises LanewiseError without one or a good key."""
 
     def __init__(self, url: str, api_key: str, max_retries: int) -> None:
         self._url = url
@@ -113,7 +113,7 @@ class Client:
         await self.close()
 
     async def close(self) -> None:
-        """Close every socket; the gateway stops what still runs on them."""
+        """Closes every socket; the gateway stops what still runs on them."""
         self._closed = True
         for socket in list(self._sockets):
             await socket.close()
@@ -128,7 +128,7 @@ class Client:
         deadline_ms: int | None = None,
         **fields: Any,
     ) -> Response:
-        """Ask, and wait for the whole answer. Cancelling it cancels the response.
+        """Asks, and waits for the whole answer. Cancelling it cancels the response.
 
         Args:
             input: A user message, or a list of the protocol's input items.
@@ -154,12 +154,12 @@ class Client:
         deadline_ms: int | None = None,
         **fields: Any,
     ) -> "Stream":
-        """As `create`, but event by event; sent when it is first read or entered."""
+        """Asks as `create` does, to be read event by event; it is sent when read or entered."""
         hints = {"route": route, "strategy": strategy, "deadline_ms": deadline_ms}
         return Stream(self, Turn(create_fields(hints, fields), input, after))
 
     async def start(self, stream: "Stream") -> None:
-        """Send a turn, for the first time or again; returns when it is on a socket or over."""
+        """Sends a turn, for the first time or again; returns when it is on a socket or over."""
         async with stream.starting:  # its reader and who steers it may both find it unsent
             turn = stream.turn
             while stream.socket is None and not turn.over:
@@ -187,7 +187,7 @@ class Client:
                         await socket.begin(stream)
 
     async def _open(self) -> "_Socket":
-        """The socket that takes new turns.
+        """Returns the socket that takes new turns.
 
         Raises:
             LanewiseError: The key is refused; nothing will change that.
@@ -224,18 +224,18 @@ class Client:
         return LanewiseError("connection_failed", f"No gateway at {self._url} ({error}).")
 
     def retired(self, socket: "_Socket") -> None:
-        """New turns go elsewhere."""
+        """Has new turns go elsewhere."""
         if self._socket is socket:
             self._socket = None
 
     def gone(self, socket: "_Socket") -> None:
-        """Nothing is left of a socket."""
+        """Forgets a socket of which nothing is left."""
         self.retired(socket)
         self._sockets.discard(socket)
 
 
 class _Socket:
-    """An open connection and the turns on it; its reader hands each event to its turn."""
+    """Holds an open connection and the turns on it; its reader hands each event to its turn."""
 
     def __init__(self, client: Client, connection: ClientConnection) -> None:
         self.opened_s = time.monotonic()
@@ -247,7 +247,7 @@ class _Socket:
         self._reader = asyncio.create_task(self._read())
 
     async def begin(self, stream: "Stream") -> None:
-        """Send a turn on a free stream. A loss on the way is the reader's to tell."""
+        """Sends a turn on a free stream. A loss on the way is the reader's to tell."""
         names = (f"s{number}" for number in range(MAX_STREAMS))
         name = next(name for name in names if name not in self._streams)
         self._streams[name] = stream
@@ -263,19 +263,19 @@ class _Socket:
             raise
 
     async def send(self, frame: dict[str, Any]) -> None:
-        """Send a frame, if there is still anybody to take it."""
+        """Sends a frame, if there is still anybody to take it."""
         with contextlib.suppress(ConnectionClosed):
             await self._connection.send(msgspec.json.encode(frame).decode())
 
     async def retire(self) -> None:
-        """Take nothing new, and close when the last turn is over."""
+        """Takes nothing new, and closes when the last turn is over."""
         self._retired = True
         self._client.retired(self)
         if not self._streams:
             await self._connection.close()
 
     async def close(self) -> None:
-        """Close now; what runs is lost."""
+        """Closes now; what runs is lost."""
         await self._connection.close()
         await asyncio.gather(self._reader, return_exceptions=True)
 
@@ -311,7 +311,7 @@ class _Socket:
             await self.send(turn_cancel(turn))
 
     def _lose(self) -> None:
-        """The connection is over: its turns are to be sent again, unless it says they must not."""
+        """Has the turns of a lost connection sent again, unless it said that they must not be."""
         why = self._why
         for name, stream in list(self._streams.items()):
             if why is not None and why.code not in ELSEWHERE:
@@ -325,7 +325,7 @@ class _Socket:
 
 
 class Stream:
-    """One turn, event by event: iterate, steer, cancel it. Leaving `async with` cancels it."""
+    """Yields one turn's events: iterate, steer, cancel it. Leaving `async with` cancels it."""
 
     def __init__(self, client: Client, turn: Turn) -> None:
         self.turn = turn
@@ -347,12 +347,12 @@ class Stream:
         await self.cancel()
 
     async def __aiter__(self) -> AsyncIterator[Event]:
-        """Until `Done`. Raises LanewiseError as `create` does."""
+        """Yields events until `Done`. Raises LanewiseError as `create` does."""
         while (event := await self.next()) is not None:
             yield event
 
     async def next(self) -> Event | None:
-        """The next event; None after the last."""
+        """Returns the next event; None after the last."""
         while not self._events:
             if self.turn.error is not None:
                 raise self.turn.error
@@ -362,14 +362,14 @@ class Stream:
         return self._events.popleft()
 
     async def response(self) -> Response:
-        """The whole answer; passes over the events that were not read."""
+        """Returns the whole answer; passes over the events that were not read."""
         async for event in self:
             if isinstance(event, Done):
                 return event.response
         raise LanewiseError("stream_consumed", "The answer of this stream was read already.")
 
     async def steer(self, input: str | list[Item], *, subtask: str | None = None) -> None:
-        """Redirect the answer: what was said stays, and it goes on from there.
+        """Redirects the answer: what was said stays, and it goes on from there.
 
         Args:
             subtask: The id of a sub-task in `routing.delegations`, to steer that one alone.
@@ -388,7 +388,7 @@ class Stream:
             raise steer.outcome
 
     async def cancel(self, *, subtask: str | None = None) -> None:
-        """Stop the answer, or one sub-task of it. The last event tells how far it came."""
+        """Stops the answer, or one sub-task of it. The last event tells how far it came."""
         turn = self.turn
         if subtask is None:
             turn.cancelled = True
@@ -398,7 +398,7 @@ class Stream:
             self.lose("cancelled")
 
     def receive(self, event: dict[str, Any]) -> None:
-        """Take an event; called by the socket's reader."""
+        """Takes an event; called by the socket's reader."""
         for heard in self.turn.receive(event):
             last = self._events[-1] if self._events else None
             if (
@@ -412,7 +412,7 @@ class Stream:
         self._wake()
 
     def lose(self, why: str) -> None:
-        """The socket is gone; called by it."""
+        """Notes that the socket is gone; called by it."""
         self._events.extend(self.turn.lost(why))
         self._wake()
 
@@ -425,7 +425,7 @@ class Stream:
 
 
 def turn_cancel(turn: Turn, subtask: str | None = None) -> dict[str, Any]:
-    """The frame that stops a turn's response, or a sub-task of it."""
+    """Returns the frame that stops a turn's response, or a sub-task of it."""
     return {"type": "response.cancel", "response_id": subtask or turn.response_id}
 
 

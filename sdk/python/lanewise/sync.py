@@ -1,4 +1,4 @@
-"""The SDK without asyncio: the same client, its event loop on its own thread. This is an edge."""
+"""Runs the same client without asyncio: its event loop has a thread. This is an edge."""
 
 import asyncio
 import threading
@@ -14,12 +14,12 @@ T = TypeVar("T")
 def connect_sync(
     url: str | None = None, api_key: str | None = None, *, max_retries: int = 5
 ) -> "SyncClient":
-    """As `lanewise.client.connect`, to be entered by `with`; any thread may use the client."""
+    """Makes a client as `connect` does, to be entered by `with`; any thread may use it."""
     return SyncClient(connect(url, api_key, max_retries=max_retries))
 
 
 class SyncClient:
-    """See `connect_sync`. An interrupted call (Ctrl-C) cancels its response."""
+    """Wraps a `Client`. An interrupted call (Ctrl-C) cancels its response."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -47,17 +47,17 @@ class SyncClient:
     def create(
         self, input: str | list[Item], *, after: Response | str | None = None, **fields: Any
     ) -> Response:
-        """As `Client.create`."""
+        """Asks as `Client.create` does."""
         return self.run(self._client.create(input, after=after, **fields))
 
     def stream(
         self, input: str | list[Item], *, after: Response | str | None = None, **fields: Any
     ) -> "SyncStream":
-        """As `Client.stream`."""
+        """Asks as `Client.stream` does."""
         return SyncStream(self, self._client.stream(input, after=after, **fields))
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Run on the client's loop and wait; an interrupt of the waiting cancels it."""
+        """Runs it on the client's loop and waits; an interrupt of the waiting cancels it."""
         if self._loop is None:  # nobody would ever run it
             coroutine.close()
             raise LanewiseError("client_closed", "This client is not open. Enter it by `with`.")
@@ -77,7 +77,7 @@ class SyncClient:
 
 
 class SyncStream:
-    """As `lanewise.client.Stream`; `steer` and `cancel` may come from another thread."""
+    """Wraps a `Stream`; `steer` and `cancel` may come from another thread."""
 
     def __init__(self, client: SyncClient, stream: Stream) -> None:
         self._client = client
@@ -95,13 +95,13 @@ class SyncStream:
             yield event
 
     def response(self) -> Response:
-        """As `Stream.response`."""
+        """Returns the answer as `Stream.response` does."""
         return self._client.run(self._stream.response())
 
     def steer(self, input: str | list[Item], *, subtask: str | None = None) -> None:
-        """As `Stream.steer`."""
+        """Steers as `Stream.steer` does."""
         self._client.run(self._stream.steer(input, subtask=subtask))
 
     def cancel(self, *, subtask: str | None = None) -> None:
-        """As `Stream.cancel`."""
+        """Cancels as `Stream.cancel` does."""
         self._client.run(self._stream.cancel(subtask=subtask))

@@ -1,4 +1,4 @@
-"""One turn of the SDK, without its socket: what to send, what comes back, what a loss leaves to do.
+"""Decides one turn of the SDK, without its socket: what to send, and what to do about a loss.
 
 `Turn` is a state machine. `lanewise.client` sends its `frame()`, feeds it every event of its
 stream, and tells it when the socket is lost; then `again` says whether to send once more.
@@ -18,7 +18,7 @@ FIRST_DELAY_S, MAX_DELAY_S = 0.5, 8.0  # as the official SDKs wait between attem
 
 
 class LanewiseError(Exception):
-    """A refusal or a failure: `code` for programs, `retry_after_s` where waiting helps."""
+    """Reports a refusal or failure: `code` is for programs, `retry_after_s` if waiting helps."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class LanewiseError(Exception):
 
 
 class Response(ResponseFields, kw_only=True):
-    """A response. `status` is `completed` or `incomplete`: one that failed is an exception."""
+    """Holds a response. `status` is `completed` or `incomplete`: a failure is an exception."""
 
     # What it answered, for a server that has forgotten it: ours, so no field of the protocol.
     asked: list[Item] = msgspec.field(name="-asked", default_factory=list)
@@ -49,7 +49,7 @@ class Response(ResponseFields, kw_only=True):
 
     @property
     def text(self) -> str:
-        """The text of all messages; with a `final_answer` among them, only that."""
+        """Returns the text of all messages; with a `final_answer` among them, only that."""
         messages = [item for item in self.output if item.get("type") == "message"]
         final = [item for item in messages if item.get("phase") == "final_answer"]
         parts = [part for item in final or messages for part in item.get("content") or ()]
@@ -57,7 +57,7 @@ class Response(ResponseFields, kw_only=True):
 
     @property
     def calls(self) -> list[Item]:
-        """Tool calls that the application is to answer, by `create([outputs], after=response)`.
+        """Lists calls that the application is to answer, by `create([outputs], after=response)`.
 
         One that was cut, by a cancel or a limit, is none: it must not be run.
         """
@@ -66,7 +66,7 @@ class Response(ResponseFields, kw_only=True):
         return [call for call in calls if call.get("status") != "incomplete"]
 
     def context(self) -> list[Item] | None:
-        """The whole conversation as input items; None if it began before this client."""
+        """Returns the whole conversation as input items; None if it began before this client."""
         turns = [self]
         while isinstance(turns[-1].after, Response):
             turns.append(turns[-1].after)
@@ -76,13 +76,13 @@ class Response(ResponseFields, kw_only=True):
 
 
 class Started(msgspec.Struct):
-    """A response began; after a steer, its successor. `response.routing` says where."""
+    """Says that a response began, or its successor after a steer; `response.routing` says where."""
 
     response: Response
 
 
 class TextDelta(msgspec.Struct):
-    """More text; `phase` is `commentary`, `final_answer` or None (docs/strategies.md)."""
+    """Holds more text; `phase` is `commentary`, `final_answer` or None (docs/strategies.md)."""
 
     text: str
     phase: str | None = None
@@ -90,7 +90,7 @@ class TextDelta(msgspec.Struct):
 
 
 class Waiting(msgspec.Struct):
-    """The task waits for a full pool (asked for by `metadata={"queue_events": "true"}`)."""
+    """Says that the task waits for a full pool (sent for `metadata={"queue_events": "true"}`)."""
 
     group: str
     place: int | None = None
@@ -98,26 +98,26 @@ class Waiting(msgspec.Struct):
 
 
 class Restarted(msgspec.Struct):
-    """The connection was lost: the text since the last `Started` is void and comes anew."""
+    """Says that the connection was lost: text since the last `Started` is void and comes anew."""
 
     why: str
 
 
 class Rejoined(msgspec.Struct):
-    """The connection was lost, and the answer goes on where it was: nothing is void or missing."""
+    """Says that the answer goes on after a lost connection: nothing is void or missing."""
 
     response: Response
 
 
 class OtherEvent(msgspec.Struct):
-    """Any other event of the protocol, as it came."""
+    """Holds any other event of the protocol, as it came."""
 
     type: str
     fields: dict[str, Any]
 
 
 class Done(msgspec.Struct):
-    """The last event of a turn."""
+    """Ends a turn."""
 
     response: Response
 
@@ -126,7 +126,7 @@ Event = Started | TextDelta | Waiting | Restarted | Rejoined | OtherEvent | Done
 
 
 class Steer(msgspec.Struct):
-    """A steer on its way; `outcome` is None, True (taken) or why it was refused."""
+    """Follows a steer; `outcome` is None on its way, True (taken) or why it was refused."""
 
     target: str
     items: list[Item]
@@ -134,7 +134,7 @@ class Steer(msgspec.Struct):
 
 
 class Again(msgspec.Struct, frozen=True):
-    """The turn is to be sent once more."""
+    """Says that the turn is to be sent once more."""
 
     why: str
     counts: bool = True  # against the limit of retries, after a pause
@@ -143,7 +143,7 @@ class Again(msgspec.Struct, frozen=True):
 
 
 class Received(msgspec.Struct):
-    """What came of a response, so that none of it is told twice after a loss."""
+    """Remembers what came of a response, so that none of it is told twice after a loss."""
 
     number: int = -1  # of the last event
     item_id: str | None = None  # of the item that is open
@@ -188,7 +188,7 @@ class Received(msgspec.Struct):
 
 
 class Turn:
-    """From a `response.create` to the last terminal event, over any number of sockets."""
+    """Lasts from a `response.create` to the last terminal event, over any number of sockets."""
 
     TERMINALS: ClassVar = ("response.completed", "response.incomplete", "response.failed")
 
@@ -214,7 +214,7 @@ class Turn:
         self.error: LanewiseError | None = None
 
     def frame(self, stream_id: str) -> dict[str, Any]:
-        """The `response.create` to send now, or what asks for the rest of its response."""
+        """Returns the `response.create` to send now, or what asks for the rest of its response."""
         again, self.again = self.again, None
         if again is not None and again.rejoins:
             return {
@@ -232,7 +232,7 @@ class Turn:
         return frame | {"input": self._asked}
 
     def steer(self, target: str, added: str | list[Item]) -> Steer:
-        """Note a steer that is about to be sent; its `outcome` is set by what comes back."""
+        """Notes a steer that is about to be sent; its `outcome` is set by what comes back."""
         refused = _too_late() if self.over else _cancelled() if self.cancelled else None
         steer = Steer(target, as_items(added), refused)
         if refused is None:
@@ -241,17 +241,17 @@ class Turn:
 
     @property
     def takes_steers(self) -> bool:
-        """Whether its response runs here: while the rest of it is asked for, nobody knows it."""
+        """Says whether its response runs here; nobody knows while the rest of it is asked for."""
         is_here = self.again is None and self._rejoining is None
         return self.response_id is not None and is_here
 
     def fail(self, error: LanewiseError) -> None:
-        """End the turn with that error."""
+        """Ends the turn with that error."""
         self.error = error
         self._finish()
 
     def lost(self, why: str, retry_after_s: float | None = None) -> list[Event]:
-        """The socket is gone: the rest of the response is to be asked for."""
+        """Notes that the socket is gone: the rest of the response is to be asked for."""
         if self.over:
             return []
         if self.cancelled:
@@ -264,7 +264,7 @@ class Turn:
         return self._restart(why, retry_after_s)
 
     def _restart(self, why: str, retry_after_s: float | None = None) -> list[Event]:
-        """Nobody has the rest: all since the last response that ended is to be sent again."""
+        """Has all sent again since the last response that ended, as nobody has the rest."""
         self._rejoining = None
         if self._ended is not None:
             self._after, self._asked, self._ended = self._ended, [], None
@@ -282,7 +282,7 @@ class Turn:
         return [Restarted(why)] if shown else []
 
     def receive(self, event: dict[str, Any]) -> list[Event]:
-        """Take one event of the turn's stream; one that makes no sense ends the turn."""
+        """Takes one event of the turn's stream; one that makes no sense ends the turn."""
         try:
             return self._take(event)
         except (KeyError, TypeError, msgspec.ValidationError) as error:
@@ -392,21 +392,21 @@ class Turn:
 
 
 def as_items(value: str | list[Item]) -> list[Item]:
-    """Input as a list of items; a string is one user message."""
+    """Returns input as a list of items; a string is one user message."""
     if isinstance(value, str):
         return [{"type": "message", "role": "user", "content": value}]
     return list(value)
 
 
 def create_fields(hints: dict[str, Any], fields: dict[str, Any]) -> dict[str, Any]:
-    """The fields of a `response.create`: hints go where any client can put them, into metadata."""
+    """Returns the fields of a `response.create`: hints go where any client puts them, metadata."""
     metadata = {name: str(value) for name, value in hints.items() if value is not None}
     metadata |= fields.get("metadata") or {}
     return {"model": "auto", **fields} | ({"metadata": metadata} if metadata else {})
 
 
 def socket_url(url: str) -> str:
-    """The WebSocket of a gateway, given by its http, https, ws or wss URL; else a ValueError."""
+    """Returns the WebSocket of a gateway by its http, https, ws or wss URL; else a ValueError."""
     scheme, separator, rest = url.partition("://")
     schemes = {"http": "ws", "https": "wss", "ws": "ws", "wss": "wss"}
     if not separator or scheme not in schemes:
@@ -416,17 +416,17 @@ def socket_url(url: str) -> str:
 
 
 def retry_delay_s(num_retries: int, chance: float, retry_after_s: float | None) -> float:
-    """The pause before retry number `num_retries` (from 0); `chance` is uniform in [0, 1).
+    """Returns the pause before retry `num_retries` (from 0); `chance` is uniform in [0, 1).
 
-    Doubling, with jitter down to a half, so that the clients of a lost gateway do not come back
-    together; never shorter than the server asked for.
+    It doubles, with jitter down to a half, so that the clients of a lost gateway do not come back
+    together; it is never shorter than the server asked for.
     """
     delay_s = min(MAX_DELAY_S, FIRST_DELAY_S * 2.0**num_retries) * (1 - chance / 2)
     return max(delay_s, min(retry_after_s or 0.0, MAX_DELAY_S))
 
 
 def error_of(event: dict[str, Any]) -> LanewiseError:
-    """An event's `error` as an exception."""
+    """Returns an event's `error` as an exception."""
     error = event.get("error") or {}
     headers = error.get("headers") or {}
     after_ms, after_s = headers.get("retry-after-ms"), headers.get("retry-after")
