@@ -381,7 +381,11 @@ class Stream:
         steer = self.turn.steer(subtask or self.turn.response_id or "", input)
         frame = {"type": "response.steer", "previous_response_id": steer.target, "input": input}
         if self.socket is not None and steer.outcome is None:
-            await self.socket.send(frame)
+            try:
+                await self.socket.send(frame)
+            except Exception:  # the input is no JSON, so nothing was sent
+                self.turn.unsteer(steer)
+                raise
         while steer.outcome is None:
             await self._changed.wait()
         if isinstance(steer.outcome, LanewiseError):

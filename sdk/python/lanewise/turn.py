@@ -239,6 +239,10 @@ class Turn:
             self._steers.append(steer)
         return steer
 
+    def unsteer(self, steer: Steer) -> None:
+        """Takes back a steer that could not be sent."""
+        self._steers = [each for each in self._steers if each is not steer]
+
     @property
     def takes_steers(self) -> bool:
         """Says whether its response runs here; nobody knows while the rest of it is asked for."""

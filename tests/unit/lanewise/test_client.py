@@ -67,6 +67,23 @@ async def test_what_is_no_json_takes_no_stream(monkeypatch: pytest.MonkeyPatch) 
     await client.close()
 
 
+async def test_a_steer_that_is_no_json_is_no_steer(monkeypatch: pytest.MonkeyPatch) -> None:
+    client, connections = opened(monkeypatch)
+    stream = client.stream("Hello")
+    await client.start(stream)
+    stream.receive({"type": "response.created", "response": {"id": "r1", "status": "in_progress"}})
+    with pytest.raises(TypeError):
+        await stream.steer([{"role": "user", "content": object()}])
+    steering = asyncio.create_task(stream.steer("In French"))
+    await turns()
+    steer = {"id": "st1", "previous_response_id": "r1"}
+    stream.receive({"type": "response.steer.accepted", "steer": steer})
+    await turns()
+    assert steering.done(), "another steer took its acceptance"
+    assert len(connections[0].sent) == 2
+    await client.close()
+
+
 async def test_a_socket_that_opens_while_the_client_closes(monkeypatch: pytest.MonkeyPatch) -> None:
     answered = asyncio.Event()
     client, connections = opened(monkeypatch, answered.wait)
