@@ -81,7 +81,7 @@ class LinkBackend:
         self._connection: QuickConnection | None = None  # None while the link is down
         self._unread: deque[bytes] = deque()  # frames of one read, all but the first
         self._is_reading = False  # a frame in each turn of the event loop
-        self._fault: Exception | None = None  # of an invalid frame: later ones are ignored
+        self._fault: Exception | None = None  # for which it was cut: later frames are ignored
         self._refusal = ""  # why it cannot connect, as last logged
         self._offset_us = 0  # added to the engine's clock gives ours
         self._keeper = asyncio.create_task(self._keep())
@@ -108,7 +108,9 @@ class LinkBackend:
         if self._generations.pop(key, None) is None or connection is None:
             return
         if connection.unsent_bytes > MAX_UNSENT_BYTES:
-            self._lost("does not read what it is sent")
+            what = "does not read what it is sent"
+            self._fault = ConnectionError(what)
+            self._lost(what)
             connection.transport.abort()
         else:
             connection.send_now(encode(Cancel(key)))
@@ -268,6 +270,8 @@ class LinkBackend:
         if self._connection is not None:
             self._lost(what, str(error))
             return
+        if error is self._fault:
+            return  # it was told when the link was cut
         refusal = _refusal_of(error)
         if refusal != self._refusal:
             self._refusal = refusal

@@ -65,6 +65,28 @@ class Heard:
         self.finished.set_result(finish)
 
 
+class Warnings(logging.Handler):
+    """What an operator is told, as it comes."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.told: list[str] = []
+        self.more = asyncio.Event()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.told.append(record.getMessage())
+        self.more.set()
+
+
+@pytest.fixture
+async def warnings() -> AsyncIterator[Warnings]:
+    heard = Warnings()
+    logger = logging.getLogger("lanewise")
+    logger.addHandler(heard)
+    yield heard
+    logger.removeHandler(heard)
+
+
 async def up(link: LinkBackend) -> None:
     async with asyncio.timeout(PATIENCE_S):
         while not link.stats().healthy:  # noqa: ASYNC110 - a backend's health has no event
@@ -204,7 +226,7 @@ async def test_frames_that_come_together_keep_their_order() -> None:
 
 
 async def test_an_engine_that_does_not_read_gets_no_more_and_loses_the_link(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, warnings: Warnings
 ) -> None:
     monkeypatch.setattr("backends.link.backend.MAX_UNSENT_BYTES", 1 << 20)
 
@@ -215,7 +237,7 @@ async def test_an_engine_that_does_not_read_gets_no_more_and_loses_the_link(
 
     async with serve(far, "127.0.0.1", 0, compression=None, close_timeout=0.1) as server:
         port = next(iter(server.sockets)).getsockname()[1]
-        options = LinkOptions(url=f"ws://127.0.0.1:{port}/", retry_min_s=PATIENCE_S)
+        options = LinkOptions(url=f"ws://127.0.0.1:{port}/", retry_min_s=0.01)
         link = LinkBackend(name="far", options=options)
         try:
             await up(link)
@@ -230,30 +252,10 @@ async def test_an_engine_that_does_not_read_gets_no_more_and_loses_the_link(
             finish = await asyncio.wait_for(other.finished, PATIENCE_S)
             assert finish.error is not None
             assert "does not read" in str(finish.error)
+            await up(link)
+            assert ["does not read" in told for told in warnings.told] == [True], warnings.told
         finally:
             await link.close()
-
-
-class Warnings(logging.Handler):
-    """What an operator is told, as it comes."""
-
-    def __init__(self) -> None:
-        super().__init__(logging.WARNING)
-        self.told: list[str] = []
-        self.more = asyncio.Event()
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.told.append(record.getMessage())
-        self.more.set()
-
-
-@pytest.fixture
-async def warnings() -> AsyncIterator[Warnings]:
-    heard = Warnings()
-    logger = logging.getLogger("lanewise")
-    logger.addHandler(heard)
-    yield heard
-    logger.removeHandler(heard)
 
 
 class Peer:
