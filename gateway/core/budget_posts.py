@@ -4,21 +4,23 @@ This is an edge.
 """
 
 import asyncio
+import http.client
 import logging
 import urllib.request
-from collections.abc import Callable, Coroutine
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 
 from router.money.prices import NUSD
 from router.pools.budgets import WINDOWS, AccountBalance, Scope, Window
+from router.redis.cancelling import cancelled
 
 logger = logging.getLogger("lanewise")
 
 TIMEOUT_S = 5.0
 RETRIES_S = (1.0, 5.0, 30.0)  # between attempts
 MAX_WAITING = 100  # posts under way; more are logged instead
+CLOSE_S = 2.0  # for posts under way when the gateway stops
 
 
 class BudgetNotice(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,21 +57,16 @@ def notice_of(
 class BudgetPosts:
     """Sends notices; without a URL they are only logged."""
 
-    def __init__(
-        self,
-        url: str | None,
-        spawn: Callable[[Coroutine[Any, Any, None]], object],
-        retries_s: tuple[float, ...] = RETRIES_S,
-    ) -> None:
+    def __init__(self, url: str | None, retries_s: tuple[float, ...] = RETRIES_S) -> None:
         self._url = url
-        self._spawn = spawn
         self._retries_s = retries_s
-        self._num_waiting = 0
+        self._posts: set[asyncio.Task[None]] = set()
 
     def tell(self, notice: BudgetNotice) -> None:
         """Logs a notice, and posts it; returns at once."""
         whose = notice.scope if notice.name is None else f"{notice.scope} {notice.name!r}"
-        window = "" if notice.window == notice.scope else f", {notice.window}"  # a run's is the run
+        # A run has one window, which is called as its scope is.
+        window = "" if notice.window == notice.scope else f", {notice.window}"
         logger.warning(
             "%s: %s%s, of tenant %s: $%.9g of $%.9g",
             *(notice.event, whose, window, notice.tenant),
@@ -77,25 +74,32 @@ class BudgetPosts:
         )
         if self._url is None:
             return
-        if self._num_waiting >= MAX_WAITING:
+        if len(self._posts) >= MAX_WAITING:
             logger.error("the budgets' webhook is too slow: this notice is not posted")
             return
-        self._num_waiting += 1
-        self._spawn(self._post(self._url, msgspec.json.encode(notice)))
+        post = asyncio.create_task(self._post(self._url, msgspec.json.encode(notice)))
+        self._posts.add(post)
+        post.add_done_callback(self._posts.discard)
+
+    async def close(self) -> None:
+        """Waits a moment for posts under way, and gives the others up."""
+        if not self._posts:
+            return
+        _, left = await asyncio.wait(self._posts, timeout=CLOSE_S)
+        await cancelled(*left)
+        if left:
+            logger.error("%d notices of budgets are not posted: the gateway stops", len(left))
 
     async def _post(self, url: str, content: bytes) -> None:
-        try:
-            for pause_s in (*self._retries_s, None):
-                try:
-                    await asyncio.to_thread(_sent, url, content)
-                    return
-                except (OSError, ValueError) as error:
-                    if pause_s is None:
-                        logger.error("the budgets' webhook took no notice: %s", error)
-                        return
+        for pause_s in (*self._retries_s, None):
+            try:
+                await asyncio.to_thread(_sent, url, content)
+                return
+            except (OSError, ValueError, http.client.HTTPException) as error:
+                if pause_s is None:
+                    logger.error("the budgets' webhook took no notice: %s", error)
+                else:
                     await asyncio.sleep(pause_s)
-        finally:
-            self._num_waiting -= 1
 
 
 def _sent(url: str, content: bytes) -> None:

@@ -130,6 +130,8 @@ async def _services(
     waiting = _waiting_room(config, state, detached, metrics)
     failover = await enter(_failover_pools(config, redis.url, state, waiting, metrics))
     ceiling_leases = _ceiling_leases(stack, config, redis.url)
+    posts = BudgetPosts(config.budgets.webhook_url)
+    stack.push_async_callback(posts.close)
     stack.push_async_callback(detached.settled)
     learned = await enter(_sharing(redis.admin, experience))
     await failover.greet()  # finds out whether Redis answers, before any task does
@@ -150,7 +152,7 @@ async def _services(
         record_usage=_usage_recorder(ledger, metrics),
         weights=config.cost_weights,
         prices=PriceList(config.prices),
-        tell_budget=BudgetPosts(config.budgets.webhook_url, detached.spawn).tell,
+        tell_budget=posts.tell,
         max_compactions=config.context.max_compactions,
         seals=seals_of(access, config),
         max_unread_bytes=config.server.max_unread_bytes,

@@ -1,16 +1,26 @@
-"""Notices of budgets, as they are logged where no webhook takes them."""
+"""Notices of budgets, as they are logged, and posted to a webhook."""
 
+import asyncio
+import contextlib
+import http.client
 import logging
-from collections.abc import Coroutine
+import time
+import urllib.request
 from typing import Any
 
 import pytest
 
+from gateway.core import budget_posts
 from gateway.core.budget_posts import BudgetNotice, BudgetPosts
 
+URL = "http://budgets.example/hook"
 
-def never(coroutine: Coroutine[Any, Any, None]) -> None:
-    raise AssertionError("nothing is posted without a URL")
+
+def notice(**more: Any) -> BudgetNotice:
+    fields = {"scope": "tenant", "name": None, "window": "day"} | more
+    return BudgetNotice(
+        event="budget.exceeded", tenant="acme", used_usd=2.0, limit_usd=1.0, renews_s=None, **fields
+    )
 
 
 @pytest.mark.parametrize(
@@ -24,9 +34,45 @@ def never(coroutine: Coroutine[Any, Any, None]) -> None:
 def test_the_log_says_whose_budget_it_is(
     caplog: pytest.LogCaptureFixture, more: dict[str, Any], said: str
 ) -> None:
-    notice = BudgetNotice(
-        event="budget.exceeded", tenant="acme", used_usd=2.0, limit_usd=1.0, renews_s=None, **more
-    )
     with caplog.at_level(logging.WARNING):
-        BudgetPosts(None, never).tell(notice)
+        BudgetPosts(None).tell(notice(**more))
     assert f"budget.exceeded: {said}" in caplog.text
+
+
+class Webhook:
+    """Stands for `urlopen`: fails as told, then takes what it is sent."""
+
+    def __init__(self, *faults: Exception) -> None:
+        self._faults = list(faults)
+        self.taken: list[str] = []
+
+    def __call__(self, request: urllib.request.Request, timeout: float) -> Any:
+        if self._faults:
+            raise self._faults.pop(0)
+        self.taken.append(request.full_url)
+        return contextlib.nullcontext()
+
+
+async def test_a_webhook_that_answers_no_http_is_asked_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    webhook = Webhook(http.client.BadStatusLine("220 smtp"), ConnectionRefusedError())
+    monkeypatch.setattr(urllib.request, "urlopen", webhook)
+    posts = BudgetPosts(URL, retries_s=(0.0, 0.0))
+    posts.tell(notice())
+    await posts.close()
+    assert webhook.taken == [URL]
+
+
+async def test_a_webhook_that_is_away_does_not_hold_up_the_end(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(urllib.request, "urlopen", Webhook(*[ConnectionRefusedError()] * 9))
+    monkeypatch.setattr(budget_posts, "CLOSE_S", 0.0)
+    posts = BudgetPosts(URL, retries_s=(60.0,))
+    posts.tell(notice())
+    began_s = time.monotonic()
+    async with asyncio.timeout(10):
+        await posts.close()
+    assert time.monotonic() - began_s < 5
+    assert "1 notices of budgets are not posted" in caplog.text
