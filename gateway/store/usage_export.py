@@ -103,7 +103,7 @@ class Source:
 
     async def adopt(self, other: str) -> None:
         """Claims the entries pending for another file, which may already hold some of them."""
-        while True:
+        while other != self.consumer:  # what is its own comes anyway, and would never be less
             found: Any = await self._redis.xpending_range(
                 STREAM, GROUP, min="-", max="+", count=BATCH, consumername=other
             )

@@ -410,6 +410,28 @@ def test_what_an_unfinished_export_holds_can_be_adopted(
     assert sorted(task_ids(fresh)) == sorted(f"resp_{number}" for number in range(1_300))
 
 
+def test_an_export_may_adopt_what_is_its_own(
+    redis_url: str,
+    stored: "sync_redis.Redis[bytes]",
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fill(redis_url, 20)
+    out = tmp_path / "usage.csv"
+    with monkeypatch.context() as patch:
+        cut_once(patch, usage_export.os, "fsync", after=False)
+        with pytest.raises(Cut):
+            export(redis_url, out)
+    own = json.loads((tmp_path / "usage.csv.checkpoint").read_text())["consumer"]
+
+    async def again() -> Summary:
+        async with redis_client(redis_url, timeout_s=60) as client, asyncio.timeout(20):
+            return await drain(client, out, adopt=own)
+
+    assert asyncio.run(again()).num_entries == 20
+    assert task_ids(out) == [f"resp_{number}" for number in range(20)]
+
+
 def test_what_was_handed_out_and_lost_on_the_way_comes_again(
     redis_url: str, stored: "sync_redis.Redis[bytes]", tmp_path: Path
 ) -> None:
