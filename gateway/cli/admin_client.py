@@ -1,6 +1,7 @@
 """Calls the admin API from the command line: one HTTP request per call. This is an edge."""
 
 import argparse
+import http.client
 import os
 import urllib.error
 import urllib.request
@@ -19,6 +20,7 @@ from gateway.config.http_address import DEFAULT_URL, http_url
 
 TIMEOUT_S = 30.0
 EVENTS_TIMEOUT_S = 5.0  # without an event; one comes each second at least
+_FAULTS = (OSError, ValueError, http.client.HTTPException)
 
 
 class AdminError(CommandError):
@@ -57,17 +59,14 @@ def ask_admin(
     """
     content = None if method in ("GET", "DELETE") else msgspec.json.encode(body or {})
     with _sent(arguments, method, path, TIMEOUT_S, content, query) as answer:
-        try:
-            return msgspec.json.decode(answer.read())
-        except (OSError, ValueError) as error:
-            raise AdminError(f"the answer broke off: {error}") from None
+        return msgspec.json.decode(answer.read())
 
 
 @contextmanager
 def admin_events(arguments: argparse.Namespace) -> Iterator[Iterator[bytes]]:
-    """Opens `/admin/events` and yields its lines; `EVENTS_TIMEOUT_S` without one is an `OSError`.
+    """Opens `/admin/events` and yields its lines.
 
-    Raises `AdminError` as `ask_admin` does.
+    Raises `AdminError` as `ask_admin` does, and after `EVENTS_TIMEOUT_S` without a line.
     """
     with _sent(arguments, "GET", ("events",), EVENTS_TIMEOUT_S) as answer:
         yield iter(answer)
@@ -82,7 +81,7 @@ def _sent(
     content: bytes | None = None,
     query: Mapping[str, str | Sequence[str]] | None = None,
 ) -> Iterator[Any]:
-    """Sends a request, and yields its answer."""
+    """Sends a request, and yields its answer, which may break off while it is read."""
     environ = os.environ
     base = arguments.url or environ.get("LANEWISE_ADMIN_URL") or environ.get("LANEWISE_URL")
     base = http_url(base or DEFAULT_URL, "--url")
@@ -97,11 +96,14 @@ def _sent(
         answer = urllib.request.urlopen(request, timeout=timeout_s)
     except urllib.error.HTTPError as error:
         raise AdminError(_refusal(error), error.code) from None
-    except (OSError, ValueError) as error:  # a bad URL, no listener, or no gateway
+    except _FAULTS as error:  # a bad URL, no listener, or no gateway
         reason = getattr(error, "reason", error)
         raise AdminError(f"no gateway answers at {base}: {reason}") from None
     with answer:
-        yield answer
+        try:
+            yield answer
+        except _FAULTS as error:
+            raise AdminError(f"the answer of {base} broke off: {error}") from None
 
 
 def _refusal(error: urllib.error.HTTPError) -> str:

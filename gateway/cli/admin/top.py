@@ -52,8 +52,6 @@ def _kept_up(arguments: argparse.Namespace, picture: Picture) -> Iterator[str]:
             if try_first or error.status is not None:
                 raise
             lost = str(error)
-        except OSError as error:
-            lost = f"no gateway answers: {error}"
         yield lost
         time.sleep(RETRY_S)
 

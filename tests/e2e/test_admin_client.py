@@ -1,0 +1,61 @@
+"""Commands that administer, against what is no gateway, or breaks off: a line, and no traceback."""
+
+import socketserver
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from gateway.cli import admin_client
+from gateway.cli.main import main
+
+HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n"
+CUT = HEAD + b"content-length: 1000\r\n\r\n[1,"
+SILENT = HEAD + b"transfer-encoding: chunked\r\n\r\n"
+
+
+@contextmanager
+def answering(content: bytes) -> Iterator[str]:
+    """Serves these bytes to each connection, which stays open until the end if they are silent."""
+    over = threading.Event()
+
+    class Answer(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            self.request.recv(65_536)
+            self.request.sendall(content)
+            if content == SILENT:
+                over.wait()
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Answer) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            yield f"http://127.0.0.1:{server.server_address[1]}"
+        finally:
+            over.set()
+            server.shutdown()
+
+
+@pytest.mark.parametrize(
+    ("content", "command", "said"),
+    [
+        (b"-ERR unknown command\r\n", "keys list", "no gateway answers at"),
+        (b"-ERR unknown command\r\n", "top --once", "no gateway answers at"),
+        (CUT, "keys list", "broke off: IncompleteRead"),
+        (HEAD + b"content-length: 3\r\n\r\n[1,", "keys list", "broke off: Input data was"),
+        (SILENT, "top --json", "broke off: timed out"),
+    ],
+)
+def test_a_fault_is_one_line(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    content: bytes,
+    command: str,
+    said: str,
+) -> None:
+    monkeypatch.setattr(admin_client, "EVENTS_TIMEOUT_S", 0.2)
+    with answering(content) as url:
+        assert main([*command.split(), "--url", url]) == 2
+    told = capsys.readouterr().err
+    assert told.startswith("lanewise: ")
+    assert said in told
