@@ -54,6 +54,7 @@ class Feed:
         self._read_records = read_records
         self._num_workers = num_workers
         self._watchers: set[asyncio.Queue[bytes | None]] = set()
+        self._beginning = asyncio.Lock()
         self._sampling: asyncio.Task[None] | None = None
         self._history = History()
         self._problems = ProblemWatch()
@@ -78,9 +79,10 @@ class Feed:
             message = f"{MAX_WATCHERS} watch already, as many as may. Close another console."
             raise ProtocolError("server_is_overloaded", message, retry_after_us=10_000_000)
         queue: asyncio.Queue[bytes | None] = asyncio.Queue(MAX_QUEUED)
-        if not self._watchers:
-            await self._begin()
-        self._watchers.add(queue)
+        async with self._beginning:  # who comes meanwhile finds the sampler of the first
+            if not self._watchers:
+                await self._begin()
+            self._watchers.add(queue)
         try:
             yield event("snapshot", self._snapshot())
             async with asyncio.timeout(MAX_WATCH_S):
