@@ -67,7 +67,7 @@ class Asked(msgspec.Struct, frozen=True):
 
 
 class _Piece(msgspec.Struct, frozen=True):
-    choices: list[msgspec.Raw] | None = None
+    choices: msgspec.Raw = _NULL
 
 
 class RelayedCall:
@@ -309,7 +309,8 @@ class RelayedCall:
 
 def _is_bare(data: bytes) -> bool:
     """Says whether an event has no words: only the usage."""
-    return msgspec.json.decode(data, type=_Piece).choices == []
+    choices = bytes(msgspec.json.decode(data, type=_Piece).choices)
+    return b"".join(choices.split()) == b"[]"
 
 
 def _told(error: BackendError) -> ProtocolError:

@@ -27,6 +27,7 @@ class RelayedServer(ThreadingHTTPServer):
         self.bodies: list[dict[str, Any]] = []
         self.said: dict[str, Any] | None = None  # in place of any answer, as one object
         self.param = "input"  # that its errors name
+        self.odd: dict[str, Any] | None = None  # an event between the first word and the others
         self.breaks_off = False  # after the first word of a stream
         self.may_answer = threading.Event()  # until then requests wait
         self.may_answer.set()
@@ -56,6 +57,8 @@ class _Answers(BaseHTTPRequestHandler):
             self._send_json(answer | {"usage": self.server.usage})
         elif body.get("stream"):
             chunks = [{"model": body["model"], "choices": [{"text": word}]} for word in WORDS]
+            if self.server.odd is not None:
+                chunks.insert(1, self.server.odd)
             if body["stream_options"]["include_usage"]:
                 chunks.append({"choices": [], "usage": self.server.usage})
             events = [b"data: " + json.dumps(each).encode() + b"\n\n" for each in chunks]

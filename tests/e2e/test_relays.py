@@ -84,7 +84,7 @@ def relaying(
 @pytest.fixture
 def asked(relaying: GatewayProcess, server: RelayedServer) -> Iterator[OpenAI]:
     server.status, server.usage, server.breaks_off = 200, REPORTED, False
-    server.said, server.param = None, "input"
+    server.said, server.param, server.odd = None, "input", None
     server.bodies.clear()
     with client_of(relaying) as client:
         yield client
@@ -173,6 +173,18 @@ def test_a_servers_errors_are_told_without_its_key(
         assert failed.value.status_code == kind
         assert status != 401 or KEY not in failed.value.message
         assert status != 429 or "retry-after" in failed.value.response.headers
+
+
+def test_an_event_of_another_shape_is_passed_on(
+    relaying: GatewayProcess, asked: OpenAI, server: RelayedServer
+) -> None:
+    server.odd = {"choices": {"0": "?"}, "model": "theirs"}
+    body = {"model": "complete", "prompt": "Count.", "stream": True}
+    headers = {"authorization": f"Bearer {DEVELOPMENT_KEY}"}
+    told = httpx.post(f"{relaying.base_url}/completions", json=body, headers=headers).text
+    assert '"choices":{"0":"?"}' in told.replace(" ", "")
+    assert WORDS[-1] in told
+    assert told.endswith("data: [DONE]\n\n")
 
 
 def test_a_stream_that_breaks_off_ends_with_an_error(asked: OpenAI, server: RelayedServer) -> None:
