@@ -40,7 +40,7 @@ class _Sink:
             self.ended.set_result(finish)
 
 
-async def ask_engine(config: BackendConfig, timeout_s: float = TIMEOUT_S) -> EngineAnswer:
+async def ask_engine(config: BackendConfig) -> EngineAnswer:
     """Sends one short request and returns what came of it; it is neither retried nor probed for."""
     if isinstance(config, UpstreamBackendConfig):
         options = msgspec.structs.replace(config.options, probe_path=None, max_retries=0)
@@ -54,11 +54,11 @@ async def ask_engine(config: BackendConfig, timeout_s: float = TIMEOUT_S) -> Eng
     try:
         begun_s = time.monotonic()
         backend.start(_request(config.options.model), sink)
-        finish = await asyncio.wait_for(sink.ended, timeout_s)
+        finish = await asyncio.wait_for(sink.ended, TIMEOUT_S)
     except BackendError as error:
         return msgspec.structs.replace(answer, error=error.message)
     except TimeoutError:
-        return msgspec.structs.replace(answer, error=f"no answer within {timeout_s:g} s")
+        return msgspec.structs.replace(answer, error=f"no answer within {TIMEOUT_S:g} s")
     finally:
         await backend.close()
     return msgspec.structs.replace(

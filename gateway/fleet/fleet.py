@@ -18,9 +18,8 @@ OF_ALL = {
 class Fleet:
     """Lets one worker query all workers, itself included."""
 
-    def __init__(self, channel: Channel, number: int, engines: tuple[str, ...] = ()) -> None:
+    def __init__(self, channel: Channel, engines: tuple[str, ...]) -> None:
         """`engines` names the backends that run in a process of this machine's own."""
-        self.number = number
         self.engines = engines
         self._channel = channel
 

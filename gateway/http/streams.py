@@ -36,7 +36,7 @@ from router.classify.task import Task, Tenant
 from router.waiting.fair_queue import QueuePosition
 
 
-class JsonRequest(Request[Any, Any, Any]):
+class AnyRequest(Request[Any, Any, Any]):
     """A request whose body may be no JSON, or no UTF-8, for which the framework has no error."""
 
     async def document(self) -> bytes:
@@ -54,14 +54,12 @@ class JsonRequest(Request[Any, Any, Any]):
             raise not_json(error, text=content) from None
 
 
-AnyRequest = JsonRequest
-
 # Questions about a context may be about one that no engine takes; the counting is bounded.
 MAX_COUNTED_TOKENS = 1 << 20
 
 JSON = "application/json"
-_HEADER_CHARS = "".join(map(chr, range(0x20, 0x7F)))  # a header's value may have them as they are
 SSE = b"text/event-stream; charset=utf-8"
+_HEADER_CHARS = "".join(map(chr, range(0x20, 0x7F)))  # a header's value may have them as they are
 
 
 def json_response(
@@ -389,8 +387,8 @@ async def create_response(
     receive: Receive,
     headers: Mapping[str, str],
     *,
-    parent: Parent | None = None,
-    keep: Keep | None = None,
+    parent: Parent | None,
+    keep: Keep | None,
 ) -> HttpAnswer:
     """`POST /v1/responses` in the foreground; `receive` tells when the client leaves.
 

@@ -227,8 +227,8 @@ class Metrics(Counters):
         group: BackendGroup,
         tier: str,
         result: labels.Admission,
+        mode: PoolsMode,
         limited_by: Unit | None = None,
-        mode: PoolsMode = "redis",
     ) -> None:
         """Counts an admission or refusal; `group` is the pool's, or the route's first."""
         limit = "none" if limited_by is None else labels.LIMIT_NAMES[limited_by]

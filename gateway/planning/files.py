@@ -58,7 +58,7 @@ class _Prices(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 def read_material(
-    trace: Path, slo: Path, prices: Path, policies: Sequence[Path], seed: int = 0
+    trace: Path, slo: Path, prices: Path, policies: Sequence[Path], seed: int
 ) -> Material:
     """Reads all that a plan is made of. Raises `PlanError`."""
     arrivals, tiers = read_trace(trace, seed)

@@ -9,7 +9,6 @@ its cells run again. It imports by name what only clusters need. This is an edge
 
 import gc
 import hashlib
-import os
 import pickle
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
@@ -64,11 +63,8 @@ class Journal:
             for line in lines[1:-1]:  # the last was being written when the sweep was stopped
                 result = msgspec.json.decode(line, type=CellResult)
                 self.results[result.cell] = result
-            kept = (
-                [lines[0], *lines[1:-1]]
-                if lines
-                else [msgspec.json.encode({"material": self._digest})]
-            )
+            head = [msgspec.json.encode({"material": self._digest})]
+            kept = lines[:1] + lines[1:-1] or head
             path.write_bytes(b"\n".join(kept) + b"\n")
         except (OSError, msgspec.DecodeError, msgspec.ValidationError) as error:
             raise PlanError(f"{path}: {error}") from error
@@ -192,8 +188,3 @@ def _dask(scheduler: str, material: Material) -> Iterator[tuple[Executor, Any, i
         executor = client.get_executor(pure=False, retries=MAX_RESTARTS)
         num_workers = max(1, len(client.scheduler_info(n_workers=-1)["workers"]))
         yield executor, lambda on, cell: on.submit(run_cell, sent, cell), num_workers
-
-
-def usual_workers() -> int:
-    """Returns how many processes use this machine's cores."""
-    return max(1, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1)

@@ -48,7 +48,7 @@ from gateway.http.background import BackgroundRuns
 from gateway.http.batch_route import RouteBatches, live_desk
 from gateway.http.routes import EXCEPTION_HANDLERS, HANDLERS, served_methods
 from gateway.http.services import Services, seals_of
-from gateway.http.streams import JsonRequest
+from gateway.http.streams import AnyRequest
 from gateway.live.feed import Feed
 from gateway.live.sources import make_feed
 from gateway.logs.task_line import TaskLog
@@ -484,7 +484,7 @@ def make_app(made: Services) -> Litestar:
         ),
         request_max_body_size=made.config.server.max_message_bytes,
         logging_config=None,
-        request_class=JsonRequest,
+        request_class=AnyRequest,
         exception_handlers=EXCEPTION_HANDLERS,
     )
     app.state.served = served_methods(app.routes)

@@ -44,12 +44,12 @@ class NotServedError(Exception):
 
 
 def served_models(
-    base_url: str, key: str | None = None, *, header: str = "authorization", timeout_s: float
+    base_url: str, key: str | None = None, *, timeout_s: float
 ) -> tuple[ServedModel, ...]:
     """Asks a server for its models; raises `NotServedError`."""
     request = urllib.request.Request(f"{base_url.rstrip('/')}/models")
     if key:
-        request.add_header(header, key if header == "api-key" else f"Bearer {key}")
+        request.add_header("authorization", f"Bearer {key}")
     try:
         # No proxy: the gateway's own client uses none either.
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
@@ -68,12 +68,10 @@ def found_keys(environ: Mapping[str, str]) -> list[Provider]:
     return [one for one in PROVIDERS if one.needs_key and one.key_env and environ.get(one.key_env)]
 
 
-def found_servers(
-    providers: tuple[Provider, ...] = PROVIDERS,
-) -> list[tuple[Provider, tuple[ServedModel, ...]]]:
+def found_servers() -> list[tuple[Provider, tuple[ServedModel, ...]]]:
     """Returns the local servers that list models on their usual ports."""
     found = []
-    for provider in providers:
+    for provider in PROVIDERS:
         if not provider.is_local:
             continue
         try:

@@ -1,29 +1,29 @@
 """What five clients need to use a gateway, ready to be copied."""
 
 
-def snippets(base_url: str, key: str, model: str = "auto") -> dict[str, str]:
+def snippets(base_url: str, key: str) -> dict[str, str]:
     """Returns the text for each client; `base_url` ends before `/v1`."""
     return {
         "curl": f"""\
 curl -sN {base_url}/v1/responses \\
   -H "authorization: Bearer {key}" -H "content-type: application/json" \\
-  -d '{{"model": "{model}", "input": "Say hi.", "stream": true}}'
+  -d '{{"model": "auto", "input": "Say hi.", "stream": true}}'
 """,
         "openai-python": f"""\
 from openai import OpenAI
 
 client = OpenAI(base_url="{base_url}/v1", api_key="{key}")
-print(client.responses.create(model="{model}", input="Say hi.").output_text)
+print(client.responses.create(model="auto", input="Say hi.").output_text)
 """,
         "openai-node": f"""\
 import OpenAI from "openai";
 
 const client = new OpenAI({{ baseURL: "{base_url}/v1", apiKey: "{key}" }});
-console.log((await client.responses.create({{ model: "{model}", input: "Say hi." }})).output_text);
+console.log((await client.responses.create({{ model: "auto", input: "Say hi." }})).output_text);
 """,
         "codex": f"""\
 # ~/.codex/config.toml; then: LANEWISE_API_KEY={key} codex
-model = "{model}"
+model = "auto"
 model_provider = "lanewise"
 
 [model_providers.lanewise]

@@ -48,7 +48,7 @@ class RecentSaves:
         stored_bytes: StoredBytes,
         key_of: Callable[[str, str], str],
         ttl_s: int,
-        on_lost: Callable[[LostReason, int], None] = lambda reason, num: None,
+        on_lost: Callable[[LostReason, int], None],
     ) -> None:
         """`on_lost` hears how many records are gone."""
         self._redis = redis

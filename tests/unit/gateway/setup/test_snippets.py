@@ -7,7 +7,7 @@ import tomllib
 
 from gateway.setup.snippets import snippets
 
-TEXTS = snippets("http://127.0.0.1:8090", "sk-mine", "auto")
+TEXTS = snippets("http://127.0.0.1:8090", "sk-mine")
 
 
 def test_each_of_five_clients_is_told_where_and_by_which_key() -> None:
