@@ -96,7 +96,6 @@ class Services:
         self.config = config
         self.admin_keys.configure(admin_keys(config))
         self.access.configure(config)
-        self.rejoins.configure(config.server)
         self.gw.reseal(seals_of(self.access, config))
         self.gw.prices.configure(config.prices)
         if self.ceiling_leases is not None:

@@ -91,10 +91,6 @@ class Rejoins:
         self._connections: dict[Key, dict[Callable[[str], None], None]] = {}
         self.turns = HeldTurns()
 
-    def configure(self, config: ServerConfig) -> None:
-        """Goes on with a changed configuration; it holds for connections that are lost later."""
-        self._config = config
-
     @property
     def is_empty(self) -> bool:
         """Says whether nothing was lost that can be come back to."""
