@@ -198,10 +198,10 @@ def _with_log(services: Services, inquiry: Inquiry) -> Inquiry:
     recorder = services.gw.recorder
     path = services.config.recording.path
     if recorder is not None and recorder.is_writing and path is not None:
-        base = Path(path)
-        name = base.name.rpartition(WORKER)
-        whole = base.with_name(name[0]) if name[0] else base
-        return msgspec.structs.replace(inquiry, paths=tuple(with_rotated(whole)))
+        own = Path(path)  # maybe one worker's part of the log
+        whole_name = own.name.rpartition(WORKER)[0] or own.name
+        paths = with_rotated(own.with_name(whole_name))
+        return msgspec.structs.replace(inquiry, paths=tuple(paths))
     lines = () if recorder is None else tuple(map(encode_line, recorder.recent))
     if not lines:
         raise ProtocolError(

@@ -11,10 +11,9 @@ from gateway.config.budgets import Usd
 from gateway.config.tenants import for_key
 from gateway.http.streams import AnyRequest
 from gateway.wire.errors import ProtocolError
-from router.classify.task import Account, Tenant, for_run, run_name
+from router.classify.task import Tenant, for_run, run_name
 from router.money.prices import NUSD
 from router.pools.budget_use import BudgetUse, budget_uses
-from router.pools.redis_pools import PoolsUnavailable
 
 
 class BudgetView(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,11 +53,8 @@ async def set_run_budget(request: AnyRequest, data: RunBudget) -> BudgetView:
         raise ProtocolError("conflict", message)
     limit = -1 if data.hard_usd is None else round(data.hard_usd * NUSD)
     before = await _view(request, found, None, data.run)
-    try:
-        pools = services_of(request).gw.pools
-        await pools.raise_run(found.id, f"r.{run_name(data.run)}", limit)
-    except PoolsUnavailable as error:
-        raise _away(error) from error
+    pools = services_of(request).gw.pools
+    await pools.raise_run(found.id, f"r.{run_name(data.run)}", limit)
     after = await _view(request, found, None, data.run)
     subject = f"{found.id}/{run_name(data.run)}"
     change = {"before": _hard_of_run(before), "after": _hard_of_run(after)}
@@ -80,11 +76,7 @@ async def _view(
     request: AnyRequest, tenant: Tenant, key: str | None, run: str | None
 ) -> BudgetView:
     named = for_run(tenant if key is None else for_key(tenant, key), run)
-    accounts: tuple[Account, ...] = named.accounts
-    try:
-        balances = await services_of(request).gw.pools.accounts(tenant.id, accounts)
-    except PoolsUnavailable as error:
-        raise _away(error) from error
+    balances = await services_of(request).gw.pools.accounts(tenant.id, named.accounts)
     return BudgetView(tenant=tenant.id, key=key, run=run, budgets=budget_uses(balances))
 
 
@@ -92,8 +84,3 @@ def _hard_of_run(view: BudgetView) -> dict[str, float | None]:
     """Returns a run's hard limit, as the audit shows it."""
     limits = [use.hard_usd for use in view.budgets if use.window == "run"]
     return {"hard_usd": limits[0] if limits else None}
-
-
-def _away(error: PoolsUnavailable) -> ProtocolError:
-    message = f"The shared pools do not answer: {error}. Try again in 1s."
-    return ProtocolError("server_is_overloaded", message, retry_after_us=1_000_000)

@@ -18,7 +18,7 @@ from gateway.metrics.labels import Outcome
 from gateway.store.decision_search import MAX_FOUND, DecisionQuery, found_in_files, found_in_memory
 from router.record.recording import DecisionRecord
 
-MAX_UNIX_S = 253_402_300_799  # the last second of the year 9999
+MAX_UNIX_S = 253_402_300_799  # the last second of the year 9999, and of Python's calendar
 UnixTime = Annotated[float | None, Parameter(ge=0, le=MAX_UNIX_S)]
 
 

@@ -54,6 +54,12 @@ def services_of(request: AnyRequest) -> Services:
     return services
 
 
+def changed_entries(own: Mapping[Any, Any], changes: Mapping[Any, Any] | None) -> dict[Any, Any]:
+    """Returns a field of a record with entries changed; None takes an entry away, or all."""
+    changed = {} if changes is None else {**own, **changes}
+    return {name: entry for name, entry in changed.items() if entry is not None}
+
+
 async def write_records(
     request: AnyRequest,
     action: str,

@@ -11,7 +11,7 @@ from litestar import get, patch, post
 from msgspec import Meta
 
 from backends.contract import BackendGroup
-from gateway.admin.guard import admin_of, services_of, write_records
+from gateway.admin.guard import admin_of, changed_entries, services_of, write_records
 from gateway.config.keys import (
     ID_BYTES,
     MAX_NAME_CHARS,
@@ -118,8 +118,7 @@ async def change_key(request: AnyRequest, key_id: str, data: KeyChange) -> KeyVi
     """Change a key's own limits; they hold for live connections from their next task on."""
     services = services_of(request)
     record = _find(services, key_id)
-    changed = {} if data.limits is None else {**record.limits, **data.limits}
-    limits = {group: own for group, own in changed.items() if own is not None}
+    limits = changed_entries(record.limits, data.limits)
     record = msgspec.structs.replace(record, limits=limits)
     await _write(request, "keys.set", record, {})
     return (await _views(services, [record]))[0]

@@ -13,6 +13,7 @@ from litestar.params import Parameter
 from msgspec import Meta
 
 from backends.contract import ContextItem
+from gateway.admin.decisions import MAX_UNIX_S
 from gateway.admin.guard import READS, author_of, services_of
 from gateway.http.services import Services
 from gateway.http.streams import AnyRequest
@@ -42,7 +43,6 @@ from router.policy.store import (
 )
 from router.redis.audit import AuditEntry
 
-MAX_UNIX_S = 253_402_300_799  # the last second of the year 9999, and of Python's calendar
 Version = Annotated[int, Meta(ge=0, le=MAX_VERSION)]
 VersionInPath = Annotated[int, Parameter(ge=0, le=MAX_VERSION)]
 Comment = Annotated[str, Meta(max_length=500)]

@@ -8,7 +8,7 @@ from msgspec import UNSET, UnsetType
 
 from backends.contract import BackendGroup
 from gateway.access.tenant_view import TenantsView
-from gateway.admin.guard import services_of, write_records
+from gateway.admin.guard import changed_entries, services_of, write_records
 from gateway.config.budgets import Budget, BudgetName, Budgets
 from gateway.config.tenants import (
     KeyLimits,
@@ -136,21 +136,15 @@ async def change_tenant(request: AnyRequest, tenant_id: str, data: TenantChange)
     record = _find(request, tenant_id)
     _check_not_configured(request, tenant_id)
     given = msgspec.structs.asdict(data)
-    if isinstance(data.limits, dict):
-        given["limits"] = _merged(record.limits, data.limits)
-    elif data.limits is None:
-        given["limits"] = {}
-    if isinstance(data.budgets, dict):
-        changed = {**record.budgets, **data.budgets}
-        given["budgets"] = {name: own for name, own in changed.items() if own is not None}
-    elif data.budgets is None:
-        given["budgets"] = {}
-    if isinstance(data.key_limits, dict):
-        merged = {**record.key_limits, **data.key_limits}
-        given["key_limits"] = {group: own for group, own in merged.items() if own is not None}
-    elif data.key_limits is None:
-        given["key_limits"] = {}
     changes = {name: value for name, value in given.items() if value is not UNSET}
+    if isinstance(data.limits, dict):  # limit by limit, and not group by group as the others
+        changes["limits"] = {
+            group: None if own is None else {**record.limits.get(group, {}), **own}
+            for group, own in data.limits.items()
+        }
+    for name in ("limits", "budgets", "key_limits"):
+        if name in changes:
+            changes[name] = changed_entries(getattr(record, name), changes[name])
     record = msgspec.structs.replace(record, **changes)
     await _keep(request, "tenants.set", record)
     return _view(request, record)
@@ -254,18 +248,6 @@ def _check_not_configured(request: AnyRequest, tenant_id: str) -> None:
 def _budgets_of_tier(tenant_view: TenantsView, name: str) -> Budgets:
     tier = tenant_view.tiers.get(name)
     return {} if tier is None else tier.budgets
-
-
-def _merged(
-    limits: OwnLimits, changes: dict[BackendGroup, dict[str, int | None] | None]
-) -> OwnLimits:
-    merged = dict(limits)
-    for group, own in changes.items():
-        if own is None:
-            merged.pop(group, None)
-        else:
-            merged[group] = {**merged.get(group, {}), **own}
-    return merged
 
 
 async def _keep(request: AnyRequest, action: str, record: TenantRecord) -> None:

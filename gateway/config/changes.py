@@ -17,7 +17,7 @@ _OF_SERVER = {
     "tls_key_path",
 }
 
-_OF_FILES = _SECTIONS - {"tenants", "admin"}  # the other two, the environment may have a part in
+_OF_FILES = _SECTIONS - {"tenants", "admin"}  # to which the environment may add
 _MAX_NAMED = 5
 _IF_MEANT = "If that is meant, start the gateway again"
 
