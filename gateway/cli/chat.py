@@ -38,15 +38,15 @@ def _chat(arguments: argparse.Namespace) -> int:
 async def _talk(arguments: argparse.Namespace, prompt: str | None) -> int:
     url = http_url(arguments.url or os.environ.get("LANEWISE_URL") or DEFAULT_URL, "--url")
     key = arguments.key or secret_of(os.environ, KEY_VARIABLE) or DEVELOPMENT_KEY
-    conversation = Dialogue(arguments.model, arguments.route, arguments.strategy)
+    dialogue = Dialogue(arguments.model, arguments.route, arguments.strategy)
     is_terminal = sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
     try:
         async with connect(url, key) as client:
             if prompt is not None:
-                asks = list(conversation.asks())
+                asks = list(dialogue.asks())
                 return await answer_once(client, prompt, asks, drawn=is_terminal)
             colour = is_terminal and not os.environ.get("NO_COLOR")
-            return await Screen(client, conversation, colour=colour).run()
+            return await Screen(client, dialogue, colour=colour).run()
     except LanewiseError as error:
         hint = " Start one with: lanewise serve" if error.code == "connection_failed" else ""
         raise ChatError(f"{url}: {error.message}{hint}") from error

@@ -63,7 +63,7 @@ def _check(arguments: argparse.Namespace) -> int:
     }
     lines = [f"{name}: {_text(value)}" for name, value in found.items()]
     slips = policy_slips(config, policy)
-    of_settings = [*idle_settings(config), *_price_slips(config)]
+    of_settings = [*idle_settings(config), *_money_slips(config)]
     found["warnings"] = [*msgspec.to_builtins(slips), *({"message": said} for said in of_settings)]
     for said in () if arguments.json else of_settings:
         print(f"warning: {arguments.file}: {said}", file=sys.stderr)
@@ -72,7 +72,7 @@ def _check(arguments: argparse.Namespace) -> int:
     return show(arguments, found, "\n".join((f"{arguments.file} is valid.", *lines)))
 
 
-def _price_slips(config: Config) -> Iterator[str]:
+def _money_slips(config: Config) -> Iterator[str]:
     backends = config.backends
     infos = [backend.options.info(backend.name, group_of(backend)) for backend in backends]
     budgeted = {

@@ -121,8 +121,8 @@ def _bar(title: str) -> Iterator[OnProgress]:
     )
     console = Console(stderr=True)
     with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
-        task = progress.add_task(title, total=None)
-        yield lambda done, total: progress.update(task, completed=done, total=total or None)
+        bar = progress.add_task(title, total=None)
+        yield lambda done, total: progress.update(bar, completed=done, total=total or None)
 
 
 COMMAND = Command(

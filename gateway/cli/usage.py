@@ -60,7 +60,7 @@ def _show(arguments: argparse.Namespace) -> int:
 
 def _cells(by: Sequence[str], row: Row) -> Row:
     named = {name: row.get(name, "") for name in by}
-    sums = {name: str(row.get(name, 0)) for name in _SUMS}
+    sums = {name: row.get(name, 0) for name in _SUMS}
     return named | sums | {"cost_usd": f"{row.get('cost_usd', 0):.6f}"}
 
 
@@ -111,15 +111,13 @@ def _export(arguments: argparse.Namespace) -> int:
     return 0
 
 
-@COMMAND.command(
+COMMAND.command(
     "reconcile",
     "Compare what was counted here with a provider's own usage export, by day and model.",
     "lanewise usage reconcile openai-usage.json --model gpt-5-mini-2025-08-07=lanewise-fast\n"
     "Exit status: 0 if all figures agree, 1 if one differs by more than the tolerance.",
     *reconcile.ARGUMENTS,
-)
-def _reconcile(arguments: argparse.Namespace) -> int:
-    return reconcile.reconcile(arguments)
+)(reconcile.reconcile)
 
 
 async def _drain(url: str, out: Path, adopt: str | None) -> Summary:

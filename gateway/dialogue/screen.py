@@ -22,13 +22,13 @@ ROWS_BELOW = 4  # what is typed, the status, and room to wrap
 class Screen:
     """Takes lines until /quit, the end of input, or Ctrl-C where no answer is under way."""
 
-    def __init__(self, client: Client, conversation: Dialogue, *, colour: bool) -> None:
+    def __init__(self, client: Client, dialogue: Dialogue, *, colour: bool) -> None:
         self._client = client
-        self._conversation = conversation
+        self._dialogue = dialogue
         self._canvas = Canvas(colour=colour)
         self._turns: Turns | None = None
         self._asking = asyncio.Lock()  # one ask at a time
-        self._tasks: set[asyncio.Task[None]] = set()  # of lines that are not through yet
+        self._saying: set[asyncio.Task[None]] = set()  # lines that are not through yet
         self._unsettled = ""  # drawn above the prompt until it is finished
         self._session: PromptSession[str] = PromptSession(
             message=lambda: ANSI(f"{self._unsettled}> "),
@@ -47,22 +47,22 @@ class Screen:
         except EOFError:
             pass
         finally:
-            for task in self._tasks:
-                task.cancel()
-            await asyncio.gather(*self._tasks, return_exceptions=True)
+            for line in self._saying:
+                line.cancel()
+            await asyncio.gather(*self._saying, return_exceptions=True)
         return 0
 
     async def _take(self, line: str) -> bool:
         """Handles a typed line; returns false to end the dialogue."""
         if line.startswith("/"):
-            said = self._conversation.command(line)
+            said = self._dialogue.command(line)
             if said:
                 await self._print(f"{self._canvas.dim(said)}\n")
             return said is not None
         if line:  # while it is on its way, the next one may be typed
-            task = asyncio.create_task(self._say(line))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            saying = asyncio.create_task(self._say(line))
+            self._saying.add(saying)
+            saying.add_done_callback(self._saying.discard)
         return True
 
     async def _say(self, line: str) -> None:
@@ -74,7 +74,7 @@ class Screen:
 
     async def _answer(self, prompt: str) -> None:
         """Asks, and draws what comes until it is over."""
-        async with Turns(self._client, prompt, list(self._conversation.asks())) as turns:
+        async with Turns(self._client, prompt, list(self._dialogue.asks())) as turns:
             self._turns = turns
             view = DialogueView(self._canvas, turns.titled)
             while True:
@@ -92,7 +92,7 @@ class Screen:
                 ended = " · ".join(filter(None, (title, answer.summary(), answer.route())))
                 await self._print(f"{self._canvas.dim(f'[{ended}]')}\n")
                 if answer.response is not None:
-                    self._conversation.answered(answer.response)
+                    self._dialogue.answered(answer.response)
 
     async def _print(self, text: str) -> None:
         """Prints above the prompt, which is drawn again below."""
@@ -102,7 +102,7 @@ class Screen:
 
     def _status(self) -> str:
         if self._turns is None:
-            return f" {self._conversation.wishes()}   /fast /deep /both /auto /help /quit"
+            return f" {self._dialogue.wishes()}   /fast /deep /both /auto /help /quit"
         one = next((a for a in self._turns.answers if not a.over), self._turns.answers[-1])
         return f" {one.status(now_us())}"
 

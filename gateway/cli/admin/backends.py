@@ -27,7 +27,6 @@ def _cells(row: Row) -> Row:
     return row | {
         "state": state,
         "running": f"{row['running']} of {row['max_num_seqs']}",
-        "waiting": str(row["waiting"]),
         "kv": f"{share:.0%}",
     }
 

@@ -28,8 +28,7 @@ def _list(arguments: argparse.Namespace) -> int:
 
 def _cells(row: Row) -> Row:
     outcomes = ", ".join(f"{arm} {number:g}" for arm, number in row["outcomes"].items())
-    figures = {name: str(row[name]) for name in ("trust", "distance", "epoch")}
-    return row | figures | {"outcomes": outcomes, "drift": "; ".join(row["drift"].values())}
+    return row | {"outcomes": outcomes, "drift": "; ".join(row["drift"].values())}
 
 
 @COMMAND.command(

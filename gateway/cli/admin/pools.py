@@ -15,9 +15,7 @@ def _pools(arguments: argparse.Namespace) -> int:
 
 
 def _cells(row: Row) -> Row:
-    # As text: a pool that is used up has 0 left, which a table would leave out.
-    left = {name: str(row[name]) for name in ("used", "limit", "remaining")}
-    return row | left | {"key": row.get("key") or ""} | {"full_in": f"{row['reset_s']:.1f} s"}
+    return row | {"key": row.get("key") or "", "full_in": f"{row['reset_s']:.1f} s"}
 
 
 COMMAND = Command(
