@@ -123,15 +123,13 @@ async def _services(
     """Makes and starts all parts; the stack stops them."""
     redis, enter = await _redis(stack, config), stack.enter_async_context
     ledger = await enter(open_ledger(redis.admin, config.ledger))
-    backends = _backends(stack, config)
+    backends, posts = _backends(stack, config), _budget_posts(stack, config)
     experience, key_sessions, detached = Experience(), KeySessions(), DetachedCalls()
     metrics = Metrics(version=VERSION, backends=backends.stats, experience=experience)
     state = GatewayState(load_policy(config))
     waiting = _waiting_room(config, state, detached, metrics)
     failover = await enter(_failover_pools(config, redis.url, state, waiting, metrics))
     ceiling_leases = _ceiling_leases(stack, config, redis.url)
-    posts = BudgetPosts(config.budgets.webhook_url)
-    stack.push_async_callback(posts.close)
     stack.push_async_callback(detached.settled)
     learned = await enter(_sharing(redis.admin, experience))
     await failover.greet()  # finds out whether Redis answers, before any task does
@@ -195,6 +193,12 @@ def _backends(stack: AsyncExitStack, config: Config) -> Backends:
     backends = Backends(config.backends)
     stack.push_async_callback(backends.close)
     return backends
+
+
+def _budget_posts(stack: AsyncExitStack, config: Config) -> BudgetPosts:
+    posts = BudgetPosts(config.budgets.webhook_url)
+    stack.push_async_callback(posts.close)
+    return posts
 
 
 def _tracer(stack: AsyncExitStack, config: Config) -> Tracer | None:
