@@ -10,9 +10,10 @@ from typing import TypeVar
 
 import msgspec
 
+from gateway.store.decision_search import lines_backwards
+
 MAX_LINE_BYTES = 1 << 20
 TOLD_EVERY = 200  # lines
-_TAIL_BYTES = 1 << 20  # read at once from a file's end
 MAX_SET_BACK_LINES = 100  # in a row, of a clock that was set back for a moment
 MAX_BAD_LINES = 100  # a log that was cut amid a line has one
 
@@ -92,31 +93,20 @@ def _tail(path: Path, since_s: float, most: int | None = None) -> list[bytes]:
         return _end_of_packed(path, since_s, most)
     found: list[bytes] = []
     num_before = 0  # lines in a row
-    with path.open("rb") as file:
-        at = file.seek(0, 2)
-        rest = b""
-        while at > 0:
-            size = min(_TAIL_BYTES, at)
-            at -= size
-            file.seek(at)
-            first, *lines = (file.read(size) + rest).split(b"\n")
-            rest = first
-            if at == 0:
-                lines.insert(0, first)
-            for line in reversed(lines):
-                if not line.strip():
-                    continue
-                try:
-                    when = _WHEN.decode(line)
-                except msgspec.DecodeError:
-                    continue
-                num_before = num_before + 1 if when.at + when.duration_ms / 1e3 < since_s else 0
-                if num_before > MAX_SET_BACK_LINES:
-                    return found[::-1]
-                if when.at >= since_s:
-                    found.append(line)
-                if len(found) == most:
-                    return found[::-1]
+    for line in lines_backwards(path):
+        if not line.strip():
+            continue
+        try:
+            when = _WHEN.decode(line)
+        except msgspec.DecodeError:
+            continue
+        num_before = num_before + 1 if when.at + when.duration_ms / 1e3 < since_s else 0
+        if num_before > MAX_SET_BACK_LINES:
+            break
+        if when.at >= since_s:
+            found.append(line)
+        if len(found) == most:
+            break
     return found[::-1]
 
 

@@ -85,7 +85,7 @@ def _logs(path: Path) -> list[list[Path]]:
 
 def _read(file: Path, query: DecisionQuery) -> Iterator[DecisionRecord]:
     marks = query.marks()
-    for line in _lines_backwards(file):
+    for line in lines_backwards(file):
         if not all(mark in line for mark in marks):
             continue
         try:
@@ -98,8 +98,11 @@ def _read(file: Path, query: DecisionQuery) -> Iterator[DecisionRecord]:
             yield record
 
 
-def _lines_backwards(path: Path) -> Iterator[bytes]:
-    """Yields a file's lines, the last first; none if it was just rotated away."""
+def lines_backwards(path: Path) -> Iterator[bytes]:
+    """Yields a file's lines, the last first; none if it was just rotated away.
+
+    It ends at a line that is too long for a log.
+    """
     try:
         file = path.open("rb")
     except FileNotFoundError:
