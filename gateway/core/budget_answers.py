@@ -34,11 +34,9 @@ def over_budget(grant: Grant) -> ProtocolError:
     balance = grant.accounts[index]
     use = use_of(balance, window)
     assert use.hard_usd is not None, "only hard budgets refuse"
-    whose = (
-        f"{use.scope}'s budget"
-        if use.scope == use.window
-        else (f"{use.scope}'s budget of the {use.window}")
-    )
+    whose = f"{use.scope}'s budget"
+    if use.scope != use.window:
+        whose += f" of the {use.window}"
     if use.renews_s is None:
         ends = "It does not renew; an admin can raise it."
     else:

@@ -164,13 +164,11 @@ def least_offset_s(low_s: float, high_s: float) -> float:
 
 def clock_finding(whose: str, offset_s: float) -> Finding:
     """Judges a clock by how far it is from ours."""
-    check, apart = (
-        f"clock of {whose}",
-        f"{abs(offset_s):.1f} s {'ahead of' if offset_s > 0 else 'behind'} ours",
-    )
+    check = f"clock of {whose}"
     if abs(offset_s) <= MAX_CLOCK_OFFSET_S:
         return Finding(check, "ok", "as ours")
-    return Finding(check, "fail", apart, "let both machines follow NTP")
+    text = f"{abs(offset_s):.1f} s {'ahead of' if offset_s > 0 else 'behind'} ours"
+    return Finding(check, "fail", text, "let both machines follow NTP")
 
 
 def descriptors_finding(num_open: int, limit: int) -> Finding:

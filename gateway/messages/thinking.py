@@ -19,7 +19,7 @@ def sealed_in(thinking: str, signed: str) -> str | None:
     """Returns the encrypted reasoning of a block that was made here; None for any other block."""
     digest, _, sealed = signed.removeprefix(_PREFIX).partition(".")
     is_ours = signed.startswith(_PREFIX) and digest == _digest(thinking)
-    return sealed or None if is_ours else None
+    return sealed if is_ours and sealed else None
 
 
 def _digest(text: str) -> str:

@@ -7,7 +7,6 @@ it reads the configuration again, which each process takes over while it serves.
 """
 
 import asyncio
-import contextlib
 import logging
 import secrets
 import signal
@@ -159,7 +158,7 @@ class Supervisor:
         stopping = asyncio.create_task(self._stopping.wait())
         serving = asyncio.create_task(self._all_serve())
         try:
-            await asyncio.wait((stopping, serving), return_when="FIRST_COMPLETED")
+            await asyncio.wait((stopping, serving), return_when=asyncio.FIRST_COMPLETED)
             if not self._stopping.is_set():
                 greet(config)
             await self._gather_until(stopping)
@@ -296,8 +295,7 @@ class Supervisor:
     async def _gather_until(self, stopping: "asyncio.Task[bool]") -> None:
         while not stopping.done():
             await self._gather()
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(asyncio.shield(stopping), GATHER_INTERVAL_S)
+            await asyncio.wait((stopping,), timeout=GATHER_INTERVAL_S)
 
     def _bury(self, number: int, farewell: bytes | None) -> None:
         """Keeps the counters of a worker that ended, and drops its gauges."""

@@ -140,10 +140,8 @@ def rows_of(entry: LedgerEntry) -> list[dict[str, str | int | bool]]:
     """Returns an entry as rows of an export."""
     shared = msgspec.structs.asdict(entry)
     shared["ended_at"] = datetime.fromtimestamp(entry.ended_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    return [
-        {name: {**shared, **msgspec.structs.asdict(line)}[name] for name in COLUMNS}
-        for line in entry.lines
-    ]
+    whole = (shared | msgspec.structs.asdict(line) for line in entry.lines)
+    return [{name: row[name] for name in COLUMNS} for row in whole]
 
 
 def sums_of(lines: Collection[LedgerLine]) -> dict[str, int]:
