@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from gateway.config.sections import ConfigError, TracingConfig
-from gateway.tracing.trace import Caller, TaskStep, Trace, caller_of
+from gateway.tracing.trace import TaskStep, Trace, caller_of
 
 Attributes = Mapping[str, str | int | float | bool]
 
@@ -35,6 +35,7 @@ class Tracer:
         self._chance = chance
         trace_sdk = _load("opentelemetry.sdk.trace")
         export = _load("opentelemetry.sdk.trace.export")
+        sampling = _load("opentelemetry.sdk.trace.sampling")
         otlp = _load("opentelemetry.exporter.otlp.proto.http.trace_exporter")
         resource = _load("opentelemetry.sdk.resources").Resource.create(
             {"service.name": config.service_name, "service.version": version}
@@ -42,7 +43,7 @@ class Tracer:
         self._api: Any = _load("opentelemetry.trace")
         self._ids = _Ids(chance)
         self._provider: Any = trace_sdk.TracerProvider(
-            resource=resource, id_generator=self._ids, sampler=_load(_SAMPLING).ALWAYS_ON
+            resource=resource, id_generator=self._ids, sampler=sampling.ALWAYS_ON
         )
         exporter = otlp.OTLPSpanExporter(endpoint=config.endpoint, timeout=config.timeout_s)
         self._provider.add_span_processor(export.BatchSpanProcessor(exporter))
@@ -51,11 +52,12 @@ class Tracer:
     def begin(self, traceparent: str | None) -> Trace | None:
         """Returns a task's trace, or None if it is not sampled; a caller that decided is heard."""
         caller = caller_of(traceparent)
-        is_sampled = self._chance.random() < self._sample if caller is None else caller.is_sampled
-        if not is_sampled:
+        if caller is not None:
+            own_id = self._ids.random_span_id()
+            return Trace(caller.trace_id, own_id, caller.span_id) if caller.is_sampled else None
+        if self._chance.random() >= self._sample:
             return None
-        trace_id = self._ids.random_trace_id() if caller is None else caller.trace_id
-        return Trace(trace_id, self._ids.random_span_id(), _span_id_of(caller))
+        return Trace(self._ids.random_trace_id(), self._ids.random_span_id(), None)
 
     def end(
         self,
@@ -145,13 +147,6 @@ class _Ids:
     def is_trace_id_random(self) -> bool:
         """Is called by OpenTelemetry."""
         return True
-
-
-def _span_id_of(caller: Caller | None) -> int | None:
-    return None if caller is None else caller.span_id
-
-
-_SAMPLING = "opentelemetry.sdk.trace.sampling"
 
 
 def _load(name: str) -> Any:
