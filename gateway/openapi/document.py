@@ -108,7 +108,7 @@ class OpenApiDocument(OpenAPI):
     _made: dict[str, Any] | None = None
 
     def to_schema(self) -> dict[str, Any]:
-        """See the functions that it calls."""
+        """Returns the document, with what Litestar does not know of it."""
         if self._made is None:
             self._made = with_operations(with_errors(super().to_schema()))
             _describe_items(self._made)
@@ -119,7 +119,7 @@ class OpenApiConfig(OpenAPIConfig):
     """Makes an `OpenApiDocument`."""
 
     def to_openapi_schema(self) -> OpenAPI:
-        """See Litestar."""
+        """Takes over the document that Litestar begins."""
         made = super().to_openapi_schema()
         return OpenApiDocument(**{field.name: getattr(made, field.name) for field in fields(made)})
 

@@ -29,19 +29,7 @@ class InItem(Numbered, tag=False):
     output_index: int
 
 
-def _response_event(name: str, doc: str) -> type[msgspec.Struct]:
-    words = "".join(word.title() for word in name.split("."))
-    return msgspec.defstruct(
-        words.replace("_", ""),
-        [],
-        bases=(ResponseEvent,),
-        namespace={"__doc__": doc},
-        tag=name,
-        kw_only=True,
-    )
-
-
-def _item_event(
+def _event(
     name: str, doc: str, *fields: tuple[str, Any], base: type[msgspec.Struct] = InItem
 ) -> type[msgspec.Struct]:
     words = "".join(word.title() for word in name.split("."))
@@ -61,45 +49,41 @@ _LOGPROBS = ("logprobs", list[Any])
 _WHOLE = (("output_index", int), ("item", AnOutputItem))
 
 EVENTS: tuple[type[msgspec.Struct], ...] = (
-    _response_event("response.created", "The first."),
-    _response_event("response.queued", "A background response that waits."),
-    _response_event("response.in_progress", "It has begun; comes again when `routing` changes."),
-    _response_event("response.completed", "The last of one that came to its end."),
-    _response_event("response.incomplete", "The last of one that was cut."),
-    _response_event("response.failed", "The last of one that failed."),
-    _response_event("response.cancelled", "The last of one that was cancelled."),
-    _item_event("response.output_item.added", "An item begins.", *_WHOLE, base=Numbered),
-    _item_event("response.output_item.done", "An item is whole.", *_WHOLE, base=Numbered),
-    _item_event("response.content_part.added", "Text begins.", _INDEX, ("part", OutputText)),
-    _item_event("response.content_part.done", "Text is whole.", _INDEX, ("part", OutputText)),
-    _item_event(
-        "response.output_text.delta", "A piece of text.", _INDEX, ("delta", str), _LOGPROBS
+    _event("response.created", "The first.", base=ResponseEvent),
+    _event("response.queued", "A background response that waits.", base=ResponseEvent),
+    _event(
+        "response.in_progress",
+        "It has begun; comes again when `routing` changes.",
+        base=ResponseEvent,
     ),
-    _item_event("response.output_text.done", "All of it.", _INDEX, ("text", str), _LOGPROBS),
-    _item_event(
-        "response.reasoning_summary_part.added", "A summary.", _SUMMARY, ("part", SummaryText)
-    ),
-    _item_event(
-        "response.reasoning_summary_part.done", "All of it.", _SUMMARY, ("part", SummaryText)
-    ),
-    _item_event(
-        "response.reasoning_summary_text.delta", "A piece of it.", _SUMMARY, ("delta", str)
-    ),
-    _item_event("response.reasoning_summary_text.done", "All of it.", _SUMMARY, ("text", str)),
-    _item_event("response.function_call_arguments.delta", "A piece of them.", ("delta", str)),
-    _item_event(
+    _event("response.completed", "The last of one that came to its end.", base=ResponseEvent),
+    _event("response.incomplete", "The last of one that was cut.", base=ResponseEvent),
+    _event("response.failed", "The last of one that failed.", base=ResponseEvent),
+    _event("response.cancelled", "The last of one that was cancelled.", base=ResponseEvent),
+    _event("response.output_item.added", "An item begins.", *_WHOLE, base=Numbered),
+    _event("response.output_item.done", "An item is whole.", *_WHOLE, base=Numbered),
+    _event("response.content_part.added", "Text begins.", _INDEX, ("part", OutputText)),
+    _event("response.content_part.done", "Text is whole.", _INDEX, ("part", OutputText)),
+    _event("response.output_text.delta", "A piece of text.", _INDEX, ("delta", str), _LOGPROBS),
+    _event("response.output_text.done", "All of it.", _INDEX, ("text", str), _LOGPROBS),
+    _event("response.reasoning_summary_part.added", "A summary.", _SUMMARY, ("part", SummaryText)),
+    _event("response.reasoning_summary_part.done", "All of it.", _SUMMARY, ("part", SummaryText)),
+    _event("response.reasoning_summary_text.delta", "A piece of it.", _SUMMARY, ("delta", str)),
+    _event("response.reasoning_summary_text.done", "All of it.", _SUMMARY, ("text", str)),
+    _event("response.function_call_arguments.delta", "A piece of them.", ("delta", str)),
+    _event(
         "response.function_call_arguments.done", "All of them.", ("name", str), ("arguments", str)
     ),
-    _item_event("response.custom_tool_call_input.delta", "A piece of it.", ("delta", str)),
-    _item_event("response.custom_tool_call_input.done", "All of it.", ("input", str)),
-    _item_event(
+    _event("response.custom_tool_call_input.delta", "A piece of it.", ("delta", str)),
+    _event("response.custom_tool_call_input.done", "All of it.", ("input", str)),
+    _event(
         "response.compaction.compacting",
         "The context was compacted.",
         ("output_index", int),
         ("item_id", str | None),
         base=Numbered,
     ),
-    _item_event(
+    _event(
         "response.waiting",
         "Ours, where asked for: its place in a full pool's queue.",
         ("response_id", str),
@@ -108,7 +92,7 @@ EVENTS: tuple[type[msgspec.Struct], ...] = (
         ("expected_wait_ms", int),
         base=Numbered,
     ),
-    _item_event(
+    _event(
         "response.context",
         "Ours, where asked for: the context window is fuller now.",
         ("response_id", str),
