@@ -26,7 +26,7 @@ REPLAYED = (b"idempotent-replayed", b"true")  # Stripe's header, for an answer f
 MAX_KEY_CHARS = 255  # Stripe's bound
 MAX_KEPT_BYTES = 8 << 20  # of one answer
 RENEW_INTERVAL_S = MARK_TTL_S / 3
-MAX_RENEWALS = 24 * 3_600 // 3  # more than any task takes
+MAX_RENEWALS = round(24 * 3_600 / RENEW_INTERVAL_S)  # of a day, which is more than any task takes
 WAIT_S, LOOK_S = 60.0, 0.25  # for the answer of the same request, and between two looks
 
 

@@ -27,6 +27,7 @@ from gateway.transport.outbox import Outbox
 from gateway.wire.errors import ProtocolError
 from gateway.wire.events import decode
 from gateway.wire.response import Ending
+from router.classify.durations import LEAST_WAIT_US
 from router.classify.task import Tenant
 from router.decide.admission import refusal_of
 from router.decide.decision import Refusal
@@ -37,7 +38,6 @@ from router.pools.redis_pools import PoolsUnavailable
 
 BYTES_PER_TOKEN = 4  # of English text, to reserve by; what is charged is reported
 DEFAULT_MAX_TOKENS = 16  # of a completion that names no limit (OpenAI)
-LEAST_WAIT_US = 1_000_000
 
 _NULL = msgspec.Raw(b"null")
 
@@ -170,17 +170,17 @@ class RelayedCall:
         Returns nothing if it did not come to its own end. Raises `ProtocolError` if it failed; if
         events were passed on by then, it is one more event.
         """
-        gw, task = self._gw, asyncio.current_task()
+        gw, pump = self._gw, asyncio.current_task()
         assert self._grant is not None
         assert self._grant.reservation is not None
-        assert task is not None
+        assert pump is not None
         gw.state.num_tasks += 1
 
         key_errors: list[ProtocolError] = []
 
         def stop(error: ProtocolError) -> None:
             key_errors.append(error)
-            task.cancel()
+            pump.cancel()
 
         release = gw.key_sessions.add(self._tenant, stop)
         outcome = "error"
@@ -190,7 +190,7 @@ class RelayedCall:
             except asyncio.CancelledError:
                 if not key_errors:
                     raise
-                task.uncancel()
+                pump.uncancel()
                 raise key_errors[0] from None
             outcome = "ok"
         except ProtocolError as error:

@@ -15,27 +15,27 @@ from router.pools.redis_pools import PoolsUnavailable
 POOLS_TIMEOUT_S = 0.5  # for all tenants together; then their last levels stand
 
 
-async def scraped(made: Services) -> bytes:
+async def scraped(services: Services) -> bytes:
     """Returns all metrics of this process, as text."""
-    await _bring_up_to_date(made)
-    return await made.gw.metrics.render()
+    await _bring_up_to_date(services)
+    return await services.gw.metrics.render()
 
 
-async def snapshot(made: Services) -> bytes:
+async def snapshot(services: Services) -> bytes:
     """Returns the same, to be added up with other workers'."""
-    await _bring_up_to_date(made)
-    return await made.gw.metrics.snapshot()
+    await _bring_up_to_date(services)
+    return await services.gw.metrics.snapshot()
 
 
-async def _bring_up_to_date(made: Services) -> None:
+async def _bring_up_to_date(services: Services) -> None:
     """Fills in the reports; while Redis is away, pools keep the levels last read."""
-    keys, reports = made.access.keys, made.gw.metrics.reports
-    reports.ledger = made.ledger.report
-    reports.access = AccessReport(keys.num_refused, made.admin_keys.num_refused)
-    reports.num_redis_restarts = made.num_redis_restarts()
+    keys, reports = services.access.keys, services.gw.metrics.reports
+    reports.ledger = services.ledger.report
+    reports.access = AccessReport(keys.num_refused, services.admin_keys.num_refused)
+    reports.num_redis_restarts = services.num_redis_restarts()
     try:
         async with asyncio.timeout(POOLS_TIMEOUT_S):
-            reports.levels = await _levels(made.gw, keys)
+            reports.levels = await _levels(services.gw, keys)
     except (PoolsUnavailable, OSError, TimeoutError):
         pass
 
