@@ -38,7 +38,7 @@ class TenantsView:
         tiers: Mapping[str, Tier] | None = None,
         limits_percent: int = WHOLE_PERCENT,
     ) -> None:
-        """`limits_percent`: this site's part of what the records say."""
+        """Takes as `limits_percent` this site's part of what the records say."""
         self.configured = {record.id: record for record in configured}
         self.is_current = False  # read from Redis lately
         self.keys: dict[str, KeyRecord] = {}

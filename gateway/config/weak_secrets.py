@@ -1,6 +1,6 @@
 """Says why a secret must not guard a public address: it is published, or it is soon guessed.
 
-And whether a client can send it at all.
+It says, too, whether a client can send a secret at all.
 """
 
 import itertools

@@ -12,7 +12,7 @@ class Relays:
     """Finds the server of a model at a path that is passed on."""
 
     def __init__(self, options: Iterable[RelayOptions]) -> None:
-        """Must be made inside the event loop; raises `ConfigError` if one cannot be used."""
+        """Makes them inside the event loop; raises `ConfigError` if one cannot be used."""
         self._relays: dict[tuple[str, str], Relay] = {}
         for each in options:
             try:

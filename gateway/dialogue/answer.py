@@ -93,7 +93,7 @@ class AnswerView:
 
     @property
     def text(self) -> str:
-        """The answer itself, without thoughts, asides and notes."""
+        """Returns the answer itself, without thoughts, asides and notes."""
         return "\n\n".join(passage.text for passage in self.passages if passage.kind == "answer")
 
     def steer(self, line: str, now_us: int) -> None:

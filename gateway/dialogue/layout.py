@@ -84,7 +84,7 @@ class _Scroll(msgspec.Struct):
 
     @property
     def rest(self) -> list[Passage]:
-        """What is not printed yet, without what has no words yet."""
+        """Returns the passages with words that are not printed yet."""
         return _with_words(self._rest)
 
     @property

@@ -107,7 +107,7 @@ class Screen:
         return f" {one.status(now_us())}"
 
     def _bindings(self) -> KeyBindings:
-        """Ctrl-C stops the answer, else clears the line, else leaves; the second time it leaves."""
+        """Lets Ctrl-C stop the answer, else clear the line, else leave; the second one leaves."""
         bindings = KeyBindings()
 
         @bindings.add("c-c")

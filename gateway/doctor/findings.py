@@ -29,13 +29,13 @@ class Finding(msgspec.Struct, frozen=True):
 
     @property
     def line(self) -> str:
-        """The finding as a person reads it: one line, whatever a server put into its words."""
+        """Returns it as a person reads it: one line, whatever a server put into its words."""
         advice = f" -> {self.advice}" if self.advice else ""
         text = "".join(each if each.isprintable() else " " for each in self.text)
         return f"{self.level:4}  {self.check}: {' '.join(text.split())}{advice}"
 
     def view(self) -> dict[str, Any]:
-        """The finding as a program reads it."""
+        """Returns it as a program reads it."""
         return msgspec.structs.asdict(self)
 
 

@@ -350,4 +350,4 @@ async def _until(run: _Run, outbox: Outbox) -> Ended | None:
 
 
 async def _nothing(frames: list[bytes]) -> None:
-    """The flusher writes nothing itself."""
+    """Takes the flusher's frames, of which there are none."""

@@ -46,7 +46,7 @@ class RouteBatches:
         self._num_running = 0
 
     async def decide(self, tenant: Tenant, body: bytes) -> bytes:
-        """One line of JSON for each line of the body that is not blank.
+        """Returns a line of JSON for each line of the body that is not blank.
 
         Cancelling it leaves nothing behind.
 

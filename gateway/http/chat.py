@@ -20,7 +20,7 @@ from router.classify.task import Tenant
 async def answer_chat(
     services: Services, tenant: Tenant, content: bytes, receive: Receive, _: Mapping[str, str]
 ) -> HttpAnswer:
-    """`POST /v1/chat/completions`, whole or in chunks.
+    """Answers `POST /v1/chat/completions`, whole or in chunks.
 
     Raises `ProtocolError`: Before the first chunk; afterwards errors are chunks.
     """

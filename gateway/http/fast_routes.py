@@ -35,7 +35,7 @@ from router.classify.task import Tenant
 async def answer_response(
     services: Services, tenant: Tenant, content: bytes, receive: Receive, headers: Headers
 ) -> ASGIResponse:
-    """`POST /v1/responses`: JSON, SSE, or in the background.
+    """Answers `POST /v1/responses`: by JSON, by SSE, or in the background.
 
     Raises `ProtocolError`: Before anything is answered.
     """
@@ -132,7 +132,7 @@ class FastRoutes:
     async def _answered(
         self, post: Post, scope: Scope, headers: Mapping[str, str], receive: Receive
     ) -> ASGIResponse | None:
-        """The answer; None if the client left before it had asked."""
+        """Returns the answer; None if the client left before it had asked."""
         services = self._services
         try:
             tenant = services.caller(scope, headers)

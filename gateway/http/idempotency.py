@@ -136,7 +136,7 @@ class _Recorded(HttpAnswer):
         self._status = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answers; the client may leave, the answer goes on."""
+        """Sends the answer to its end, even if the client leaves."""
 
         async def record(message: Message) -> None:
             if message["type"] == "http.response.start":

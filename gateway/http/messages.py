@@ -35,7 +35,7 @@ async def answer_messages(
     receive: Receive,
     headers: Mapping[str, str],
 ) -> HttpAnswer:
-    """`POST /v1/messages`, whole or as events.
+    """Answers `POST /v1/messages`, whole or as events.
 
     Raises `ProtocolError`: Before the first event; afterwards errors are events.
     """
@@ -55,7 +55,7 @@ async def answer_messages(
 async def count_messages(
     services: Services, tenant: Tenant, headers: Mapping[str, str], content: bytes
 ) -> ASGIResponse:
-    """`POST /v1/messages/count_tokens`; generates nothing and takes nothing from a pool."""
+    """Answers `POST /v1/messages/count_tokens`: nothing is generated nor taken from a pool."""
     asked = _read(services, tenant, headers, content, counts=True)
     try:
         task = await request_context(services.gw, tenant, asked.create)
@@ -67,13 +67,13 @@ async def count_messages(
 def list_models(
     services: Services, tenant: Tenant, limit: int, after_id: str | None, before_id: str | None
 ) -> ASGIResponse:
-    """`GET /v1/models` for a client that sends `anthropic-version`."""
+    """Answers `GET /v1/models` for a client that sends `anthropic-version`."""
     page = model_page(_entries(services, tenant), limit, after_id, before_id)
     return json_response(page, headers=_named())
 
 
 def one_model(services: Services, tenant: Tenant, model: str) -> ASGIResponse:
-    """`GET /v1/models/{model}` for such a client. Raises `ProtocolError` if there is none."""
+    """Answers `GET /v1/models/{model}` for such a client, or raises `ProtocolError`."""
     entry = next((e for e in _entries(services, tenant) if e["id"] == model), None)
     if entry is None:
         raise ProtocolError("model_not_found", f"model: {model[:80]}")

@@ -28,8 +28,8 @@ def model_list(
     """Makes the whole list; models that are only relayed are none for Codex."""
     infos = list(backends)
     widest = max(info.window_tokens for info in infos)
-    # Of a router's choice: images go to an engine that takes them, wherever else it would go.
     seeing = {info.model for info in infos if info.accepts_images}
+    # What the router chooses for sees if any does: a task with an image goes where it is taken.
     sees = bool(seeing)
     texts = {AUTO: (_AUTO_TEXT, widest, sees)}
     for info in infos:

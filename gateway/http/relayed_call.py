@@ -54,7 +54,7 @@ class Asked(msgspec.Struct, frozen=True):
     prompt: Any = None
 
     def num_output_tokens(self, path: RelayedPath) -> int:
-        """The most that all completions come to; embeddings have none.
+        """Returns the most that all completions come to; embeddings have none.
 
         A request without a prompt is one: servers begin a new text then.
         """

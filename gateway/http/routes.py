@@ -383,7 +383,7 @@ def _not_served(served: Served, method: str, path: str) -> str:
 
 
 def answer_error(request: AnyRequest, error: ProtocolError) -> Response[bytes]:
-    """An error as Litestar's handlers of exceptions return it, in the client's protocol."""
+    """Tells an error in the client's protocol, as Litestar's handlers of exceptions do."""
     unix_s = _services(request).gw.wall_s()
     body, status, headers = told(error, request.scope["path"], request.headers, unix_s)
     encoded = msgspec.json.encode(body)
@@ -391,7 +391,7 @@ def answer_error(request: AnyRequest, error: ProtocolError) -> Response[bytes]:
 
 
 def on_http_error(request: AnyRequest, error: HTTPException) -> Response[bytes]:
-    """The framework's errors in the protocol's form."""
+    """Tells an error of the framework in the protocol's form."""
     if error.status_code == 413:
         limit_bytes = _services(request).config.server.max_message_bytes
         message = f"A body may hold {limit_bytes} bytes. Send less, or use 'previous_response_id'."
@@ -423,7 +423,7 @@ def on_http_error(request: AnyRequest, error: HTTPException) -> Response[bytes]:
 
 
 def on_fault(request: AnyRequest, error: Exception) -> Response[bytes]:
-    """The protocol's own errors, a fault of ours, or JSON that is nested too deeply."""
+    """Tells any other error: the protocol's own, or a fault of ours."""
     return answer_error(request, fault_of(request.method, request.scope["path"], error))
 
 

@@ -128,7 +128,7 @@ class Services:
 
     @property
     def own_engines(self) -> frozenset[str]:
-        """The backends that live and die with this gateway: simulated engines."""
+        """Names the backends that live and die with this gateway: simulated engines."""
         configs = self.config.backends
         inside = {config.name for config in configs if isinstance(config, SimulatedConfig)}
         return frozenset(inside | set(self.fleet.engines if self.fleet else ()))
@@ -143,7 +143,7 @@ class Services:
         return [stats.info.name for stats in self.gw.backend_stats() if stats.drained]
 
     def catalogue(self, tenant: Tenant) -> dict[str, Any]:
-        """What a tenant's `model` may be, by the policy in force."""
+        """Lists what a tenant's `model` may be, by the policy in force."""
         policy = self.gw.state.policy.for_tenant(tenant.id)
         return model_list(self.gw.infos.values(), policy, self.started_s, self.relays.models())
 

@@ -99,7 +99,7 @@ class HttpAnswer(ASGIResponse):
         ]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answers."""
+        """Sends the answer."""
         length = (b"content-length", str(len(self.body)).encode())
         await self._start(send, length)
         await send({"type": "http.response.body", "body": self.body, "more_body": False})
@@ -176,7 +176,7 @@ class Exchange:
         self._turn_state = state
 
     def headers(self) -> dict[str, str]:
-        """The answer's headers: where the task went, and what is left in its pools."""
+        """Returns the answer's headers: where the task went, and what is left in its pools."""
         decision = self.job.decision
         if decision is None or decision.chosen is None:
             return {}
@@ -255,7 +255,7 @@ class EventStream(HttpAnswer):
         self._write_now: WriteNow | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answers; whatever interrupts it stops the generation."""
+        """Sends the events; whatever interrupts that stops the generation."""
         self._write_now = scope.get("state", {}).get(WRITE_NOW)
         try:
             await self._start(send)
@@ -314,7 +314,7 @@ class EventStream(HttpAnswer):
 
 @lru_cache(64)
 def _as_header(policy_version: str) -> str:
-    """A version may have letters that a header cannot."""
+    """Quotes the letters of a version that a header cannot have."""
     return quote(policy_version, safe=_HEADER_CHARS)
 
 
@@ -390,7 +390,7 @@ async def create_response(
     parent: Parent | None,
     keep: Keep | None,
 ) -> HttpAnswer:
-    """`POST /v1/responses` in the foreground; `receive` tells when the client leaves.
+    """Answers `POST /v1/responses` in the foreground; `receive` tells when the client leaves.
 
     `parent` is what it continues, if that is remembered here. `keep` may let the response go on
     whose client leaves amid its events. Raises `ProtocolError`: Before the first event; afterwards
@@ -417,7 +417,7 @@ async def create_response(
 async def create_compaction(
     gw: Gateway, tenant: Tenant, body: CreateBody, receive: Receive
 ) -> ASGIResponse:
-    """`POST /v1/responses/compact`; `receive` tells when the client leaves.
+    """Answers `POST /v1/responses/compact`; `receive` tells when the client leaves.
 
     Raises `ProtocolError` if it is not valid or not admitted, or its engine failed.
     """

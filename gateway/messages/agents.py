@@ -11,7 +11,7 @@ from router.classify.agent import MAX_LABEL_CHARS, UNKNOWN_AGENT, Agent, AgentRo
 MAX_ID_CHARS = 128
 _CLIENT = "claude-cli/"  # its user agent begins so
 
-# A compaction stays on the lane of its conversation, whose prefix it has.
+# A compaction goes where its conversation does, whose prefix it has.
 _ROLES: dict[str, AgentRole] = {
     "main": "main",
     "compaction": "main",

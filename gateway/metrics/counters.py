@@ -82,7 +82,7 @@ class HistogramCounter:
         self._counted = counts, total
 
     def sample(self) -> tuple[list[tuple[str, float]], float]:
-        """Buckets, each with what fell into it or below, and the sum."""
+        """Returns the buckets, each with what fell into it or below, and the sum."""
         counts, total = self._counted
         floats = map(float, accumulate(counts))
         return list(zip(_bucket_names(self._bounds), floats, strict=True)), total
@@ -137,7 +137,7 @@ class Counters(Collector):
     def __init__(
         self, metrics: Iterable[Metric], reports: Reports, now_s: Callable[[], float] = lambda: 0.0
     ) -> None:
-        """`now_s`: Unix time."""
+        """Takes as `now_s` what returns the Unix time."""
         self._metrics = tuple(metrics)
         self.reports = reports
         self.counts: dict[str, Series[Count]] = {}

@@ -34,7 +34,7 @@ _MERGES = {metric.family: metric.merge for metric in METRICS}
 
 
 def snapshot_of(families: Iterable[core.Metric]) -> Snapshot:
-    """All series of a registry or a collector as they stand."""
+    """Returns all series of a registry or a collector as they stand."""
     snapshot: Snapshot = []
     for metric in families:
         family = Family(metric.name, metric.type, metric.documentation, {})
@@ -46,14 +46,14 @@ def snapshot_of(families: Iterable[core.Metric]) -> Snapshot:
 
 
 def supervised(workers: WorkersReport, num_redis_restarts: int = 0) -> Snapshot:
-    """What a supervisor adds to the sum of its workers'."""
+    """Returns what a supervisor adds to the sum of its workers'."""
     ours = (metric for metric in METRICS if metric.owner in ("supervisor", "either"))
     reports = Reports(workers=workers, num_redis_restarts=num_redis_restarts)
     return snapshot_of(Counters(ours, reports).collect())
 
 
 def rule_of(family: str, labels: Labels, linked: Collection[str]) -> Merge:
-    """How values of several workers become one. `linked`: names of backends behind a link."""
+    """Says how several workers' values become one; `linked` are the backends behind a link."""
     rule = _MERGES.get(family, "sum")
     if rule == "engine":
         backend = next((value for name, value in labels if name in ("backend", "engine")), "")
@@ -62,7 +62,7 @@ def rule_of(family: str, labels: Labels, linked: Collection[str]) -> Merge:
 
 
 def merged(snapshots: Sequence[Snapshot], linked: Collection[str]) -> Snapshot:
-    """One snapshot for all of them. A series' time of creation is that of the oldest."""
+    """Makes one snapshot of all; a series' time of creation is that of the oldest."""
     families: dict[str, Family] = {}
     found: dict[tuple[str, str], dict[Labels, list[float]]] = {}
     for family in (family for snapshot in snapshots for family in snapshot):
@@ -82,7 +82,7 @@ def merged(snapshots: Sequence[Snapshot], linked: Collection[str]) -> Snapshot:
 
 
 def lasting(snapshot: Iterable[Family], linked: Collection[str]) -> Snapshot:
-    """What of a worker's metrics outlives it: counts of its own, and no gauges."""
+    """Returns what of a worker's metrics outlives it: counts of its own, and no gauges."""
     kept: Snapshot = []
     for family in snapshot:
         if family.kind in ("counter", "histogram"):
@@ -95,7 +95,7 @@ def lasting(snapshot: Iterable[Family], linked: Collection[str]) -> Snapshot:
 
 
 def rendered(snapshot: Snapshot) -> bytes:
-    """In Prometheus's text format; its content type is `gateway.metrics.metrics.CONTENT_TYPE`."""
+    """Writes Prometheus's text format, whose content type is `metrics.CONTENT_TYPE`."""
     text: bytes = generate_latest(_Shown(snapshot))
     return text
 

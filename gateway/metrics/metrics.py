@@ -297,7 +297,7 @@ class Metrics(Counters):
     # Scrape
 
     async def render(self) -> bytes:
-        """All metrics in Prometheus's text format; its content type is `CONTENT_TYPE`.
+        """Returns all metrics in Prometheus's text format; its content type is `CONTENT_TYPE`.
 
         Backends are read here, on the loop; the text is made in a thread, because a large registry
         takes tens of milliseconds. Cancelling abandons the text, nothing else.
@@ -306,7 +306,7 @@ class Metrics(Counters):
         return await asyncio.to_thread(prometheus_client.generate_latest, self.registry)
 
     async def snapshot(self) -> bytes:
-        """The same, to be added up with others': `gateway.metrics.metric_sums`, in msgpack."""
+        """Returns the same as a snapshot in msgpack, for `gateway.metrics.metric_sums`."""
         self._read()
         return await asyncio.to_thread(
             lambda: msgspec.msgpack.encode(snapshot_of(self.registry.collect()))

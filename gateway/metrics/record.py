@@ -54,7 +54,7 @@ class Metric(msgspec.Struct, frozen=True):
 
     @property
     def family(self) -> str:
-        """Its name as prometheus_client has it."""
+        """Returns its name as prometheus_client has it."""
         return self.name.removesuffix("_total") if self.kind == "counter" else self.name
 
 
@@ -105,46 +105,46 @@ class Dashboard:
     def __init__(
         self, uid: str, title: str, description: str, *rows: Row, variables: Sequence[str] = ()
     ) -> None:
-        """`variables`: labels that its queries can be narrowed down to, besides `instance`."""
+        """Takes as `variables` labels that narrow its queries down, besides `instance`."""
         self.uid, self.title, self.description = uid, title, description
         self.rows, self.variables = rows, ("instance", *variables)
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
-        """All metrics of its rows."""
+        """Returns all metrics of its rows."""
         return tuple(chain.from_iterable(row.metrics for row in self.rows))
 
 
 def _rate_of(metric: str, *by: str) -> str:
-    """Per second, summed over everything but `by`."""
+    """Writes a counter's rise per second, summed over everything but `by`."""
     grouping = f" by ({', '.join(by)})" if by else ""
     return f"sum{grouping} (rate({metric}[$__rate_interval]))"
 
 
 def line(expr: str, legend: str) -> tuple[Line, ...]:
-    """Any expression."""
+    """Makes the line of any expression."""
     return (Line(expr, legend),)
 
 
 def rate(*by: str, legend: str = "") -> tuple[Line, ...]:
-    """A counter's rise."""
+    """Makes the line of a counter's rise."""
     return line(_rate_of("METRIC", *by), legend or _legend(by))
 
 
 def over(operator: str, *by: str, legend: str = "") -> tuple[Line, ...]:
-    """A gauge's sum, max, min or count over everything but `by`."""
+    """Makes the line of a gauge's sum, max, min or count over everything but `by`."""
     grouping = f" by ({', '.join(by)}) " if by else ""
     return line(f"{operator}{grouping}(METRIC)", legend or _legend(by))
 
 
 def quantile(q: float, *by: str, legend: str = "") -> tuple[Line, ...]:
-    """Of a histogram."""
+    """Makes the line of a histogram's quantile."""
     expr = f"histogram_quantile({q}, {_rate_of('METRIC_bucket', 'le', *by)})"
     return line(expr, legend or _legend(by))
 
 
 def quantiles(*by: str, upper: float = 0.95) -> tuple[Line, ...]:
-    """A histogram's median, and one above."""
+    """Makes the lines of a histogram's median and of one quantile above."""
     lines: tuple[Line, ...] = ()
     for q in (0.5, upper):
         lines += quantile(q, *by, legend=f"p{q * 100:.0f} {_legend(by)}".strip())

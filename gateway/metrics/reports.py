@@ -21,7 +21,7 @@ class WorkersReport(msgspec.Struct, frozen=True):
 
 
 class Reports(msgspec.Struct):
-    """All of them."""
+    """The latest report of each part."""
 
     version: str = ""
     backends: Sequence[BackendStats] = ()
@@ -41,29 +41,29 @@ Read = Callable[[Reports], Mapping[tuple[str, ...], float]]  # label values -> v
 
 
 def single(value: Callable[[Reports], float]) -> Read:
-    """Without labels."""
+    """Reads one value, without labels."""
     return lambda reports: {(): value(reports)}
 
 
 def per_label(values: Callable[[Reports], Mapping[str, float]]) -> Read:
-    """By the values of its one label."""
+    """Reads values by their one label."""
     return lambda reports: {(label,): value for label, value in values(reports).items()}
 
 
 def per_backend(value: Callable[[BackendStats], float]) -> Read:
-    """By backend."""
+    """Reads a value of each backend."""
     return lambda reports: {(stats.info.name,): value(stats) for stats in reports.backends}
 
 
 def per_model(value: Callable[[BackendStats], float]) -> Read:
-    """By model and backend, as vLLM does."""
+    """Reads a value of each backend by model and name, as vLLM does."""
     return lambda reports: {
         (stats.info.model, stats.info.name): value(stats) for stats in reports.backends
     }
 
 
 def per_group(counts: Callable[[BackendStats], bool]) -> Read:
-    """By group: how many of its backends count; of a group without any there is no series."""
+    """Counts backends by group; a group that has none has no series."""
 
     def read(reports: Reports) -> Mapping[tuple[str, ...], float]:
         by_group: dict[tuple[str, ...], float] = {}

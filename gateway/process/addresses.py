@@ -80,7 +80,7 @@ class SplitAddresses:
         self._is_admin = is_admin
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
-        """Is no coroutine, since its frame would live as long as a socket."""
+        """Passes a request on or refuses it; a coroutine's frame would live as long as a socket."""
         first = normalize_path(scope["path"]).split("/", 2)[1]
         server = scope["server"]
         is_admin = server is not None and self._is_admin((server[0], server[1] or 0))

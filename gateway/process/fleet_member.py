@@ -38,7 +38,7 @@ class SharedPort:
     """
 
     def __init__(self, address: Address, setting: str) -> None:
-        """Raises: ConfigError: The address is taken, by another `lanewise` too."""
+        """Raises `ConfigError` if the address is taken, also by another `lanewise`."""
         # Not shared, to fail beside another gateway's workers.
         with listen(address, setting) as alone:
             self.number: int = alone.getsockname()[1]

@@ -91,7 +91,7 @@ class WebSocketEndpoints:
         self._services = services
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
-        """Is no coroutine, since its frame would live as long as the socket."""
+        """Serves a request, or passes it on; a coroutine's frame would live as long as a socket."""
         if scope["type"] == ScopeType.WEBSOCKET:
             serve = _SOCKETS.get(normalize_path(scope["path"]))
             socket = AsgiSocket(scope, receive, send)

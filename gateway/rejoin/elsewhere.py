@@ -378,4 +378,4 @@ def _identity(job: Job) -> Identity:
 
 
 async def _nothing(frames: list[bytes]) -> None:
-    """The flusher writes nothing itself."""
+    """Takes the flusher's frames, of which there are none."""

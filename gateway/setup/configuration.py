@@ -28,7 +28,7 @@ class EngineChoice(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def title(self) -> str:
-        """What a person calls it."""
+        """Returns what a person calls it."""
         if self.provider is None:
             return f"a {SIMULATED} {SIMULATED_KINDS[self.group]}"
         model = "".join(filter(str.isprintable, self.upstream_model))  # it stands in a comment

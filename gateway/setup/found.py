@@ -27,7 +27,7 @@ class ServedModel(msgspec.Struct, frozen=True):
 
     @property
     def window_tokens(self) -> int | None:
-        """The window that a request has, where the server says."""
+        """Returns the window that a request has, where the server says it."""
         return self.max_model_len or (None if self.meta is None else self.meta.n_ctx)
 
 

@@ -53,7 +53,7 @@ class StoredBytes:
         on_dropped: Callable[[int], None] = lambda num: None,
         records: Records = RESPONSES,
     ) -> None:
-        """Without bounds: the kind's parts of Redis's `maxmemory`."""
+        """Takes the kind's parts of Redis's `maxmemory` as bounds where none are given."""
         self._redis = redis
         self._ttl_s = ttl_s
         self._given = (max_tenant_bytes, max_bytes)

@@ -142,7 +142,7 @@ def _engines(picture: Picture, width: int) -> Table:
 
 
 def _pools(picture: Picture, width: int, most: int) -> Table:
-    """The fullest pools first."""
+    """Draws the fullest pools first."""
     table = _table("TENANT", "POOL", "USED", "", "FULL IN")
     chars = _bar_chars(width)
     rows = [(each["tenant"], pool) for each in picture.pools for pool in each["pools"]]
