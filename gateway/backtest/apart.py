@@ -13,7 +13,6 @@ from typing import Any
 from gateway.backtest.inquiry import InquiryError
 
 LIMIT_S = 60.0
-MAX_ANSWER_BYTES = 16 << 20
 
 
 class BacktestBusy(Exception):  # noqa: N818 - says what is the case
@@ -42,12 +41,10 @@ class Apart:
 
     async def _call(self, request: bytes) -> Any:
         process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            "gateway.backtest.worker",
+            # -P: a folder "gateway" in the working directory must not be imported.
+            *(sys.executable, "-P", "-m", "gateway.backtest.worker"),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
-            limit=MAX_ANSWER_BYTES,
         )
         try:
             output, _ = await asyncio.wait_for(process.communicate(request), LIMIT_S)
