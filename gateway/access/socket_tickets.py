@@ -19,7 +19,7 @@ from router.classify.task import Tenant
 LIFE_S = 30
 MAX_PER_KEY = 1_000  # in `LIFE_S`
 _SECRET_BYTES = 32
-_TAG = "lw1:{socket_tickets}"  # one slot of a Cluster, so that one transaction writes both
+_TAG = "lw1:{socket_tickets}"
 
 
 class Holder(msgspec.Struct, frozen=True):
@@ -42,10 +42,11 @@ class SocketTickets:
         counter = f"{_TAG}:made:{tenant.id}/{tenant.key_id}"
         try:
             async with self._redis.pipeline(transaction=True) as calls:
+                calls.set(counter, 0, ex=LIFE_S, nx=True)
                 calls.incr(counter)
-                calls.expire(counter, LIFE_S, nx=True)
-                calls.set(_name(ticket), holder, ex=LIFE_S)
-                num_made, *_ = await calls.execute()
+                _, num_made = await calls.execute()
+            if num_made <= MAX_PER_KEY:
+                await self._redis.set(_name(ticket), holder, ex=LIFE_S)
         except (RedisError, OSError) as error:
             raise _away(error) from error
         if num_made > MAX_PER_KEY:
