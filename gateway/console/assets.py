@@ -5,6 +5,7 @@ This is an edge.
 
 import gzip
 import hashlib
+import re
 from collections.abc import Mapping
 from functools import cache
 from importlib import resources
@@ -23,6 +24,7 @@ MEDIA_TYPES = {
 }
 _BROTLI_QUALITY = 9  # of 11: the last two win a hundredth and take ten times as long
 _MIN_PACKED_BYTES = 512
+_REFUSED = re.compile(r";\s*q=0(\.0*)?\s*$", re.IGNORECASE)  # a coding's weight (RFC 9110 12.4.2)
 
 
 class Asset(msgspec.Struct, frozen=True):
@@ -34,7 +36,8 @@ class Asset(msgspec.Struct, frozen=True):
 
     def best(self, accepted: str) -> str:
         """Returns the coding to answer with, by the `Accept-Encoding` of a request."""
-        names = {each.partition(";")[0].strip() for each in accepted.split(",")}
+        taken = (each for each in accepted.split(",") if not _REFUSED.search(each))
+        names = {each.partition(";")[0].strip() for each in taken}
         return next((coding for coding in ("br", "gzip") if coding in names & set(self.bodies)), "")
 
 

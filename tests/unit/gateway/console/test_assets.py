@@ -34,6 +34,8 @@ def test_the_best_coding_that_is_accepted() -> None:
     assert page.best("gzip, deflate, br, zstd") == "br"
     assert page.best("gzip;q=1.0, identity") == "gzip"
     assert page.best("identity") == ""
+    assert page.best("br;q=0, gzip; q=0.5") == "gzip"  # RFC 9110 12.4.2: a weight of 0 refuses
+    assert page.best("br; Q=0.000, gzip;q=0") == ""
     assert asset("icon.svg").best("br") == ""  # too small to gain by it
 
 
