@@ -23,7 +23,8 @@ from wafer_engine.batching.cost_model import EngineLimits
 
 MIN_MEASURED = 5  # generations of a server
 _KV_BLOCK_TOKENS = 16
-_KV_PER_SEQ = 32_768  # tokens of cache assumed for each place of a server that does not tell
+# Assumed of a server that does not tell: how many places it has, and tokens of cache for each.
+_NUM_SEQS, _KV_PER_SEQ = 64, 32_768
 _SIMULATED: dict[str, type[SimulatedOptions]] = {"wafer": WaferOptions, "gpu": GpuOptions}
 
 
@@ -96,7 +97,7 @@ def fleet_of(configs: Iterable[BackendConfig], speeds: Speeds) -> EngineFleet:
         flags = ("accepts_images", "accepts_files")
         takes = {flag: bool(getattr(options, flag, False)) for flag in flags}
         info = options.info(config.name, options.group, **takes)
-        machines.append(_measured(info, getattr(options, "max_num_seqs", 64), speeds))
+        machines.append(_measured(info, getattr(options, "max_num_seqs", _NUM_SEQS), speeds))
     return EngineFleet(tuple(machines))
 
 
@@ -109,7 +110,7 @@ def fleet_of_settings(settings: Iterable[EngineSettings], speeds: Speeds) -> Eng
             options = msgspec.convert(each.options, kind)
             machines.append(_simulated(each.name, options))
         else:
-            machines.append(_measured(each.info, 64, speeds))
+            machines.append(_measured(each.info, _NUM_SEQS, speeds))
     return EngineFleet(tuple(machines))
 
 

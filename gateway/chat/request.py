@@ -15,6 +15,15 @@ from gateway.wire.requests import ParsedCreate, parse_create
 
 _encode = msgspec.json.encode
 
+MAX_STOPS = 4  # OpenAI's limit
+# Fields that Responses has not, or elsewhere.
+_EXTRAS = ("verbosity", "frequency_penalty", "presence_penalty", "logit_bias")
+# Types of parts that need no translation: chat's own that Responses has, too, and those of Responses.
+_PARTS = (
+    *("text", "refusal"),
+    *("input_text", "output_text", "summary_text", "input_image", "input_file"),
+)
+
 
 class CallFunctionParam(msgspec.Struct, frozen=True):
     """The function that was called."""
@@ -107,9 +116,6 @@ class ChatRequest(NamedTuple):
     terms: ChatTerms
 
 
-MAX_STOPS = 4  # OpenAI's limit
-
-
 def parse_chat(body: bytes, response_id: str, max_tokens: int | None = None) -> ChatRequest:
     """Turns a chat request into an equivalent Responses request, which is not stored.
 
@@ -167,9 +173,6 @@ def _extras(chat: ChatBody, extras: Extras) -> Extras:
     """Adds what only this protocol has."""
     given = {name: getattr(chat, name) for name in _EXTRAS if getattr(chat, name) is not None}
     return msgspec.structs.replace(extras, **given) if given else extras
-
-
-_EXTRAS = ("verbosity", "frequency_penalty", "presence_penalty", "logit_bias")
 
 
 def _input_items(messages: list[ChatMessageParam]) -> tuple[list[dict[str, Any]], list[str]]:
@@ -257,17 +260,6 @@ def _part(part: dict[str, Any], json_path: str) -> dict[str, Any]:
         raise ProtocolError("unsupported_parameter", message, param=json_path)
     message = f"Invalid '{json_path}.type': expected {expected}, got {str(kind)[:64]!r}."
     raise ProtocolError("invalid_value", message, param=f"{json_path}.type")
-
-
-_PARTS = (
-    "text",
-    "refusal",
-    "input_text",
-    "output_text",
-    "summary_text",
-    "input_image",
-    "input_file",
-)
 
 
 def _flat_tool(tool: dict[str, Any]) -> dict[str, Any]:

@@ -32,7 +32,6 @@ MAX_WORKERS = 256
 Seconds = Annotated[float, Meta(gt=0, le=86_400)]
 Ceiling = Annotated[int, Meta(ge=1, le=1_000_000)]
 
-
 MIN_KEY_CHARS = 8
 
 # A key; no message quotes it.

@@ -30,6 +30,7 @@ _DELTAS: dict[BlockKind, tuple[bytes, bytes]] = {  # its type, and the field of 
     "tool_use": (b"input_json_delta", b"partial_json"),
 }
 _REASONS = {"max_output_tokens": "max_tokens", "content_filter": "refusal"}
+_TIERS = ("priority", "batch")  # that Anthropic's responses name, beside "standard"
 _REFUSED = {"type": "refusal", "category": None, "explanation": None}
 
 
@@ -261,6 +262,3 @@ def _usage(used: Usage) -> dict[str, Any]:
         "output_tokens_details": {"thinking_tokens": num_thought},
         "service_tier": used.service_tier if used.service_tier in _TIERS else "standard",
     }
-
-
-_TIERS = ("priority", "batch")  # that Anthropic's responses name, beside "standard"
