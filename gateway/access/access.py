@@ -1,11 +1,10 @@
 """Keeps the keys current; ends the sessions of keys that expire or are revoked. This is an edge."""
 
 import asyncio
-import contextlib
 import logging
 import secrets
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 
 from redis.asyncio import Redis
@@ -63,7 +62,7 @@ async def follow_access(
     tenant_store = TenantStore(
         redis, tenant_view, max_stale_s=config.auth.max_stale_s, on_change=check
     )
-    with contextlib.suppress(RedisError, OSError):  # `follow` logs it and retries
+    with suppress(RedisError, OSError):  # `follow` logs it and retries
         await tenant_store.refresh()
     followers = [
         asyncio.create_task(tenant_store.follow()),

@@ -18,7 +18,7 @@ _encode = msgspec.json.encode
 MAX_STOPS = 4  # OpenAI's limit
 # Fields that Responses has not, or elsewhere.
 _EXTRAS = ("verbosity", "frequency_penalty", "presence_penalty", "logit_bias")
-# Types of parts that need no translation: chat's own that Responses has, too, and those of Responses.
+# Types of parts that are taken as they are: chat's that Responses has, and its own.
 _PARTS = (
     *("text", "refusal"),
     *("input_text", "output_text", "summary_text", "input_image", "input_file"),

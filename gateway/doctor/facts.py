@@ -56,7 +56,7 @@ async def redis_facts(url: str) -> RedisFacts:
 
 
 def own_descriptors() -> tuple[int, int]:
-    """Returns how many a process begun here has open, and may have: the hard limit is taken."""
+    """Returns what a gateway begun here would have: none open, and the hard limit of them."""
     return 0, resource.getrlimit(resource.RLIMIT_NOFILE)[1]
 
 

@@ -39,8 +39,8 @@ from router.pools.ceiling_leases import CeilingLeases
 _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")
 
-# Answers a request of a tenant, from its body and its headers; may watch whether its client leaves.
 Headers = Mapping[str, str]
+# Answers a request of a tenant, from its body and its headers; may watch whether its client leaves.
 Post: TypeAlias = "Callable[[Services, Tenant, bytes, Receive, Headers], Awaitable[ASGIResponse]]"
 
 

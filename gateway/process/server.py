@@ -422,7 +422,7 @@ def uvicorn_config(
         log_config=None,
         access_log=False,
         server_header=False,
-        proxy_headers=False,  # client addresses are not used
+        proxy_headers=False,  # our protocol reads them, of trusted proxies alone
         timeout_graceful_shutdown=CLOSE_TIMEOUT_S,
         timeout_keep_alive=config.connections.idle_s,  # type: ignore[arg-type]  # a float will do
         ssl_context_factory=None if tls is None else lambda *_: tls,

@@ -16,7 +16,7 @@ from gateway.store.response_store import UNAVAILABLE
 from router.redis.announcements import announcements
 
 POLL_S = 5.0
-MAX_KEPT = 1_000  # the latest tenants; a gateway was away for longer than so many: it has ended
+MAX_KEPT = 1_000  # the latest tenants; a gateway that missed more erasures has long ended
 
 _TENANTS = "lw1:{erased}:tenants"  # by the number of their latest erasure
 _NUMBER = "lw1:{erased}:number"
@@ -62,7 +62,7 @@ class Erasures:
         number = int(await self._redis.get(_NUMBER) or 0)
         seen = self._number
         if seen is not None and number != seen:
-            least = 0 if number < seen else seen + 1  # Redis lost its data: who is there, is new
+            least = 0 if number < seen else seen + 1  # if Redis lost its data, all are new
             for tenant_id in await self._redis.zrangebyscore(_TENANTS, least, "+inf"):
                 await forget(tenant_id.decode())
         self._number = number
