@@ -10,6 +10,7 @@ from typing import Any, Literal
 import msgspec
 
 from backends import tokenizer
+from gateway.wire.output_items import ASIDE
 from lanewise.turn import (
     Done,
     Event,
@@ -30,7 +31,6 @@ PassageKind = Literal["answer", "thinking", "aside", "call", "note"]
 MIN_PACE_US = 100_000
 MAX_ARGUMENTS_CHARS = 200  # of a call, shown
 
-_ASIDE = "_aside"  # at the end of a commentary's item id: docs/strategies.md
 _THOUGHTS = ("response.reasoning_summary_text.delta", "response.reasoning_text.delta")
 _CALLS = ("function_call", "custom_tool_call")
 # What a model sends must not move the cursor or rename the window.
@@ -119,7 +119,7 @@ class AnswerView:
                 self._add("aside" if phase == "commentary" else "answer", text, item_id, now_us)
             case OtherEvent(kind, fields) if kind in _THOUGHTS:
                 item_id = fields["item_id"]
-                aside: PassageKind = "aside" if item_id.endswith(_ASIDE) else "thinking"
+                aside: PassageKind = "aside" if item_id.endswith(ASIDE) else "thinking"
                 self._add(aside, fields["delta"], item_id, now_us)
             case OtherEvent("response.output_item.done", fields):
                 self._called(fields["item"])

@@ -13,12 +13,11 @@ from gateway.rejoin.lost_response import LostResponse
 from gateway.rejoin.notes import Beat, Finished, Left, Listens, Note, Told
 from gateway.wire.errors import ProtocolError
 from gateway.wire.item_events import suffix_of
-from gateway.wire.response import Emit, ResponseWriter, unheard
+from gateway.wire.response import TERMINAL, Emit, ResponseWriter, unheard
 from gateway.wire.response_json import ResponseError, failed_json
 
 BEAT_S = 1.0
 SILENT_S = 3.0  # without a note, after which the other process is taken to be gone
-TERMINALS = ("response.completed", "response.incomplete", "response.failed")
 _GONE = ResponseError("server_error", "The gateway that ran it stopped. Send the request again.")
 
 
@@ -138,7 +137,7 @@ class RemoteResponse(LostResponse):
             self._last = about
         else:
             self._last.sequence_number = about.sequence_number
-        if told.kind in TERMINALS:
+        if told.kind in TERMINAL:
             self.writer.body = bytes(about.response)
         self._emit(told.kind, told.event)
 
