@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 from litestar import get
 from litestar.params import Parameter
 
-from gateway.admin.guard import services_of
+from gateway.http.services import services_of
 from gateway.http.streams import AnyRequest
 from router.redis.audit import AuditEntry
 

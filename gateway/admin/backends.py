@@ -7,8 +7,8 @@ from litestar import get, post
 
 from backends.contract import BackendStats
 from gateway.access.tenant_view import Drain
-from gateway.admin.guard import admin_of, services_of, write_records
-from gateway.http.services import Services
+from gateway.admin.guard import admin_of, write_records
+from gateway.http.services import Services, services_of
 from gateway.http.streams import AnyRequest
 from gateway.wire.errors import ProtocolError
 

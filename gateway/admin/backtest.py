@@ -13,11 +13,11 @@ import msgspec
 from litestar import get, post
 from msgspec import Meta
 
-from gateway.admin.guard import READS, require_writer, services_of
+from gateway.admin.guard import READS, require_writer
 from gateway.backtest.apart import BacktestBusy
 from gateway.backtest.inquiry import Answered, Inquiry, InquiryError, answer_to_keep, check_of
 from gateway.backtest.log_files import with_rotated
-from gateway.http.services import Services
+from gateway.http.services import Services, services_of
 from gateway.http.streams import AnyRequest
 from gateway.wire.errors import ProtocolError
 from router.comparison.comparison import BacktestReport

@@ -6,9 +6,10 @@ import msgspec
 from litestar import get, put
 from msgspec import Meta
 
-from gateway.admin.guard import services_of, write_records
+from gateway.admin.guard import write_records
 from gateway.config.budgets import Usd
 from gateway.config.tenants import for_key
+from gateway.http.services import services_of
 from gateway.http.streams import AnyRequest
 from gateway.wire.errors import ProtocolError
 from router.classify.task import Tenant, for_run, run_name

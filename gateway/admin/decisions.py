@@ -11,8 +11,7 @@ import msgspec
 from litestar import get
 from litestar.params import Parameter
 
-from gateway.admin.guard import services_of
-from gateway.http.services import Services
+from gateway.http.services import Services, services_of
 from gateway.http.streams import AnyRequest
 from gateway.metrics.labels import Outcome
 from gateway.store.decision_search import MAX_FOUND, DecisionQuery, found_in_files, found_in_memory

@@ -9,7 +9,7 @@ from litestar import get
 from litestar.response import Stream
 
 from backends.simulated.wafer import WaferBackendConfig, WaferOptions, cost_of
-from gateway.admin.guard import services_of
+from gateway.http.services import services_of
 from gateway.http.streams import AnyRequest
 from gateway.wire.errors import ProtocolError
 from wafer_engine.hardware.placement import Placement, place

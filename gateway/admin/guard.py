@@ -12,7 +12,7 @@ from litestar.handlers import BaseRouteHandler
 
 from gateway.access.admin_keys import Admin
 from gateway.access.tenant_store import Change
-from gateway.http.services import Services
+from gateway.http.services import services_of
 from gateway.http.streams import AnyRequest
 from gateway.transport.ids import REQUEST_ID
 from router.redis.audit import AuditEntry, Author
@@ -24,7 +24,7 @@ AnyConnection = ASGIConnection[Any, Any, Any, Any]
 
 def require_admin(connection: AnyConnection, handler: BaseRouteHandler) -> None:
     """Admits requests with an admin key; a read-only key may only read."""
-    services: Services = connection.app.state.services
+    services = services_of(connection)
     writes = connection.scope.get("method") != "GET" and not handler.opt.get("reads", False)
     admin = services.admin_keys.admin(connection.headers, writes=writes)
     services.count_connection(connection.scope, f"admin:{admin.name}")
@@ -46,12 +46,6 @@ def author_of(request: AnyRequest) -> Author:
     """Returns who is to stand in the audit for a change that a guarded request makes."""
     admin = admin_of(request)
     return Author(admin.name, admin.key, request.scope["state"].get(REQUEST_ID, ""))
-
-
-def services_of(request: AnyRequest) -> Services:
-    """Returns the services of the gateway."""
-    services: Services = request.app.state.services
-    return services
 
 
 def changed_entries(own: Mapping[Any, Any], changes: Mapping[Any, Any] | None) -> dict[Any, Any]:

@@ -11,7 +11,7 @@ from litestar import get, patch, post
 from msgspec import Meta
 
 from backends.contract import BackendGroup
-from gateway.admin.guard import admin_of, changed_entries, services_of, write_records
+from gateway.admin.guard import admin_of, changed_entries, write_records
 from gateway.config.keys import (
     ID_BYTES,
     MAX_NAME_CHARS,
@@ -22,7 +22,7 @@ from gateway.config.keys import (
     new_key,
 )
 from gateway.config.tenants import KeyLimits, LimitsOfKey
-from gateway.http.services import Services
+from gateway.http.services import Services, services_of
 from gateway.http.streams import AnyRequest
 from gateway.wire.errors import ProtocolError
 

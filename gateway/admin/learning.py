@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 from litestar import get, post
 
-from gateway.admin.guard import services_of, write_records
-from gateway.http.services import Services
+from gateway.admin.guard import write_records
+from gateway.http.services import Services, services_of
 from gateway.http.streams import AnyRequest
 from gateway.wire.errors import ProtocolError
 from router.learn.learning import MIN_OUTCOMES

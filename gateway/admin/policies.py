@@ -14,8 +14,8 @@ from msgspec import Meta
 
 from backends.contract import ContextItem
 from gateway.admin.decisions import MAX_UNIX_S
-from gateway.admin.guard import READS, author_of, services_of
-from gateway.http.services import Services
+from gateway.admin.guard import READS, author_of
+from gateway.http.services import Services, services_of
 from gateway.http.streams import AnyRequest
 from gateway.task.explanation import Explanation, explain_task
 from gateway.transport.ids import new_id

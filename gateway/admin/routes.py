@@ -18,10 +18,10 @@ from gateway.admin import learning as learning_admin
 from gateway.admin import policies as policy_admin
 from gateway.admin import tenants as tenant_admin
 from gateway.admin import usage as usage_admin
-from gateway.admin.guard import admin_of, require_admin, services_of
+from gateway.admin.guard import admin_of, require_admin
 from gateway.admin.store_errors import STORE_ERRORS
 from gateway.config.version import VERSION
-from gateway.http.services import Services
+from gateway.http.services import Services, services_of
 from gateway.http.streams import AnyRequest
 from gateway.wire.errors import ProtocolError
 from router.pools.pools import KEY_UNITS, Balance

@@ -8,7 +8,7 @@ from msgspec import UNSET, UnsetType
 
 from backends.contract import BackendGroup
 from gateway.access.tenant_view import TenantsView
-from gateway.admin.guard import changed_entries, services_of, write_records
+from gateway.admin.guard import changed_entries, write_records
 from gateway.config.budgets import Budget, BudgetName, Budgets
 from gateway.config.tenants import (
     KeyLimits,
@@ -21,6 +21,7 @@ from gateway.config.tenants import (
     fault_of,
     fault_of_tier,
 )
+from gateway.http.services import services_of
 from gateway.http.streams import AnyRequest
 from gateway.wire.errors import ProtocolError
 from router.classify.task import TENANT_ID, GroupLimits, StorePolicy

@@ -7,7 +7,7 @@ import msgspec
 from litestar import get
 from litestar.params import QueryParameter
 
-from gateway.admin.guard import services_of
+from gateway.http.services import services_of
 from gateway.http.streams import AnyRequest
 from gateway.store.usage_days import NUM_DAYS, Dimension, UsageRow, rows_of_days
 from gateway.wire.errors import ProtocolError

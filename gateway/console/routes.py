@@ -11,7 +11,7 @@ from gateway.config.config import admin_keys
 from gateway.config.development import DEVELOPMENT_ADMIN_KEY, DEVELOPMENT_KEY
 from gateway.config.version import VERSION
 from gateway.console.assets import asset, paths
-from gateway.http.services import Services
+from gateway.http.services import services_of
 from gateway.http.streams import AnyRequest, error_response, json_response
 from gateway.wire.errors import ProtocolError
 
@@ -66,8 +66,7 @@ async def get_site(request: AnyRequest) -> ASGIResponse:
 
     Those are in everybody's copy of this program, and hold on loopback only.
     """
-    services: Services = request.app.state.services
-    config = services.config
+    config = services_of(request).config
     is_admin: bool | None = request.scope.get("state", {}).get(AT_ADMIN_ADDRESS)
     site: dict[str, Any] = {
         "version": VERSION,

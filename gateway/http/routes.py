@@ -34,7 +34,7 @@ from gateway.http.model_list import find_model
 from gateway.http.relays import answer_relayed
 from gateway.http.runbooks import HANDLERS as RUNBOOKS
 from gateway.http.scrape import scraped
-from gateway.http.services import Post, Services
+from gateway.http.services import Post, Services, services_of
 from gateway.http.streams import (
     JSON,
     AnyRequest,
@@ -54,14 +54,9 @@ from router.classify.task import Tenant
 MAX_LISTED_ITEMS = 100  # per page of input_items; OpenAI's limit
 
 
-def _services(request: AnyRequest) -> Services:
-    services: Services = request.app.state.services
-    return services
-
-
 def _caller(request: AnyRequest) -> tuple[Services, Tenant]:
     """Raises ProtocolError without a key that is known here."""
-    services = _services(request)
+    services = services_of(request)
     return services, services.caller(request.scope, request.headers)
 
 
@@ -198,7 +193,7 @@ async def post_chat_completion(request: AnyRequest) -> ASGIResponse:
 
 
 async def _answered_elsewhere(path: RelayedPath, request: AnyRequest) -> ASGIResponse:
-    if not _services(request).relays.has(path):
+    if not services_of(request).relays.has(path):
         served = _not_served(request.app.state.served, "POST", request.scope["path"])
         raise ProtocolError("not_found", f"{served} No server of {path} is configured.")
     return await _answered(partial(answer_relayed, path), request)
@@ -294,7 +289,7 @@ async def get_usage(request: AnyRequest) -> ASGIResponse:
 @get("/metrics")
 async def get_metrics(request: AnyRequest) -> ASGIResponse:
     """For Prometheus."""
-    services = _services(request)
+    services = services_of(request)
     fleet = services.fleet
     body = await (scraped(services) if fleet is None else fleet.metrics())
     return ASGIResponse(body=body, headers={"content-type": CONTENT_TYPE})
@@ -314,7 +309,7 @@ async def get_readiness(request: AnyRequest) -> ASGIResponse:
     So does one whose upstreams are down, which all gateways share, or whose backends an admin
     drains; they are named.
     """
-    services = _services(request)
+    services = services_of(request)
     gw, own = services.gw, services.own_engines
     down = services.backends_down()
     if gw.state.draining:
@@ -384,7 +379,7 @@ def _not_served(served: Served, method: str, path: str) -> str:
 
 def answer_error(request: AnyRequest, error: ProtocolError) -> Response[bytes]:
     """Tells an error in the client's protocol, as Litestar's handlers of exceptions do."""
-    unix_s = _services(request).gw.wall_s()
+    unix_s = services_of(request).gw.wall_s()
     body, status, headers = told(error, request.scope["path"], request.headers, unix_s)
     encoded = msgspec.json.encode(body)
     return Response(encoded, media_type=JSON, status_code=status, headers=headers)
@@ -393,7 +388,7 @@ def answer_error(request: AnyRequest, error: ProtocolError) -> Response[bytes]:
 def on_http_error(request: AnyRequest, error: HTTPException) -> Response[bytes]:
     """Tells an error of the framework in the protocol's form."""
     if error.status_code == 413:
-        limit_bytes = _services(request).config.server.max_message_bytes
+        limit_bytes = services_of(request).config.server.max_message_bytes
         message = f"A body may hold {limit_bytes} bytes. Send less, or use 'previous_response_id'."
         return answer_error(request, ProtocolError("message_too_large", message))
     if error.status_code == 404:

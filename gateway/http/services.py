@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ParamSpec, TypeAlias, TypeVar
 
+from litestar.connection import ASGIConnection
 from litestar.response.base import ASGIResponse
 from litestar.types import Receive
 
@@ -146,6 +147,12 @@ class Services:
         """Lists what a tenant's `model` may be, by the policy in force."""
         policy = self.gw.state.policy.for_tenant(tenant.id)
         return model_list(self.gw.infos.values(), policy, self.started_s, self.relays.models())
+
+
+def services_of(connection: ASGIConnection[Any, Any, Any, Any]) -> Services:
+    """Returns the services of the application that a request or a connection came to."""
+    services: Services = connection.app.state.services
+    return services
 
 
 def seals_of(access: Access, config: Config) -> Seals:
