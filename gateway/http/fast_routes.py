@@ -12,7 +12,7 @@ from typing import Any
 
 from litestar.enums import ScopeType
 from litestar.response.base import ASGIResponse
-from litestar.types import ASGIApp, Receive, Scope, Send
+from litestar.types import ASGIApp, HTTPScope, Receive, Scope, Send
 
 from gateway.http.chat import answer_chat
 from gateway.http.faults import fault_of, fault_response
@@ -116,8 +116,8 @@ class FastRoutes:
         else:
             await self._app(scope, receive, send)
 
-    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == ScopeType.HTTP and scope["method"] == "POST":
+    async def _serve(self, scope: HTTPScope, receive: Receive, send: Send) -> None:
+        if scope["method"] == "POST":
             post = _POSTS.get(scope["path"])
             headers = {} if post is None else headers_of(scope)
             # Of unknown length, too long or with a "Content-Length" that is none: Litestar refuses.
