@@ -66,7 +66,7 @@ async def post_backtest(request: AnyRequest, data: Backtest) -> BacktestReport:
     policies = await services.apart(_parsed, data.policies)
     inquiry = await _inquiry(services, data, policies)
     version = "" if data.keep_for is None else f"v{data.keep_for}"
-    answered = await _apart(services, answer_to_keep, inquiry, version, time.time())
+    answered = await _in_its_process(services, answer_to_keep, inquiry, version, time.time())
     assert isinstance(answered, Answered)
     if data.keep_for is not None and answered.prediction is not None:
         kept = msgspec.json.encode(answered.prediction)
@@ -97,7 +97,7 @@ async def checked(services: Services, prediction: PolicyPrediction) -> Predictio
     """Compares a prediction with the log since, and shows it in the metrics."""
     since_s = max(prediction.made_s, time.time() - CHECK_LAST_S)
     inquiry = _with_log(services, Inquiry(since_s=since_s))
-    found = await _apart(services, check_of, inquiry, prediction)
+    found = await _in_its_process(services, check_of, inquiry, prediction)
     if found is None:
         return None
     assert isinstance(found, PredictionCheck)
@@ -122,7 +122,8 @@ async def check_prediction(services: Services) -> None:
             await checked(services, msgspec.json.decode(kept, type=PolicyPrediction))
 
 
-async def _apart(services: Services, *call: Any) -> Any:
+async def _in_its_process(services: Services, *call: Any) -> Any:
+    """Makes a call in the process of back-tests, or raises `ProtocolError`."""
     try:
         return await services.backtests.call(*call)
     except BacktestBusy:
