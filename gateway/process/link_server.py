@@ -89,16 +89,18 @@ class LinkServer(Flushable):
                 frame = gateway_frames.decode(content)
             except msgspec.DecodeError:
                 return
-            if isinstance(frame, Start):
-                self._start(frame)
-            else:
+            if isinstance(frame, Cancel):
                 self._cancel(frame)
+            elif frame.key in self.generations:
+                return  # to start another would lose sight of the one that runs
+            else:
+                self._start(frame)
 
     def _start(self, frame: Start) -> None:
         sink = _Sink(self, frame.key)
         try:
-            if len(self.generations) >= MAX_GENERATIONS or frame.key in self.generations:
-                message = f"a link carries {MAX_GENERATIONS} generations under keys of their own"
+            if len(self.generations) >= MAX_GENERATIONS:
+                message = f"a link carries {MAX_GENERATIONS} generations"
                 raise BackendError(
                     self._backend.info.name, "server_is_overloaded", message, retryable=True
                 )
