@@ -98,8 +98,7 @@ class Rejoins:
 
     def grace_s(self, tenant: Tenant) -> float:
         """Returns how long a tenant's responses go on, by the policy or else the configuration."""
-        policy = self._gw.state.policy.for_tenant(tenant.id)
-        own = policy.rejoin_grace_s
+        own = self._gw.state.policy.for_tenant(tenant.id).rejoin_grace_s
         return self._config.rejoin_grace_s if own is None else own
 
     # Loss
@@ -409,10 +408,14 @@ class Rejoins:
 
     async def sweep(self) -> None:
         """Forgets ended responses whose clients have had time to receive them."""
-        longest_us = round(self._config.rejoin_grace_s * 1e6)
-        oldest_us = self._gw.clock_us() - longest_us
-        while self._unconfirmed and self._unconfirmed[0].ended_us < oldest_us:
+        while self._unconfirmed and self._is_late(self._unconfirmed[0]):
             self._unconfirmed.popleft().clear()
+
+    def _is_late(self, last: Unconfirmed) -> bool:
+        """Says whether one was cleared, or its tenant's grace is over."""
+        if last.job is None:
+            return True
+        return self._gw.clock_us() - last.ended_us > self.grace_s(last.job.tenant) * 1e6
 
     def keep_memory(self, tenant: Tenant, recent: RecentResponses) -> None:
         """Keeps what a lost connection remembered, for its key."""
