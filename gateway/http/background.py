@@ -118,7 +118,8 @@ class BackgroundRuns:
             except BaseException as error:
                 if isinstance(error, ProtocolError):
                     run.exchange.job.turned_away = error
-                run.exchange.pump.cancel()  # nobody will know its id
+                run.keeps_events = False  # nobody will know its id
+                run.exchange.pump.cancel()
                 raise
         if body.stream:
             return self._follow(tenant, run, 0)

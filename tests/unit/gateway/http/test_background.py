@@ -51,6 +51,7 @@ async def test_one_that_cannot_be_stored_counts_as_its_client_was_told() -> None
     assert [entry.outcome for entry in world.entries] == ["shed"]
     await runs.close()
     await world.check()
+    assert world.gw.budgets.memory.num_bytes == 0  # nobody can ask for its events
 
 
 async def test_a_stream_begins_after_the_number_that_was_not_reached_yet() -> None:
