@@ -13,6 +13,8 @@ REFUSED = (401, 403)
 LIMITED = 429
 REFUSED_REST_US = 60_000_000  # of a key that the server does not take
 LIMITED_REST_US = 1_000_000  # where it does not say for how long
+HIDDEN = "***"  # in place of a key that a server quotes
+LEAST_HIDDEN_CHARS = 4  # of a key, or of its beginning where a text was cut
 
 
 class KeyOptions(Protocol):
@@ -33,7 +35,10 @@ class ServerKeys:
 
     def __init__(self, options: KeyOptions) -> None:
         """Raises `ValueError` if there is no key where one is named."""
-        self.headers = [_header(options, key) for key in read_keys(options)] or [{}]
+        keys = read_keys(options)
+        self.headers = [_header(options, key) for key in keys] or [{}]
+        # The longest first, as one may be the beginning of another.
+        self._secrets = sorted((k for k in keys if len(k) >= LEAST_HIDDEN_CHARS), key=len)[::-1]
         self._out_until_us = [0] * len(self.headers)
         self._next = 0
 
@@ -57,6 +62,19 @@ class ServerKeys:
         usual_us = LIMITED_REST_US if status == LIMITED else REFUSED_REST_US
         self._out_until_us[number] = now_us + (retry_after_us or usual_us)
         return any(out_us <= now_us for out_us in self._out_until_us)
+
+    def hidden(self, text: str) -> str:
+        """Returns a server's words without our keys, which nobody behind us may read.
+
+        Words are cut where they are long, so the beginning of a key at their end is hidden, too.
+        """
+        for key in self._secrets:
+            text = text.replace(key, HIDDEN)
+            for num_chars in range(min(len(key), len(text)), LEAST_HIDDEN_CHARS - 1, -1):
+                if text.endswith(key[:num_chars]):
+                    text = text[:-num_chars] + HIDDEN
+                    break
+        return text
 
 
 def read_keys(options: KeyOptions) -> tuple[str, ...]:

@@ -23,7 +23,9 @@ class Relay:
         self.name = f"{options.path}:{options.model}"
         self.info = upstream.info(self.name, options.group)  # as far as prices go
         self.upstream_model = upstream.upstream_model
-        self._client = http_client(upstream, ServerKeys(upstream).headers[0])
+        keys = ServerKeys(upstream)
+        self.hidden = keys.hidden  # takes our key out of the server's words
+        self._client = http_client(upstream, keys.headers[0])
         self._head = self._client.head(
             "POST",
             f"/{options.path}",

@@ -5,9 +5,9 @@ once. Cancelling it stops the server within a turn of the event loop. This is an
 """
 
 import asyncio
-import contextlib
 import logging
 import random
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -38,6 +38,7 @@ from backends.upstream.answer.responses_reader import ResponsesReader
 from backends.upstream.chain import Turn
 from backends.upstream.health import Health
 from backends.upstream.http_exchange import HttpTransport, Probe
+from backends.upstream.keeper import Keeper
 from backends.upstream.options import UpstreamOptions, check_options
 from backends.upstream.request_body import DRAFTED_TOKENS, wrapped_tools
 from backends.upstream.retry import Attempts
@@ -79,8 +80,7 @@ class UpstreamBackend:
         )
         kind = SocketTransport if options.protocol == "responses-ws" else HttpTransport
         self.transport: HttpTransport | SocketTransport = kind(name, options, keys)
-        self._probe = Probe(options, keys) if options.probe_path is not None else None
-        self._wakes = asyncio.Event()  # of the keeper, before its next probe
+        self.hidden: Callable[[str], str] = keys.hidden
         self.chance = random.Random(seed)
         self.warms = True  # False once the server has rejected a warm-up
         self._generations: set[UpstreamGeneration] = set()
@@ -96,7 +96,8 @@ class UpstreamBackend:
         # A generation's first look whether its time is up; a first token so moves no timer.
         limits_s = (options.first_token_timeout_s, options.idle_timeout_s, options.total_timeout_s)
         self.first_check_s = max(0.001, min(limits_s))
-        self._keeper = self.loop.create_task(self._keep())
+        probe = Probe(options, keys) if options.probe_path is not None else None
+        self._keeper = Keeper(self, probe)
 
     def start(self, request: GenerateRequest, sink: Sink) -> "UpstreamGeneration":
         now_us = monotonic_us()
@@ -153,7 +154,7 @@ class UpstreamBackend:
                 "upstream %s says that it served the tier %r, which is not known: what it serves "
                 "under such names is charged as it was asked for",
                 self.name,
-                unknown_tier,
+                self.hidden(unknown_tier),
             )
 
     def failed(self, failure: Failure) -> None:
@@ -168,7 +169,7 @@ class UpstreamBackend:
             logger.warning("upstream %s failed: %s (%s)", self.name, words, code, extra=once)
         if failure.blame == "upstream":
             self.health.on_failure(now_us)
-            self._wakes.set()  # probe it at once
+            self._keeper.wake()  # it is probed at once
         elif failure.blame == "limit":
             self.health.on_limit(now_us, failure.error.retry_after_us)
 
@@ -195,41 +196,14 @@ class UpstreamBackend:
 
     async def close(self) -> None:
         self._is_open = False
-        self._keeper.cancel()
+        self._keeper.stop()
         for generation in [*self._generations, *self._warming]:
             generation.fail("the gateway is shutting down")
         for pump in list(self._pumps):
             pump.cancel()
-        await asyncio.gather(self._keeper, *self._pumps, return_exceptions=True)
+        await asyncio.gather(*self._pumps, return_exceptions=True)
+        await self._keeper.close()
         await self.transport.close()
-        if self._probe is not None:
-            await self._probe.close()
-
-    async def _keep(self) -> None:
-        was_alive: bool | None = None
-        while True:
-            self._wakes.clear()
-            if self._probe is not None:
-                trouble = await self._probe.trouble()
-                self.health.on_probe(trouble is None, monotonic_us())
-                if trouble is None and not was_alive:
-                    logger.info("upstream %s answers", self.name)
-                elif trouble is not None and was_alive is not False:
-                    logger.warning("upstream %s is not to be used: %s", self.name, trouble)
-                was_alive = trouble is None
-            self.transport.close_idle()
-            if self.health.healthy(monotonic_us()):
-                try:
-                    await self.transport.warm()
-                except Failure as failure:
-                    self.failed(failure)
-                    self._wakes.clear()
-            interval_s = self.options.probe_interval_s
-            await asyncio.sleep(min(1.0, interval_s / 10))
-            with contextlib.suppress(TimeoutError):
-                # Jitter, so that many gateways do not probe in step.
-                async with asyncio.timeout(interval_s * self.chance.uniform(0.7, 1.0)):
-                    await self._wakes.wait()
 
 
 class UpstreamGeneration:
@@ -320,7 +294,7 @@ class UpstreamGeneration:
             else:
                 await transport.warm()
         except Failure as error:
-            failure = error
+            failure = error.hiding(self._backend.hidden)
             if failure.overrun and self._usage is None and self._turn.generate:
                 self._backend.num_overruns += 1
                 self._end(self._reader.cut(monotonic_us()))

@@ -188,7 +188,7 @@ class Probe:
                 headers = self._keys.headers[number]
                 status = (await self._client.get(self._path, self._timeout_s, headers)).status
             except BrokenError as error:
-                return str(error)
+                return self._keys.hidden(str(error))
             if not self._keys.rest(number, status, None, monotonic_us()):
                 break
         if status in REFUSED:

@@ -213,7 +213,7 @@ class RelayedCall:
         except Failure as failure:
             if failure.unused and not self._has_begun:
                 self._usage = Usage()
-            raise _told(failure.error) from failure
+            raise _told(failure.hiding(self._relay.hidden).error) from failure
         except EventTooLongError as error:
             raise ProtocolError("server_error", f"The upstream failed: {error}.") from error
 

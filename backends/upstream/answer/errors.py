@@ -1,7 +1,7 @@
 """Classifies an upstream's failures for the client, for retries, and for the upstream's health."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from email.utils import parsedate_to_datetime
 from typing import Any, Literal
 
@@ -94,6 +94,20 @@ class Failure(Exception):  # noqa: N818 -- an outcome that travels as an excepti
         self.refused = refused  # this server will answer the same again; another one may not
         self.code = code  # the server's own, if the request is invalid
         self.told = told or error.message  # what the operator may read, and no client
+
+    def hiding(self, hidden: Callable[[str], str]) -> "Failure":
+        """Takes what is `hidden` out of the server's words in it, and returns it."""
+        error = self.error
+        self.error = BackendError(
+            error.backend,
+            error.code,
+            hidden(error.message),
+            retryable=error.retryable,
+            param=None if error.param is None else hidden(error.param),
+            retry_after_us=error.retry_after_us,
+        )
+        self.args, self.told = (str(self.error),), hidden(self.told)
+        return self
 
 
 class WireError(msgspec.Struct, frozen=True):
