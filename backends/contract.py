@@ -413,25 +413,6 @@ class BackendInfo(msgspec.Struct, frozen=True, kw_only=True):
     fixed_tier: str = ""  # it is asked for this one, whatever its client asks for
 
 
-class BackendOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Holds the options that every kind of backend has."""
-
-    model: str  # the id clients pin it by
-    window_tokens: int = 131_072  # prompt and output together
-    max_output_tokens: int = 32_768
-
-    def info(self, name: str, group: BackendGroup, **more: Any) -> BackendInfo:
-        """Describes a backend with these options; `more` are further fields of `BackendInfo`."""
-        return BackendInfo(
-            name=name,
-            model=self.model,
-            group=group,
-            window_tokens=self.window_tokens,
-            max_output_tokens=self.max_output_tokens,
-            **more,
-        )
-
-
 class BackendStats(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Is a snapshot of a backend for ranking and metrics."""
 
@@ -447,6 +428,7 @@ class BackendStats(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     num_prompt_tokens: int = 0  # since start, cached ones included
     num_cached_tokens: int = 0  # since start
     ejected: bool = False  # taken out of use after consecutive failures
+    limited: bool = False  # out only for a pause that its server asked for, as for its rate limit
     drained: bool = False  # an admin lets it have no new tasks
     out_us: int = 0  # how long it stays unavailable; 0: unknown, or it is available
     num_continued: int = 0  # requests that sent an upstream only the items that it lacked
@@ -480,21 +462,3 @@ class Backend(Protocol):
     async def close(self) -> None:
         """Stops everything; generations under way finish with an error first."""
         ...
-
-
-class BackendKind(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind"):
-    """Configures a backend: each kind adds its tag, a name and its options."""
-
-    def make(self) -> Backend:
-        """Makes the backend; must run inside the event loop.
-
-        Raises OSError or ValueError if the options are invalid, or name what is not there.
-        """
-        raise NotImplementedError
-
-    def secrets(self) -> tuple[str, ...]:
-        """Reads what the options only name, such as a file's keys: with others it is a new backend.
-
-        Raises OSError or ValueError if it is not there.
-        """
-        return ()

@@ -16,11 +16,10 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus, InvalidURI, WebSocketException
 
 from backends.bounds import OutputMeter, bounded_usage
+from backends.configuration import BackendKind, BackendOptions
 from backends.contract import (
     BackendError,
     BackendGroup,
-    BackendKind,
-    BackendOptions,
     BackendStats,
     Delta,
     DeltaKind,

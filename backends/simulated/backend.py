@@ -13,10 +13,10 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
+from backends.configuration import BackendOptions
 from backends.contract import (
     BackendError,
     BackendInfo,
-    BackendOptions,
     BackendStats,
     EngineTimes,
     Finish,

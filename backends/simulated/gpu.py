@@ -2,7 +2,8 @@
 
 from typing import ClassVar
 
-from backends.contract import BackendGroup, BackendKind
+from backends.configuration import BackendKind
+from backends.contract import BackendGroup
 from backends.gpu_engine.cost import (
     DEFAULT_ENGINE,
     DEFAULT_GPU,

@@ -2,7 +2,8 @@
 
 from typing import ClassVar
 
-from backends.contract import BackendGroup, BackendKind
+from backends.configuration import BackendKind
+from backends.contract import BackendGroup
 from backends.simulated.backend import SimulatedBackend, SimulatedOptions, machine_options
 from wafer_engine.batching.speculation import Speculation
 from wafer_engine.hardware.cost import DEFAULT_MODEL, LINK_LATENCY_US, WaferCost

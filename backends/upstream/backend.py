@@ -13,9 +13,9 @@ from typing import Any
 
 import msgspec
 
+from backends.configuration import BackendKind
 from backends.contract import (
     BackendError,
-    BackendKind,
     BackendStats,
     Delta,
     Finish,
@@ -108,10 +108,11 @@ class UpstreamBackend:
             is_full = num_here + num_warming + 1 >= room or num_warming >= MAX_WARMING
         if is_full:
             message = "is not available now" if room == 0 else f"has {room} generations already"
+            is_limited = self.health.limited(now_us)
             raise BackendError(
                 self.name,
-                "server_is_overloaded",
-                f"the upstream {message}",
+                "rate_limit_exceeded" if is_limited else "server_is_overloaded",
+                "the upstream's rate limit is reached" if is_limited else f"the upstream {message}",
                 retryable=True,
                 retry_after_us=self.health.out_us(now_us) or None,
             )
@@ -187,6 +188,7 @@ class UpstreamBackend:
             num_prompt_tokens=self._total.num_input_tokens,
             num_cached_tokens=self._total.num_cached_tokens,
             ejected=health.ejected,
+            limited=health.limited,
             out_us=health.out_us,
             num_continued=self.transport.num_continued,
             num_chains_lost=self.transport.num_chains_lost,

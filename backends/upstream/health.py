@@ -27,6 +27,7 @@ class HealthState(msgspec.Struct, frozen=True):
     healthy: bool
     room: int
     ejected: bool
+    limited: bool
     out_us: int
 
 
@@ -43,7 +44,8 @@ class Health:
         self._ejected_until_us = 0
         self._back_us: int | None = None  # when its slow start began
         self._retry_balance = MAX_RETRY_BALANCE
-        self._well = HealthState(healthy=True, room=options.max_num_seqs, ejected=False, out_us=0)
+        room = options.max_num_seqs
+        self._well = HealthState(healthy=True, room=room, ejected=False, limited=False, out_us=0)
 
     def state(self, now_us: int) -> HealthState:
         """Returns all of it: the router asks for it of every backend at every task."""
@@ -53,6 +55,7 @@ class Health:
             healthy=self.healthy(now_us),
             room=self.room(now_us),
             ejected=self.ejected(now_us),
+            limited=self.limited(now_us),
             out_us=self.out_us(now_us),
         )
 
@@ -62,6 +65,10 @@ class Health:
     def ejected(self, now_us: int) -> bool:
         """Returns whether it is out for its failures, not for a pause that it asked for."""
         return now_us < self._ejected_until_us
+
+    def limited(self, now_us: int) -> bool:
+        """Returns whether it is out only for a pause that it asked for."""
+        return self._alive and self._ejected_until_us <= now_us < self._out_until_us
 
     def out_us(self, now_us: int) -> int:
         """Returns the longest time until it is tried again; 0: it is up, or was never up."""

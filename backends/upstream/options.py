@@ -10,7 +10,8 @@ from urllib.parse import urlsplit
 
 from msgspec import Meta, field
 
-from backends.contract import BackendGroup, BackendOptions
+from backends.configuration import BackendOptions
+from backends.contract import BackendGroup
 from backends.upstream.chat_roles import SystemMessages
 
 Protocol = Literal["responses-ws", "responses", "chat"]

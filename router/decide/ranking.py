@@ -458,8 +458,16 @@ def _refusal(wish: _Wish, task: Task, stats: Sequence[BackendStats]) -> Refusal:
         return Refusal(code="invalid_value", message=message, param="input")
     if obstacles and all(obstacle is Reason.ACCESS for obstacle in obstacles):
         return _no_access(task, target, "model")
-    outs_us = (s.out_us for s, o in zip(served, obstacles, strict=True) if o is Reason.FALLBACK)
-    wait_us = max(LEAST_WAIT_US, min(outs_us, default=0))
+    out = [s for s, o in zip(served, obstacles, strict=True) if o is Reason.FALLBACK]
+    in_use = [s for s in out if not s.drained]
+    if in_use and all(s.limited for s in in_use):
+        wait_us = min(s.out_us for s in in_use)
+        message = (
+            f"{wish.cause}, but {target} is at its server's rate limit. "
+            f"Please try again in {in_words(wait_us)}."
+        )
+        return Refusal(code="rate_limit_exceeded", message=message, retry_after_us=wait_us)
+    wait_us = max(LEAST_WAIT_US, min((s.out_us for s in out), default=0))
     message = (
         f"{wish.cause}, but {target} is down at the moment. "
         f"Please try again in {in_words(wait_us)}."

@@ -1,12 +1,14 @@
 """Ranking: precedence, hard rules, pins, fallbacks, load, stickiness, refusals."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 import pytest
 
 from backends.contract import BackendStats
 from router.classify.agent import Agent
+from router.classify.durations import in_words
 from router.classify.task import Hints, Route, Task, TaskClass, Tenant
 from router.decide.decision import Reason, Refusal
 from router.decide.ranking import rank
@@ -71,6 +73,26 @@ def test_a_refusal_says_when_the_first_of_those_that_are_out_is_tried_again() ->
     refusal = refused(task(hints=Hints(route=Route.DEEP)), of_class(), (WAFER, *stats))
     assert refusal.retry_after_us == 12_340_000
     assert refusal.message.endswith("is down at the moment. Please try again in 12.34s.")
+
+
+@pytest.mark.parametrize(
+    ("second", "code", "wait_us"),
+    [
+        ({"limited": True, "out_us": 340_000}, "rate_limit_exceeded", 340_000),
+        ({"out_us": 30_000_000}, "server_is_overloaded", 12_340_000),
+        ({}, "server_is_overloaded", 1_000_000),
+        ({"drained": True}, "rate_limit_exceeded", 12_340_000),
+    ],
+)
+def test_a_refusal_for_the_limits_of_all_servers_is_a_rate_limit(
+    second: dict[str, Any], code: str, wait_us: int
+) -> None:
+    limited = backend("gpu-0", "deep", healthy=False, limited=True, out_us=12_340_000)
+    other = backend("gpu-1", "deep", healthy=False, **second)
+    refusal = refused(task(hints=Hints(route=Route.DEEP)), of_class(), (WAFER, limited, other))
+    assert (refusal.code, refusal.retry_after_us) == (code, wait_us)
+    assert ("rate limit" in refusal.message) == (code == "rate_limit_exceeded")
+    assert refusal.message.endswith(f"Please try again in {in_words(wait_us)}.")
 
 
 def test_only_a_policy_that_says_so_lets_security_stay() -> None:
