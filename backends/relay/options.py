@@ -6,7 +6,7 @@ import msgspec
 from msgspec import Meta
 
 from backends.contract import BackendGroup
-from backends.upstream.options import Count, Seconds, UpstreamOptions, check_options
+from backends.upstream.options import Count, Seconds, UpstreamOptions, UrlScheme, check_options
 
 RelayedPath = Literal["embeddings", "completions"]
 
@@ -21,6 +21,9 @@ class RelayOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     group: BackendGroup = "fast"  # whose pools are charged
     key_env: str | None = None  # the environment variable that holds the key
     key_header: Literal["authorization", "api-key"] = "authorization"
+    # What the server may fetch that a request names, as some do to embed images.
+    url_schemes: tuple[UrlScheme, ...] = ("data", "https")
+    private_urls: bool = False  # from addresses that are not public, too
     max_output_tokens: Count = 32_768  # of all completions of one request
     max_answer_bytes: Annotated[int, Meta(ge=4_096)] = 32 << 20
     max_at_once: Annotated[int, Meta(ge=1, le=4_096)] = 64

@@ -7,6 +7,8 @@ resolves to a private address passes: only the server that fetches it can see th
 
 import ipaddress
 import unicodedata
+from collections.abc import Sequence
+from typing import Protocol
 from urllib.parse import unquote, urlsplit
 
 from backends.contract import (
@@ -27,22 +29,40 @@ _PRIVATE_SUFFIXES = (".localhost", ".local", ".localdomain", ".internal", ".home
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")  # RFC 6052: the last 32 bits are an IPv4 address
 
 
+class AddressOptions(Protocol):
+    """Which addresses a server may be sent."""
+
+    @property
+    def model(self) -> str: ...
+
+    @property
+    def url_schemes(self) -> Sequence[str]: ...
+
+    @property
+    def private_urls(self) -> bool: ...
+
+
 def check_addresses(request: GenerateRequest, backend: str, options: UpstreamOptions) -> None:
     """Raises `BackendError`, which names the field, for an address that may not be fetched.
 
     Items are numbered in the whole context, which begins with what the request continues.
     """
     for param, address in _addresses(request):
-        why = _objection(address, options)
-        if why is not None:
-            schemes = ", ".join(f"{scheme}:" for scheme in options.url_schemes)
-            where = "" if options.private_urls else " of public hosts"
-            code = "invalid_image_url" if param.endswith("image_url") else "invalid_value"
-            message = (
-                f"Invalid '{param}': {why}. Model '{options.model}' takes {schemes} URLs{where}. "
-                "Send the content itself as a data: URL or as file_data."
-            )
-            raise BackendError(backend, code, message, retryable=False, param=param)
+        check_address(param, address, backend, options)
+
+
+def check_address(param: str, address: str, backend: str, options: AddressOptions) -> None:
+    """Raises `BackendError` for an address that may not be fetched; `param` is its field."""
+    why = _objection(address, options)
+    if why is not None:
+        schemes = ", ".join(f"{scheme}:" for scheme in options.url_schemes)
+        where = "" if options.private_urls else " of public hosts"
+        code = "invalid_image_url" if "image" in param.lower() else "invalid_value"
+        message = (
+            f"Invalid '{param}': {why}. Model '{options.model}' takes {schemes} URLs{where}. "
+            "Send the content itself as a data: URL or as file_data."
+        )
+        raise BackendError(backend, code, message, retryable=False, param=param)
 
 
 def _addresses(request: GenerateRequest) -> list[tuple[str, str]]:
@@ -65,7 +85,7 @@ def _addresses(request: GenerateRequest) -> list[tuple[str, str]]:
     return found
 
 
-def _objection(address: str, options: UpstreamOptions) -> str | None:
+def _objection(address: str, options: AddressOptions) -> str | None:
     """Says why an address may not be fetched; None if it may."""
     shown = repr(address[:MAX_SHOWN_CHARS])
     scheme, colon, _ = address[:16].partition(":")

@@ -15,6 +15,7 @@ from backends.contract import BackendGroup
 from backends.upstream.chat_roles import SystemMessages
 
 Protocol = Literal["responses-ws", "responses", "chat"]
+UrlScheme = Literal["data", "https", "http"]
 Seconds = Annotated[float, Meta(gt=0, le=86_400)]
 Count = Annotated[int, Meta(ge=1)]
 AskedTier = Literal["flex", "scale", "priority", "fast", "ultrafast"]
@@ -37,7 +38,7 @@ class UpstreamOptions(BackendOptions, frozen=True, kw_only=True, forbid_unknown_
     accepts_files: bool = False  # attached ones, such as PDFs
 
     # What it may be sent and may send. The limit in tokens that is sent bounds an answer, too.
-    url_schemes: tuple[Literal["data", "https", "http"], ...] = ("data", "https")  # it may fetch
+    url_schemes: tuple[UrlScheme, ...] = ("data", "https")  # it may fetch
     private_urls: bool = False  # it may fetch from addresses that are not public
     max_answer_bytes: Annotated[int, Meta(ge=4_096)] = 4 << 20
     max_image_tokens: Count = 16_384  # that an image can cost: Qwen2.5-VL's default, 2025-02

@@ -10,6 +10,7 @@ import msgspec
 
 from backends.contract import BackendError, Usage
 from backends.net.sse import EventParser, EventTooLongError
+from backends.relay.addresses import check_relayed, names_media
 from backends.relay.options import RelayedPath
 from backends.relay.relay import Relay
 from backends.upstream.answer.errors import Failure, error_in, event_failure
@@ -115,6 +116,12 @@ class RelayedCall:
 
     def _forwarded(self, content: bytes) -> bytes:
         body: dict[str, Any] = decode(content, dict[str, msgspec.Raw])
+        if names_media(content):  # as read here, since a server may read a repeated name otherwise
+            body = decode(content, dict[str, Any])
+            try:
+                check_relayed(body, self._relay.name, self._relay.options)
+            except BackendError as error:
+                raise _told(error) from error
         body["model"] = self._relay.upstream_model
         if self._asked.stream:  # its last event then says what it cost
             body["stream_options"] = (self._asked.stream_options or {}) | {"include_usage": True}

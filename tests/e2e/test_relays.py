@@ -278,3 +278,20 @@ def test_a_limit_of_zero_asks_for_no_retry(relaying: GatewayProcess) -> None:
     headers = refused.value.response.headers
     assert (headers.get("retry-after"), headers["x-should-retry"]) == (None, "false")
     assert "An admin can raise it" in refused.value.message
+
+
+def test_an_image_is_not_fetched_from_where_clients_may_not_point(
+    asked: OpenAI, server: RelayedServer
+) -> None:
+    def body(url: str) -> dict[str, Any]:
+        part = {"type": "image_url", "image_url": {"url": url}}
+        return {"model": "embed", "messages": [{"role": "user", "content": [part]}]}
+
+    for url in ("file:///etc/passwd", "http://169.254.169.254/", "https://localhost/a.png"):
+        with pytest.raises(BadRequestError) as refused:
+            asked.post("/embeddings", body=body(url), cast_to=object)
+        assert refused.value.code == "invalid_image_url"
+        assert refused.value.param == "messages[0].content[0].image_url.url"
+    assert not server.bodies, "the server is not asked"
+    asked.post("/embeddings", body=body("https://example.com/a.png"), cast_to=object)
+    assert server.bodies == [body("https://example.com/a.png") | {"model": "theirs"}]
