@@ -6,12 +6,12 @@ from typing import Literal, Protocol
 import msgspec
 
 from backends.contract import BackendGroup, ContextItem, GenerateRequest
+from gateway.store.stored_response import Lineage
 from gateway.tracing.trace import Trace
 from gateway.wire.errors import ProtocolError
 from gateway.wire.requests import ParsedCreate
 from gateway.wire.response import Ending, ResponseWriter
 from gateway.wire.routing import RoutedRejoin
-from gateway.wire.stored_response import Lineage
 from router.classify.task import Tenant
 from router.decide.decision import RouteDecision
 from router.money.prices import Bill

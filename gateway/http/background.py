@@ -22,6 +22,7 @@ from litestar.response.base import ASGIResponse
 from gateway.core.gateway import Gateway
 from gateway.core.job import Ended
 from gateway.http.streams import EventStream, Exchange, json_response, sse_event
+from gateway.store.stored_response import StoredResponse
 from gateway.task.own_input import parse_request
 from gateway.transport.byte_budgets import Memory
 from gateway.transport.ids import new_id
@@ -30,7 +31,6 @@ from gateway.wire.errors import ProtocolError
 from gateway.wire.events import CreateBody
 from gateway.wire.response import ResponseStream
 from gateway.wire.response_json import ResponseError, failed_json, queued_json
-from gateway.wire.stored_response import StoredResponse
 from router.classify.task import Tenant
 from router.redis.cancelling import cancelled
 

@@ -13,8 +13,8 @@ import msgspec
 
 from backends.contract import ContextItem
 from gateway.core.job import Ended
+from gateway.store.stored_response import Lineage
 from gateway.wire.sealing import Seals
-from gateway.wire.stored_response import Lineage
 
 
 class Lease(msgspec.Struct, frozen=True, array_like=True, tag="lease"):

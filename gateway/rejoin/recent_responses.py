@@ -6,9 +6,9 @@ from functools import partial
 import msgspec
 
 from backends.contract import ContextItem
+from gateway.store.stored_response import Lineage
 from gateway.transport.byte_budgets import Memory, MemoryBudgets
 from gateway.wire.steering import Steer
-from gateway.wire.stored_response import Lineage
 
 # Ours; the protocol promises only the latest of each stream. It must exceed the streams of a
 # connection (32 named and the default), so that each stream's latest always stays.

@@ -22,6 +22,7 @@ from gateway.session.stream_state import (
     remembered_of,
     with_steers,
 )
+from gateway.store.stored_response import Lineage
 from gateway.transport.byte_budgets import ByteBudgets, MemoryBudgets
 from gateway.wire.errors import ProtocolError, too_many_bytes
 from gateway.wire.events import (
@@ -38,7 +39,6 @@ from gateway.wire.items import InputReader
 from gateway.wire.requests import ParsedCreate, parse_create
 from gateway.wire.response import Emit, ResponseStream, ResponseWriter
 from gateway.wire.steering import Steer, failed_fields, parse_steer, steer_failed
-from gateway.wire.stored_response import Lineage
 from router.classify.task import Tenant
 
 MAX_RUNNING = 16

@@ -23,8 +23,8 @@ from redis.exceptions import RedisError
 from backends.contract import ContextItem
 from gateway.store.recent_saves import LostReason, RecentSaves
 from gateway.store.stored_bytes import StoredBytes
+from gateway.store.stored_response import Context, Lineage, StoredResponse
 from gateway.wire.errors import ProtocolError
-from gateway.wire.stored_response import Context, Lineage, StoredResponse
 
 # A process renews its background responses' keys once a second; ten missed, and it is gone.
 RUNS_TTL_S = 10

@@ -6,6 +6,7 @@ from backends.contract import Compaction, ContextItem
 from backends.prompt import PIECE_ITEMS
 from gateway.core.gateway import Gateway
 from gateway.core.job import Job
+from gateway.store.stored_response import Lineage
 from gateway.task.cut_calls import cut_calls
 from gateway.task.own_input import make_prefix
 from gateway.task.stages import LoadedTask
@@ -15,7 +16,6 @@ from gateway.wire.errors import ProtocolError, draining, too_many_bytes
 from gateway.wire.items import ItemReference
 from gateway.wire.requests import make_task
 from gateway.wire.sealing import MAX_OPENED_BYTES, SealError, folded_from, is_sealed_here
-from gateway.wire.stored_response import Lineage
 from router.classify.task import Task, for_run
 from router.decide.continuity import may_move
 

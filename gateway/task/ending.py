@@ -19,11 +19,11 @@ from gateway.core.gateway import Gateway
 from gateway.core.job import Job, Pause
 from gateway.metrics.labels import Outcome as OutcomeLabel
 from gateway.run.dispatch import RunOutcome
+from gateway.store.stored_response import MAX_ANCESTORS, Lineage, StoredResponse
 from gateway.task.stages import FinishedResponse, RunningTask
 from gateway.wire.errors import ProtocolError
 from gateway.wire.response import Ending, ResponseStream
 from gateway.wire.response_json import ResponseError
-from gateway.wire.stored_response import MAX_ANCESTORS, Lineage, StoredResponse
 from router.classify.durations import LEAST_WAIT_US, in_words
 from router.classify.task import Task
 from router.learn.pending_outcomes import PendingOutcome

@@ -15,6 +15,7 @@ from gateway.core.spending import spent_nusd
 from gateway.run.dispatch import Run, RunOutcome
 from gateway.run.settlement import TaskReservation
 from gateway.run.side_reservations import SideReservations
+from gateway.store.stored_response import Lineage
 from gateway.task.admit import admit
 from gateway.task.context import give_back_opened, load
 from gateway.task.context_usage import CONTEXT_EVENT, context_event
@@ -51,7 +52,6 @@ from gateway.wire.errors import ProtocolError
 from gateway.wire.response import Ending, ResponseStream
 from gateway.wire.response_json import ResponseError
 from gateway.wire.routing import Routing
-from gateway.wire.stored_response import Lineage
 
 logger = logging.getLogger("lanewise")
 

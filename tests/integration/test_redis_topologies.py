@@ -16,7 +16,7 @@ from gateway.rejoin.mail import ALL, Mail
 from gateway.rejoin.notes import Gone, Note
 from gateway.store import recent_saves
 from gateway.store.response_store import ResponseStore
-from gateway.wire.stored_response import StoredResponse
+from gateway.store.stored_response import StoredResponse
 from router.classify.task import Account, GroupLimits, Tenant
 from router.learn.experience import Experience
 from router.learn.learned_store import LearnedStore

@@ -7,7 +7,7 @@ from redis.asyncio import Redis
 
 from gateway.store.response_store import ResponseStore
 from gateway.store.stored_bytes import RESPONSES, StoredBytes
-from gateway.wire.stored_response import StoredResponse
+from gateway.store.stored_response import StoredResponse
 from router.redis.client import redis_client
 
 KIB = 1 << 10

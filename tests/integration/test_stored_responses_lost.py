@@ -7,8 +7,8 @@ from redis.asyncio import Redis
 
 from gateway.store import recent_saves
 from gateway.store.response_store import ResponseStore
+from gateway.store.stored_response import StoredResponse
 from gateway.wire.errors import ProtocolError
-from gateway.wire.stored_response import StoredResponse
 from router.redis.client import redis_client
 
 RECORD = StoredResponse(response=b"{}", ancestors=(), input=(), output=(), num_own=0)

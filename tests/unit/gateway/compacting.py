@@ -11,10 +11,10 @@ from backends.contract import (
 )
 from backends.prompt import measure, parts_text
 from gateway.core.job import Ended
+from gateway.store.stored_response import Lineage
 from gateway.task.pipeline import handle_task
 from gateway.wire.compaction import INSTRUCTIONS
 from gateway.wire.response import Ending
-from gateway.wire.stored_response import Lineage
 from tests.patience import until
 from tests.unit.gateway.conversations import RULES, turns
 from tests.unit.gateway.doubles import (

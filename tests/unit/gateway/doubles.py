@@ -20,10 +20,10 @@ from backends.contract import (
     Usage,
 )
 from gateway.store.response_store import ResponseStore
+from gateway.store.stored_response import Context, Lineage, StoredResponse
 from gateway.wire.events import CreateBody, decode
 from gateway.wire.requests import ParsedCreate, parse_create
 from gateway.wire.routing import ContextUse, RoutedBackend, RoutedClass, Routing
-from gateway.wire.stored_response import Context, Lineage, StoredResponse
 from router.classify.task import GroupLimits, Route, Tenant
 from router.decide.decision import Reason
 from router.pools.memory_pools import MemoryPools

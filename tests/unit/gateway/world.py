@@ -13,10 +13,10 @@ from gateway.core.job import Ended, Job
 from gateway.core.waiting_room import WaitingRoom
 from gateway.metrics.metrics import Metrics
 from gateway.store.ledger_entry import LedgerEntry
+from gateway.store.stored_response import Lineage
 from gateway.task.pipeline import handle_task
 from gateway.wire.errors import ProtocolError
 from gateway.wire.response import ResponseStream
-from gateway.wire.stored_response import Lineage
 from router.classify.task import Tenant
 from router.policy.policy import DEFAULT_POLICY
 from router.pools.failover_pools import FailoverPools

@@ -7,9 +7,9 @@ import msgspec
 import pytest
 
 from gateway.http.background import BackgroundRuns
+from gateway.store.stored_response import StoredResponse
 from gateway.wire.errors import ProtocolError
 from gateway.wire.events import CreateBody
-from gateway.wire.stored_response import StoredResponse
 from tests.patience import until
 from tests.unit.gateway.doubles import TENANT, DictStore, stop, text
 from tests.unit.gateway.world import World

@@ -29,13 +29,13 @@ from gateway.session.session import (
     MAX_WAITING_BYTES,
     Session,
 )
+from gateway.store.stored_response import Lineage
 from gateway.task.ending import open_calls
 from gateway.transport.byte_budgets import ByteBudgets, MemoryBudgets
 from gateway.wire.errors import ProtocolError
 from gateway.wire.events import BadFrameError, decode_event
 from gateway.wire.response import Ending, ResponseStream
 from gateway.wire.response_json import ResponseError
-from gateway.wire.stored_response import Lineage
 from tests.e2e.events import Event, check_event, check_response
 from tests.unit.gateway.doubles import TENANT, Transcript, call, numbered_ids, text
 

@@ -18,9 +18,9 @@ from backends.contract import (
 )
 from backends.prompt import measure
 from gateway.core.job import Ended
+from gateway.store.stored_response import StoredResponse
 from gateway.task.cut_calls import cut_calls
 from gateway.task.pipeline import handle_task
-from gateway.wire.stored_response import StoredResponse
 from tests.patience import until
 from tests.unit.gateway.doubles import call, text
 from tests.unit.gateway.playing_backend import ANSWER

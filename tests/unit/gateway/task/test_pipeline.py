@@ -23,10 +23,10 @@ from backends.contract import (
 )
 from backends.prompt import measure
 from gateway.core.job import Ended
+from gateway.store.stored_response import MAX_ANCESTORS, Lineage, StoredResponse
 from gateway.task.pipeline import handle_task
 from gateway.wire.errors import ProtocolError
 from gateway.wire.response import Ending, ResponseStream
-from gateway.wire.stored_response import MAX_ANCESTORS, Lineage, StoredResponse
 from router.classify.task import GroupLimits, Tenant
 from router.strategies.table import STRATEGIES
 from tests.e2e.events import TERMINALS, check_response

@@ -21,7 +21,7 @@ from backends.contract import (
     TextPart,
 )
 from backends.prompt import measure
-from gateway.wire.stored_response import StoredResponse
+from gateway.store.stored_response import StoredResponse
 
 PARTS = (
     TextPart("é日本😀\x00"),
