@@ -177,7 +177,7 @@ class UpstreamBackend:
     def stats(self) -> BackendStats:
         """Returns our own counts: servers do not report their load or their cache."""
         health = self.health.state(monotonic_us())
-        return BackendStats(
+        stats = BackendStats(
             info=self.info,
             healthy=self._is_open and health.healthy,
             num_running=self._num_speaking,
@@ -188,13 +188,14 @@ class UpstreamBackend:
             num_prompt_tokens=self._total.num_input_tokens,
             num_cached_tokens=self._total.num_cached_tokens,
             ejected=health.ejected,
-            limited=health.limited,
             out_us=health.out_us,
             num_continued=self.transport.num_continued,
             num_chains_lost=self.transport.num_chains_lost,
             num_bounded=self._num_bounded,
             num_overruns=self.num_overruns,
         )
+        # One more argument would make it a call by a dict, at every task.
+        return msgspec.structs.replace(stats, limited=True) if health.limited else stats
 
     async def close(self) -> None:
         self._is_open = False
