@@ -279,7 +279,7 @@ class Delta(msgspec.Struct, frozen=True, gc=False):
     """Holds a piece of one output item: one token or many.
 
     `index` counts the generation's own output items from 0 and never falls; a higher one ends the
-    item before it. Deltas of one item share `kind`, `call_id`, `name` and `phase`.
+    item before it. Deltas of one item share `kind`, `call_id`, `name`, `phase` and `refuses`.
     """
 
     index: int
@@ -291,6 +291,7 @@ class Delta(msgspec.Struct, frozen=True, gc=False):
     name: str = ""  # calls only
     sealed: str = ""  # reasoning only: its encrypted content, in its last delta
     phase: str = ""  # messages only: "commentary" or "final_answer", if the engine says which
+    refuses: bool = False  # messages only: these are the words in which the model refuses
 
 
 class FinishReason(enum.StrEnum):

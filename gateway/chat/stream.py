@@ -11,6 +11,7 @@ from backends.contract import (
     FunctionCall,
     Item,
     Message,
+    RefusalPart,
     TextPart,
     Usage,
 )
@@ -84,8 +85,9 @@ class ChatStream(ResponseWriter):
         self._routing: Routing | None = None
         self._texts: list[str] = []
         self._comments: list[str] = []
+        self._refusals: list[str] = []
         self._pending: list[str] = []
-        self._is_comment = False  # what is pending
+        self._said = self._texts  # or which of the others what is pending goes to
         self._calls: list[_Call] = []
         self._source = -1  # the engine's index of the item being written
         self._ending: Ending | None = None
@@ -102,11 +104,12 @@ class ChatStream(ResponseWriter):
         if delta.kind is DeltaKind.REASONING:
             return None
         if delta.kind is DeltaKind.TEXT:
-            is_comment = phase == "commentary"
-            if is_comment != self._is_comment:
+            said = self._refusals if delta.refuses else self._texts
+            if phase == "commentary":
+                said = self._comments
+            if said is not self._said:
                 self.flush()
-                self._is_comment = is_comment
-            said = self._comments if is_comment else self._texts
+                self._said = said
             self.words_at_us = self.words_at_us or delta.at_us
             new_paragraph = delta.index != self._source and bool(said)
             self._source = delta.index
@@ -140,19 +143,18 @@ class ChatStream(ResponseWriter):
         if self._pending:
             text = "".join(self._pending)
             self._pending.clear()
-            if self._is_comment:
-                self._comments.append(text)
-                self._chunk({COMMENTARY: text})
-            else:
-                self._texts.append(text)
+            self._said.append(text)
+            if self._said is self._texts:
                 self._text_chunk(text)
+            else:
+                self._chunk({COMMENTARY if self._said is self._comments else "refusal": text})
 
     def gathered_bytes(self) -> int:
         return joined_bytes(self._pending)
 
     def words(self) -> tuple[str, bool]:
-        pending = () if self._is_comment else self._pending
-        return "".join((*self._texts, *pending)), bool(self._calls)
+        pending = () if self._said is self._comments else self._pending
+        return "".join((*self._texts, *self._refusals, *pending)), bool(self._calls)
 
     def _send_heartbeat(self) -> None:
         self._chunk({})
@@ -170,9 +172,9 @@ class ChatStream(ResponseWriter):
         """Makes the whole answer, a `chat.completion`."""
         self._ending = ending
         self.fault = ending.fault() or (None if ending.is_final else self.fault)
-        message: Json = {"role": "assistant", "refusal": None, "annotations": []}
-        text = "".join(self._texts)
-        message["content"] = None if self._calls and not text else text
+        text, refusal = "".join(self._texts), "".join(self._refusals) or None
+        message: Json = {"role": "assistant", "refusal": refusal, "annotations": []}
+        message["content"] = None if (self._calls or refusal) and not text else text
         if self._comments:
             message[COMMENTARY] = "".join(self._comments)
         if self._calls:
@@ -248,8 +250,12 @@ class ChatStream(ResponseWriter):
     @property
     def output(self) -> tuple[Item, ...]:
         """Returns the output items; chat completions are never continued."""
-        texts = (Message("assistant", (TextPart("".join(self._texts)),)),) if self._texts else ()
-        return (*texts, *(call.item() for call in self._calls))
+        said: list[Item] = []
+        if self._texts:
+            said.append(Message("assistant", (TextPart("".join(self._texts)),)))
+        if self._refusals:
+            said.append(Message("assistant", (RefusalPart("".join(self._refusals)),)))
+        return (*said, *(call.item() for call in self._calls))
 
 
 def _usage(usage: Usage) -> Json:

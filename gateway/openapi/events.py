@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 
 from gateway.openapi.shapes import AnOutputItem, ResponseObject
-from gateway.wire.output_items import OutputText, SummaryText
+from gateway.wire.output_items import OutputText, RefusalText, SummaryText
 from gateway.wire.routing import ContextUse
 
 
@@ -43,6 +43,7 @@ def _event(
     )
 
 
+_Part = OutputText | RefusalText
 _INDEX = ("content_index", int)
 _SUMMARY = ("summary_index", int)
 _LOGPROBS = ("logprobs", list[Any])
@@ -62,10 +63,12 @@ EVENTS: tuple[type[msgspec.Struct], ...] = (
     _event("response.cancelled", "The last of one that was cancelled.", base=ResponseEvent),
     _event("response.output_item.added", "An item begins.", *_WHOLE, base=Numbered),
     _event("response.output_item.done", "An item is whole.", *_WHOLE, base=Numbered),
-    _event("response.content_part.added", "Text begins.", _INDEX, ("part", OutputText)),
-    _event("response.content_part.done", "Text is whole.", _INDEX, ("part", OutputText)),
+    _event("response.content_part.added", "Text begins.", _INDEX, ("part", _Part)),
+    _event("response.content_part.done", "Text is whole.", _INDEX, ("part", _Part)),
     _event("response.output_text.delta", "A piece of text.", _INDEX, ("delta", str), _LOGPROBS),
     _event("response.output_text.done", "All of it.", _INDEX, ("text", str), _LOGPROBS),
+    _event("response.refusal.delta", "A piece of a refusal.", _INDEX, ("delta", str)),
+    _event("response.refusal.done", "All of it.", _INDEX, ("refusal", str)),
     _event("response.reasoning_summary_part.added", "A summary.", _SUMMARY, ("part", SummaryText)),
     _event("response.reasoning_summary_part.done", "All of it.", _SUMMARY, ("part", SummaryText)),
     _event("response.reasoning_summary_text.delta", "A piece of it.", _SUMMARY, ("delta", str)),

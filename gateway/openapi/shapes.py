@@ -140,7 +140,7 @@ class ChatMessage(msgspec.Struct, kw_only=True):
 
     role: Literal["assistant"]
     content: str | None
-    refusal: None
+    refusal: str | None
     reasoning_content: str | msgspec.UnsetType = msgspec.UNSET  # commentary
     tool_calls: list[dict[str, Any]] | msgspec.UnsetType = msgspec.UNSET
 

@@ -12,6 +12,7 @@ from backends.contract import (
     Item,
     Message,
     Reasoning,
+    RefusalPart,
     TextPart,
     Usage,
 )
@@ -68,13 +69,18 @@ def usage_by_name(used: Mapping[str, Usage]) -> dict[str, ResponseUsage]:
     return {name: response_usage(usage) for name, usage in used.items()}
 
 
-class OutputText(msgspec.Struct, frozen=True):
+class OutputText(msgspec.Struct, frozen=True, tag="output_text"):
     """A content part."""
 
-    type: Literal["output_text"]
     text: str
     annotations: tuple[()] = ()
     logprobs: tuple[()] = ()
+
+
+class RefusalText(msgspec.Struct, frozen=True, tag="refusal"):
+    """A content part of a message that refuses."""
+
+    refusal: str
 
 
 class SummaryText(msgspec.Struct, frozen=True):
@@ -91,7 +97,7 @@ class MessageOutput(msgspec.Struct, frozen=True, omit_defaults=True):
     type: Literal["message"]
     role: Literal["assistant"]
     status: str
-    content: tuple[OutputText, ...]
+    content: tuple[OutputText | RefusalText, ...]
     phase: str | None = None
 
 
@@ -148,11 +154,14 @@ class OpenItem(msgspec.Struct, eq=False):
     delta_format: bytes = b""  # of the same, for their number and their text's JSON
     sealed: str = ""  # encrypted content of reasoning
     is_aside: bool = False  # not of the conversation: the next turn is not to read it
+    refuses: bool = False  # a message, in which the model refuses
 
     def output(self, status: str, text: str | None) -> OutputItem:
         """Returns the item as the response shows it; `text` is None while it is open."""
         if self.kind is DeltaKind.TEXT:
-            content = () if text is None else (OutputText("output_text", text),)
+            content: tuple[OutputText | RefusalText, ...] = ()
+            if text is not None:
+                content = (RefusalText(text) if self.refuses else OutputText(text),)
             return MessageOutput(self.id, "message", "assistant", status, content, self.phase)
         if self.kind is DeltaKind.REASONING:
             summary = (SummaryText("summary_text", text),) if text else ()
@@ -172,7 +181,8 @@ class OpenItem(msgspec.Struct, eq=False):
     def context_item(self, text: str, *, is_cut: bool) -> Item:
         """Returns the item as context for the next turn; `is_cut`: it ended before it was whole."""
         if self.kind is DeltaKind.TEXT:
-            return Message("assistant", (TextPart(text),), id=self.id, phase=self.phase)
+            part = RefusalPart(text) if self.refuses else TextPart(text)
+            return Message("assistant", (part,), id=self.id, phase=self.phase)
         if self.kind is DeltaKind.REASONING:
             return Reasoning(self.id, (text,) if text else (), (), self.sealed or None)
         if self.kind is DeltaKind.CUSTOM_CALL:
@@ -181,7 +191,8 @@ class OpenItem(msgspec.Struct, eq=False):
 
 
 class _DoneText(msgspec.Struct):
-    text: str
+    text: str = ""
+    refusal: str | None = None
 
 
 class _DoneItem(msgspec.Struct):
@@ -215,7 +226,7 @@ def reopened(written: bytes) -> tuple[OpenItem | None, str]:
     kind = _DONE_KINDS.get(done.type)
     if kind is None:
         return None, done.id or ""
-    texts = "".join(part.text for part in done.content or done.summary)
+    texts = "".join(part.refusal or part.text for part in done.content or done.summary)
     item = OpenItem(
         -1,
         kind,
@@ -226,5 +237,6 @@ def reopened(written: bytes) -> tuple[OpenItem | None, str]:
         done.namespace,
         sealed=done.encrypted_content,
         is_aside=(done.id or "").endswith(ASIDE),
+        refuses=any(part.refusal is not None for part in done.content),
     )
     return item, texts or done.arguments or done.input

@@ -21,12 +21,11 @@ from backends.contract import (
 )
 from backends.prompt import parts_text
 from gateway.wire.errors import ProtocolError
-from gateway.wire.item_events import KINDS, LOGPROBS, head_of, suffix_of
+from gateway.wire.item_events import KINDS, REFUSALS, head_of, suffix_of
 from gateway.wire.output_items import (
     ASIDE,
     CompactionOutput,
     OpenItem,
-    OutputText,
     SummaryText,
     reopened,
     response_usage,
@@ -52,7 +51,6 @@ OPENING = frozenset({"response.created", "response.in_progress"})
 TERMINAL = frozenset({"response.completed", "response.incomplete", "response.failed"})
 
 _encode = msgspec.json.encode
-_EMPTY_PART = b',"part":' + _encode(OutputText("output_text", ""))
 
 
 class Ending(msgspec.Struct, frozen=True, kw_only=True):
@@ -399,6 +397,8 @@ class ResponseStream(ResponseWriter):
         phase = phase or delta.phase or None
         called = (delta.call_id, delta.name, self._namespaces.get(delta.name))
         item = self._item = OpenItem(delta.index, kind, item_id, phase, *called, is_aside=is_aside)
+        if delta.refuses:
+            item.refuses = kind is DeltaKind.TEXT
         self.has_calls = self.has_calls or kind >= DeltaKind.FUNCTION_CALL
         if not self.words_at_us and kind is not DeltaKind.REASONING:
             self.words_at_us = delta.at_us
@@ -409,13 +409,14 @@ class ResponseStream(ResponseWriter):
         added = b'"output_index":%d,"item":%b' % (index, _encode(item.output("in_progress", None)))
         self._event("response.output_item.added", added)
         position = b'"item_id":"%b","output_index":%d' % (item.id.encode(), index)
+        events = REFUSALS if item.refuses else KINDS[item.kind]
         if item.kind is DeltaKind.TEXT:
             position += b',"content_index":0'
-            self._event("response.content_part.added", position + _EMPTY_PART)
-            position += LOGPROBS
+            self._event("response.content_part.added", position + events.no_text)
+            position += events.logprobs
         elif item.kind is DeltaKind.REASONING:
             position += b',"summary_index":0'
-        item.position, item.delta_type = position, KINDS[item.kind].delta
+        item.position, item.delta_type = position, events.delta
         suffix = self._suffix.replace(b"%", b"%%")  # it may have the client's name of a stream
         item.delta_format = b'%b%%d,%b,"delta":%%b%b' % (head_of(item.delta_type), position, suffix)
 
@@ -436,12 +437,12 @@ class ResponseStream(ResponseWriter):
         position = item.position
         if item.kind is DeltaKind.FUNCTION_CALL:
             position += b',"name":' + _encode(item.name)
+        events = REFUSALS if item.refuses else KINDS[item.kind]
         if text or item.kind is not DeltaKind.REASONING:
-            kind = KINDS[item.kind]
-            self._event(kind.done, position + kind.text + _encode(text))
+            self._event(events.done, position + events.text + _encode(text))
         if item.kind is DeltaKind.TEXT:
-            part = b',"part":' + _encode(OutputText("output_text", text))
-            self._event("response.content_part.done", position.removesuffix(LOGPROBS) + part)
+            part = position.removesuffix(events.logprobs) + b',"part":' + _encode(events.part(text))
+            self._event("response.content_part.done", part)
         elif item.kind is DeltaKind.REASONING and text:
             part = b',"part":' + _encode(SummaryText("summary_text", text))
             self._event("response.reasoning_summary_part.done", position + part)

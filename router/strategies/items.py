@@ -34,7 +34,7 @@ class Items:
                 self._worded.add(branch)
         if delta.index != self._index:
             rest = (delta.kind, delta.text, delta.num_tokens, delta.at_us, delta.call_id)
-            delta = Delta(self._index, *rest, delta.name, delta.sealed, delta.phase)
+            delta = Delta(self._index, *rest, delta.name, delta.sealed, delta.phase, delta.refuses)
         return Forward(delta, phase, branch)
 
 

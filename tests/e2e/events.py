@@ -155,7 +155,7 @@ class _Items:
             assert (key in self._parts) == (step == "done"), kind
             self._parts[key] = step == "done"
             if step == "done":
-                assert self._parts_text(index, number) == event["part"].get("text", "")
+                assert self._parts_text(index, number) == _words(event["part"])
             return
         key = (index, what, number)
         assert key not in self._finals, f"{kind} after done"
@@ -164,7 +164,7 @@ class _Items:
             self._deltas[key] = self._deltas.get(key, "") + event["delta"]
         else:
             assert step == "done", kind
-            final = event.get("text", event.get("arguments", event.get("input")))
+            final = next(event[n] for n in ("text", "refusal", "arguments", "input") if n in event)
             assert final == self._deltas.get(key, ""), "deltas concatenate to done"
             self._finals[key] = final
 
@@ -179,7 +179,7 @@ class _Items:
 
     def _check_item(self, index: int, item: dict[str, Any]) -> None:
         if item["type"] == "message":
-            texts = [part["text"] for part in item["content"]]
+            texts = [_words(part) for part in item["content"]]
         elif item["type"] == "compaction":
             assert item["encrypted_content"]
             return
@@ -201,3 +201,10 @@ class _Items:
         assert not self._open, "every added item is done"
         assert all(self._parts.values()), "every added part is done"
         assert response["output"] == [self._done[index] for index in sorted(self._done)]
+
+
+def _words(part: dict[str, Any]) -> str:
+    """What a part of an item says, be it a refusal."""
+    words = part["refusal"] if part["type"] == "refusal" else part["text"]
+    assert isinstance(words, str)
+    return words

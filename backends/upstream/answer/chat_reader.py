@@ -67,7 +67,8 @@ class ChatReader(Reader):
         """`echo` is what the answer's text repeats first, and is dropped."""
         super().__init__(backend, request, wrapped, bounds, tier)
         self._num_echoed_chars = len(echo)  # still to be dropped
-        self._text_key: tuple[DeltaKind, int] | None = None  # the text item that is open
+        # Of the text item that is open: its kind, its number, and whether it is a refusal.
+        self._text_key: tuple[DeltaKind, int, bool] | None = None
         self._num_texts = 0
         self._calls = ChatCalls(backend, request, self.items)
         self._latest_tier: Any = None  # as chunks say it, some servers' each one
@@ -78,7 +79,7 @@ class ChatReader(Reader):
 
     def _is_text_open(self) -> bool:
         key = self._text_key
-        is_text = key is not None and key[0] is DeltaKind.TEXT
+        is_text = key is not None and key[0] is DeltaKind.TEXT and not key[2]
         return is_text and self.reason is None and not self._num_echoed_chars
 
     def text_of(self, message: bytes) -> str:
@@ -186,9 +187,11 @@ class ChatReader(Reader):
         thought = delta.reasoning_content or delta.reasoning
         if thought:
             self._add_text(DeltaKind.REASONING, thought)
-        for text in (self._unechoed(delta.content), delta.refusal):
-            if text:
-                self._add_text(DeltaKind.TEXT, text)
+        text = self._unechoed(delta.content)
+        if text:
+            self._add_text(DeltaKind.TEXT, text)
+        if delta.refusal:
+            self._add_text(DeltaKind.TEXT, delta.refusal, refuses=True)
         calls = delta.tool_calls
         if delta.function_call is not None and not calls:
             calls = [ChunkCall(function=delta.function_call)]
@@ -203,15 +206,16 @@ class ChatReader(Reader):
             return text[num_dropped:]
         return text
 
-    def _add_text(self, kind: DeltaKind, text: str) -> None:
+    def _add_text(self, kind: DeltaKind, text: str, *, refuses: bool = False) -> None:
         key = self._text_key
-        if key is None or key[0] is not kind or not self.items.reopen(key):
+        is_other = key is None or key[0] is not kind or key[2] is not refuses
+        if key is None or is_other or not self.items.reopen(key):
             self._close_text()
             self._calls.open_named()
             self._num_texts += 1
-            self._text_key = (kind, self._num_texts)
-            self.items.open(self._text_key, kind)
-        self.items.add(self._text_key, text)
+            key = self._text_key = (kind, self._num_texts, refuses)
+            self.items.open(key, kind, refuses=refuses)
+        self.items.add(key, text)
 
     def _close_text(self) -> None:
         if self._text_key is not None:

@@ -33,6 +33,7 @@ class OrderedItem(msgspec.Struct, eq=False):
     name: str
     wrapped: bool  # a custom call whose text is a function's arguments
     phase: str
+    refuses: bool = False
     pending: list[str] = []  # texts to pass on
     num_pieces: int = 0  # that they came in
     num_pending_chars: int = 0
@@ -88,6 +89,7 @@ class ItemOrder:
         call_id: str = "",
         name: str = "",
         phase: str = "",
+        refuses: bool = False,
         before: Hashable = None,
     ) -> None:
         """Opens an item; harmless if it is open already.
@@ -99,6 +101,7 @@ class ItemOrder:
         if known is not None:
             if known.index < 0:  # no piece of it was passed on yet
                 known.phase = phase or known.phase
+                known.refuses = known.refuses or (refuses and not known.pending)
             return
         if len(self.known) >= MAX_ITEMS:
             raise TooMuchError(f"an answer of more than {MAX_ITEMS} items")
@@ -109,7 +112,7 @@ class ItemOrder:
             self._passes(len(call_id) + len(name))
         wrapped = kind is DeltaKind.FUNCTION_CALL and name in self._wrapped
         kind = DeltaKind.CUSTOM_CALL if wrapped else kind
-        item = self.known[key] = OrderedItem(kind, call_id, name, wrapped, phase)
+        item = self.known[key] = OrderedItem(kind, call_id, name, wrapped, phase, refuses)
         later = self.known.get(before)
         place = self._queue.index(later) if later in self._queue else len(self._queue)
         self._queue.insert(place, item)
@@ -252,6 +255,7 @@ class ItemOrder:
             item.name,
             sealed,
             item.phase,
+            item.refuses,
         )
 
     def _measured(self, text: str, num_tokens: int, num_pieces: int) -> tuple[str, int]:

@@ -127,6 +127,14 @@ DECODE_PIECE: dict[str, Callable[[bytes], Any]] = {
     if is_delta
 }
 
+REFUSAL_DELTA = "response.refusal.delta"
+
+
+def refuses(item: UpstreamItem) -> bool:
+    """Returns whether an item is a refusal: servers write one in place of an answer."""
+    content = item.content
+    return isinstance(content, list) and bool(content) and content[0].type == "refusal"
+
 
 def item_texts(item: UpstreamItem) -> list[str]:
     """Returns the whole text of an item; of reasoning its summary and itself, an empty one last."""

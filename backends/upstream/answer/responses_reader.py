@@ -22,12 +22,14 @@ from backends.upstream.answer.responses_events import (
     DECODE_PIECE,
     ITEM_KINDS,
     PART_KINDS,
+    REFUSAL_DELTA,
     TERMINALS,
     TEXT_TYPES,
     Event,
     UpstreamItem,
     UpstreamResponse,
     item_texts,
+    refuses,
 )
 from backends.upstream.answer.said_texts import SaidTexts
 
@@ -162,7 +164,8 @@ class ResponsesReader(Reader):
                 key = self._begun(key, output_index, kind, item_texts(item))
             self._open(item, key, kind)
             self._keys.note(key, output_index)
-        elif known.index < 0 and item.phase:  # it can be told its phase until a piece is passed on
+        elif known.index < 0 and (item.phase or refuses(item)):
+            # It can be told what it is until a piece of it is passed on.
             self._open(item, key, kind)
         if is_done and not self.items.known[key].closed:
             self._close(item, key, kind)
@@ -178,6 +181,8 @@ class ResponsesReader(Reader):
                 if kind >= DeltaKind.FUNCTION_CALL:
                     return  # its name and all of its text come with the item
                 self._begin(key, event.output_index, kind)
+        if event.type == REFUSAL_DELTA:
+            self.items.open(key, kind, refuses=True)
         index = event.summary_index or event.content_index or 0
         parts = self._texts.parts
         if key not in parts:
@@ -212,6 +217,8 @@ class ResponsesReader(Reader):
                 self._begin(key, event.output_index, kind)
         if self.items.known[key].closed:
             return
+        if event.refusal or (part is not None and part.refusal):
+            self.items.open(key, kind, refuses=True)
         index = event.summary_index or event.content_index or 0
         is_whole = self._texts.complete_part(key, kind, index, whole)
         self._whole = (key, whole) if is_whole and key == event.item_id else None
@@ -240,6 +247,7 @@ class ResponsesReader(Reader):
             call_id=item.call_id or item.id or "" if is_call else "",
             name=item.name or "" if is_call else "",
             phase=item.phase or "" if is_text and item.phase in _PHASES else "",
+            refuses=is_text and bool(item.content) and refuses(item),
             before=before,
         )
 

@@ -14,6 +14,8 @@ Item = dict[str, Any]
 
 # Codes of refusals that a fresh connection, or a restarted gateway, does not give.
 ELSEWHERE = frozenset({"server_draining", "websocket_connection_limit_reached"})
+# With more of what the model says to the client: its answer, or why it refuses one.
+_WORDS = ("response.output_text.delta", "response.refusal.delta")
 FIRST_DELAY_S, MAX_DELAY_S = 0.5, 8.0  # as the official SDKs wait between attempts
 
 
@@ -53,7 +55,7 @@ class Response(ResponseFields, kw_only=True):
         messages = [item for item in self.output if item.get("type") == "message"]
         final = [item for item in messages if item.get("phase") == "final_answer"]
         parts = [part for item in final or messages for part in item.get("content") or ()]
-        return "".join(part.get("text", "") for part in parts)
+        return "".join(part.get("text") or part.get("refusal", "") for part in parts)
 
     @property
     def calls(self) -> list[Item]:
@@ -82,7 +84,10 @@ class Started(msgspec.Struct):
 
 
 class TextDelta(msgspec.Struct):
-    """Holds more text; `phase` is `commentary`, `final_answer` or None (docs/strategies.md)."""
+    """Holds more text, or why there is none; `phase` is `commentary`, `final_answer` or None.
+
+    docs/strategies.md has the phases.
+    """
 
     text: str
     phase: str | None = None
@@ -306,7 +311,7 @@ class Turn:
             return self._created(msgspec.convert(event["response"], Response))
         if kind in self.TERMINALS:
             return self._terminal(msgspec.convert(event["response"], Response))
-        if kind == "response.output_text.delta":
+        if kind in _WORDS:
             self._shown = True
             item_id = event["item_id"]
             return [TextDelta(event["delta"], self._phases.get(item_id), item_id)]

@@ -58,7 +58,7 @@ export class Response {
     const messages = this.output.filter((item) => item.type === "message");
     const final = messages.filter((item) => item.phase === "final_answer");
     const parts = (final.length ? final : messages).flatMap((item) => (item.content ?? []) as any[]);
-    return parts.map((part) => part.text ?? "").join("");
+    return parts.map((part) => part.text ?? part.refusal ?? "").join("");
   }
 
   /**
@@ -158,6 +158,8 @@ class Received {
 
 /** Codes of refusals that a fresh connection, or a restarted gateway, does not give. */
 export const ELSEWHERE = new Set(["server_draining", "websocket_connection_limit_reached"]);
+/** With more of what the model says to the client: its answer, or why it refuses one. */
+const WORDS = new Set(["response.output_text.delta", "response.refusal.delta"]);
 const TERMINALS = new Set(["response.completed", "response.incomplete", "response.failed"]);
 const FIRST_DELAY_MS = 500;
 const MAX_DELAY_MS = 8000;
@@ -284,7 +286,7 @@ export class Turn {
     if (!this.#received.take(event)) return [];
     if (kind === "response.created") return this.#created(new Response(event.response));
     if (TERMINALS.has(kind)) return this.#terminal(event.response);
-    if (kind === "response.output_text.delta") {
+    if (WORDS.has(kind)) {
       this.#shown = true;
       const phase = this.#phases.get(event.item_id) ?? null;
       return [{ type: "text", text: event.delta, phase, itemId: event.item_id }];

@@ -62,7 +62,7 @@ RESPONSES: dict[str, tuple[list[dict[str, Any]], list[Piece]]] = {
         [{"type": "", "delta": "?"}, added(0, "message", "m"), piece("output_text", "m", "One.")],
         [(0, K.TEXT, "One.", "", "")],
     ),
-    "a refusal is text": (
+    "a refusal is text, marked as one": (
         [added(0, "message", "m"), piece("refusal", "m", "No.")],
         [(0, K.TEXT, "No.", "", "")],
     ),
