@@ -52,6 +52,7 @@ class Message(msgspec.Struct, frozen=True, tag="message"):
     content: tuple[Part, ...]
     id: str | None = None
     phase: str | None = None  # "commentary" or "final_answer" on assistant messages
+    name: str | None = None  # of the participant, in chat completions alone
 
 
 class FunctionCall(msgspec.Struct, frozen=True, tag="function_call"):

@@ -179,7 +179,8 @@ def render(item: Item) -> str:
     """Renders an item as the model reads it; items with equal text are the same."""
     match item:
         case Message(role, content):
-            return f"{role}\n{parts_text(content)}"
+            who = role if item.name is None else f"{role} {item.name}"
+            return f"{who}\n{parts_text(content)}"
         case FunctionCall(call_id, name, arguments, namespace=namespace):
             return f"call {call_id} {namespace or ''}.{name}\n{arguments}"
         case CustomToolCall(call_id, name, tool_input):

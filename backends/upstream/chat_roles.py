@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 Messages = list[dict[str, Any]]
 SystemMessages = Literal["anywhere", "first"]
+OF_WORDS = {"role", "content", "name"}  # fields of a message that has nothing else
 PAD = "..."  # it says nothing, and a template refuses an empty message
 
 
@@ -38,10 +39,10 @@ def in_turns(
 
 
 def _merge(before: dict[str, Any], message: dict[str, Any]) -> bool:
-    """Returns whether two messages are one: of the same role, and an assistant's or only words."""
-    if before["role"] != message["role"]:
+    """Returns whether two messages are one: of one speaker, and an assistant's or only words."""
+    if before["role"] != message["role"] or before.get("name") != message.get("name"):
         return False
-    return message["role"] == "assistant" or before.keys() | message.keys() == {"role", "content"}
+    return message["role"] == "assistant" or before.keys() | message.keys() <= OF_WORDS
 
 
 def _merged(before: dict[str, Any], message: dict[str, Any]) -> dict[str, Any]:

@@ -34,7 +34,7 @@ from backends.prompt import compaction_message, parts_text
 from backends.sealed_reasoning import unwrap
 from backends.service_tiers import passed_on
 from backends.tokenizer import count
-from backends.upstream.chat_roles import in_turns
+from backends.upstream.chat_roles import OF_WORDS, in_turns
 from backends.upstream.options import UpstreamOptions
 
 # A server that speculates by n-grams finds in its prompt what it is about to say.
@@ -179,7 +179,13 @@ def _chat_body(request: GenerateRequest, options: UpstreamOptions) -> dict[str, 
     body: dict[str, Any] = {
         "model": options.upstream_model,
         "messages": in_turns(
-            _chat_messages(request.instructions, request.items, options.developer_role),
+            _chat_messages(
+                request.instructions,
+                request.items,
+                options.developer_role,
+                # Strict templates have the roles alternate, whoever of them speaks.
+                has_names=options.system_messages == "anywhere",
+            ),
             options.system_messages,
             pads_tool_turns=options.pads_tool_turns,
         ),
@@ -223,8 +229,9 @@ def _prefilled(
     A format is not asked for: servers would hold the rest alone to it, which is half of a value.
     """
     begun: dict[str, Any] = {"role": "assistant", "content": prefill}
-    if messages and messages[-1].keys() == begun.keys() and messages[-1]["role"] == "assistant":
-        begun["content"] = messages.pop()["content"] + prefill  # the client has begun it
+    last = messages[-1] if messages else begun
+    if last is not begun and last.keys() <= OF_WORDS and last["role"] == "assistant":
+        begun = messages.pop() | {"content": last["content"] + prefill}  # the client has begun it
     messages.append(begun | {"prefix": True} if options.prefill == "prefix" else begun)
     if options.prefill == "continue_final_message":
         return {"continue_final_message": True, "add_generation_prompt": False}
@@ -248,7 +255,11 @@ def _predict(
 
 
 def _chat_messages(
-    instructions: str | None, items: Iterable[ContextItem], developer_role: str
+    instructions: str | None,
+    items: Iterable[ContextItem],
+    developer_role: str,
+    *,
+    has_names: bool,
 ) -> list[dict[str, Any]]:
     """Converts items to messages; an assistant's text and the calls after it are one message."""
     messages: list[dict[str, Any]] = []
@@ -264,6 +275,8 @@ def _chat_messages(
             case Message(role, content):
                 role_there = developer_role if role == "developer" else role
                 messages.append({"role": role_there, "content": _chat_content(content)})
+                if item.name is not None and has_names:
+                    messages[-1]["name"] = item.name
             case FunctionCall(call_id, name, text) | CustomToolCall(call_id, name, text):
                 if not messages or messages[-1]["role"] != "assistant":
                     messages.append({"role": "assistant", "content": None})

@@ -52,6 +52,7 @@ class ChatMessageParam(msgspec.Struct, frozen=True):
 
     role: Literal["system", "developer", "user", "assistant", "tool", "function"]
     content: Any = None
+    name: Annotated[str, Meta(max_length=256)] | None = None  # of the participant
     refusal: str | None = None  # what an assistant said in place of its content
     tool_calls: list[CallParam] | None = None
     tool_call_id: str | None = None
@@ -199,7 +200,8 @@ def _input_items(messages: list[ChatMessageParam]) -> tuple[list[dict[str, Any]]
             said = message.content
             if message.refusal and message.role == "assistant" and not said:
                 said = [{"type": "refusal", "refusal": message.refusal}]
-            items.append({"role": message.role, "content": _content(said, json_path)})
+            item = {"role": message.role, "content": _content(said, json_path)}
+            items.append(item if message.name is None else item | {"name": message.name})
         for number, call in enumerate(message.tool_calls or ()):
             items.append(_call_item(call, f"{json_path}.tool_calls[{number}]"))
         json_paths += [json_path] * (len(items) - len(json_paths))

@@ -83,7 +83,7 @@ CHAT_FIELDS = (
     Field("logprobs", "refused", "there are no log probabilities; false is taken"),
     Field("max_completion_tokens", "done", "bounds the output, reasoning included"),
     Field("max_tokens", "done", "the same, by its older name"),
-    Field("messages", "done", "text, images and files; audio and `function_call` are refused"),
+    Field("messages", "done", "text, images, files, names; audio and `function_call` are refused"),
     Field("modalities", "refused", 'answers are text alone; ["text"] is taken'),
     Field("n", "refused", "send one request for each choice; 1 is taken"),
     Field("prediction", "done", "an engine that takes it checks it in blocks, and is sooner done"),

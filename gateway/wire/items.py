@@ -52,6 +52,7 @@ class _WireMessage(msgspec.Struct, frozen=True):
     content: str | list[msgspec.Raw] | None = None
     id: str | None = None
     phase: str | None = None
+    name: str | None = None  # chat completions alone have it
 
 
 class _WireCall(msgspec.Struct, frozen=True):
@@ -243,7 +244,7 @@ def _parse_item(raw: msgspec.Raw, kind: str, json_path: str) -> Item | None:
         content = _parse_content(message.content, f"{json_path}.content")
         if message.role == "assistant" and message.phase == "commentary" and not message.id:
             return None  # with an id it is an engine's own words, which it is to read again
-        return Message(message.role, content, id=message.id, phase=message.phase)
+        return Message(message.role, content, message.id, message.phase, message.name)
     if kind in ("function_call", "custom_tool_call"):
         call = decode(raw, _WireCall, json_path)
         name, is_cut = call.name, call.status == "incomplete"

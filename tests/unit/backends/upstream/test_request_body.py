@@ -399,6 +399,37 @@ def test_cache_keys_are_of_a_tenant_and_fit_where_the_clients_did_not(protocol: 
     assert "cache_salt" not in request_body(make_request(USER), make_options(protocol))
 
 
+ALICE = Message("user", (TextPart("Hi."),), name="alice")
+BOB = Message("user", (TextPart("Yo."),), name="bob")
+
+
+def test_participants_names_go_where_the_protocol_has_them() -> None:
+    request = make_request(ALICE, BOB, Message("user", (TextPart("Well?"),), name="bob"))
+    assert request_body(request, make_options("chat"))["messages"] == [
+        {"role": "user", "content": "Hi.", "name": "alice"},
+        {"role": "user", "content": "Yo.\n\nWell?", "name": "bob"},
+    ]
+    strict = make_options("chat", system_messages="first")
+    assert request_body(request, strict)["messages"] == [
+        {"role": "user", "content": "Hi.\n\nYo.\n\nWell?"}
+    ]
+    assert "name" not in request_body(make_request(ALICE), make_options("responses"))["input"][0]
+
+
+def test_a_name_is_a_part_of_the_prompt() -> None:
+    named, other = (make_request(item).items[0] for item in (ALICE, USER))
+    assert named.digest != other.digest
+    assert named.num_tokens > other.num_tokens
+
+
+def test_an_answer_that_a_named_assistant_began_goes_on() -> None:
+    begun = Message("assistant", (TextPart("One, "),), name="carol")
+    body = request_body(
+        make_request(USER, begun, prefill="two"), make_options("chat", prefill="last_message")
+    )
+    assert body["messages"][1:] == [{"role": "assistant", "content": "One, two", "name": "carol"}]
+
+
 @pytest.mark.parametrize(
     ("prefill", "message", "fields"),
     [

@@ -92,6 +92,14 @@ MESSAGES: list[tuple[dict[str, Any], list[Item]]] = [
     ),
     ({"role": "assistant"}, [Message("assistant", (TextPart(""),))]),
     (
+        {"role": "user", "content": "hi", "name": "alice"},
+        [Message("user", (TextPart("hi"),), name="alice")],
+    ),
+    (
+        {"role": "tool", "tool_call_id": "1", "name": "f", "content": "sun"},  # of its function
+        [FunctionCallOutput("1", (TextPart("sun"),))],
+    ),
+    (
         {
             "role": "assistant",
             "content": "wait",
