@@ -415,6 +415,11 @@ class BackendInfo(msgspec.Struct, frozen=True, kw_only=True):
     fixed_tier: str = ""  # it is asked for this one, whatever its client asks for
 
 
+# Why a backend is out until a time: for consecutive failures, or only for a pause that its server
+# asked for, as for its rate limit.
+OutFor = Literal["", "failures", "limit"]
+
+
 class BackendStats(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Is a snapshot of a backend for ranking and metrics."""
 
@@ -429,8 +434,7 @@ class BackendStats(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     num_generated_tokens: int = 0  # since start
     num_prompt_tokens: int = 0  # since start, cached ones included
     num_cached_tokens: int = 0  # since start
-    ejected: bool = False  # taken out of use after consecutive failures
-    limited: bool = False  # out only for a pause that its server asked for, as for its rate limit
+    out_for: OutFor = ""
     drained: bool = False  # an admin lets it have no new tasks
     out_us: int = 0  # how long it stays unavailable; 0: unknown, or it is available
     num_continued: int = 0  # requests that sent an upstream only the items that it lacked
@@ -444,6 +448,11 @@ class BackendStats(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     def takes_tasks(self) -> bool:
         """Says whether new tasks may go there."""
         return self.healthy and not self.drained
+
+    @property
+    def ejected(self) -> bool:
+        """Says whether it was taken out of use for its failures."""
+        return self.out_for == "failures"
 
 
 class Backend(Protocol):

@@ -108,7 +108,7 @@ class UpstreamBackend:
             is_full = num_here + num_warming + 1 >= room or num_warming >= MAX_WARMING
         if is_full:
             message = "is not available now" if room == 0 else f"has {room} generations already"
-            is_limited = self.health.limited(now_us)
+            is_limited = self.health.out_for(now_us) == "limit"
             raise BackendError(
                 self.name,
                 "rate_limit_exceeded" if is_limited else "server_is_overloaded",
@@ -177,7 +177,7 @@ class UpstreamBackend:
     def stats(self) -> BackendStats:
         """Returns our own counts: servers do not report their load or their cache."""
         health = self.health.state(monotonic_us())
-        stats = BackendStats(
+        return BackendStats(
             info=self.info,
             healthy=self._is_open and health.healthy,
             num_running=self._num_speaking,
@@ -187,15 +187,13 @@ class UpstreamBackend:
             num_generated_tokens=self._total.num_output_tokens,
             num_prompt_tokens=self._total.num_input_tokens,
             num_cached_tokens=self._total.num_cached_tokens,
-            ejected=health.ejected,
+            out_for=health.out_for,
             out_us=health.out_us,
             num_continued=self.transport.num_continued,
             num_chains_lost=self.transport.num_chains_lost,
             num_bounded=self._num_bounded,
             num_overruns=self.num_overruns,
         )
-        # One more argument would make it a call by a dict, at every task.
-        return msgspec.structs.replace(stats, limited=True) if health.limited else stats
 
     async def close(self) -> None:
         self._is_open = False

@@ -6,6 +6,7 @@ pause); besides, its last probe succeeded or failed. One that comes back starts 
 
 import msgspec
 
+from backends.contract import OutFor
 from backends.upstream.options import UpstreamOptions
 
 MAX_EJECTIONS = 10  # ejections grow no longer beyond this; Envoy's outlier detection does the same
@@ -26,8 +27,7 @@ class HealthState(msgspec.Struct, frozen=True):
 
     healthy: bool
     room: int
-    ejected: bool
-    limited: bool
+    out_for: OutFor
     out_us: int
 
 
@@ -45,7 +45,7 @@ class Health:
         self._back_us: int | None = None  # when its slow start began
         self._retry_balance = MAX_RETRY_BALANCE
         room = options.max_num_seqs
-        self._well = HealthState(healthy=True, room=room, ejected=False, limited=False, out_us=0)
+        self._well = HealthState(healthy=True, room=room, out_for="", out_us=0)
 
     def state(self, now_us: int) -> HealthState:
         """Returns all of it: the router asks for it of every backend at every task."""
@@ -54,21 +54,18 @@ class Health:
         return HealthState(
             healthy=self.healthy(now_us),
             room=self.room(now_us),
-            ejected=self.ejected(now_us),
-            limited=self.limited(now_us),
+            out_for=self.out_for(now_us),
             out_us=self.out_us(now_us),
         )
 
     def healthy(self, now_us: int) -> bool:
         return self._alive and now_us >= self._out_until_us
 
-    def ejected(self, now_us: int) -> bool:
-        """Returns whether it is out for its failures, not for a pause that it asked for."""
-        return now_us < self._ejected_until_us
-
-    def limited(self, now_us: int) -> bool:
-        """Returns whether it is out only for a pause that it asked for."""
-        return self._alive and self._ejected_until_us <= now_us < self._out_until_us
+    def out_for(self, now_us: int) -> OutFor:
+        """Returns why it is out until a time; of two reasons the graver one."""
+        if now_us < self._ejected_until_us:
+            return "failures"
+        return "limit" if self._alive and now_us < self._out_until_us else ""
 
     def out_us(self, now_us: int) -> int:
         """Returns the longest time until it is tried again; 0: it is up, or was never up."""

@@ -460,7 +460,7 @@ def _refusal(wish: _Wish, task: Task, stats: Sequence[BackendStats]) -> Refusal:
         return _no_access(task, target, "model")
     out = [s for s, o in zip(served, obstacles, strict=True) if o is Reason.FALLBACK]
     in_use = [s for s in out if not s.drained]
-    if in_use and all(s.limited for s in in_use):
+    if in_use and all(s.out_for == "limit" for s in in_use):
         wait_us = min(s.out_us for s in in_use)
         message = (
             f"{wish.cause}, but {target} is at its server's rate limit. "

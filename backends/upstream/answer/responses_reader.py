@@ -247,7 +247,7 @@ class ResponsesReader(Reader):
             call_id=item.call_id or item.id or "" if is_call else "",
             name=item.name or "" if is_call else "",
             phase=item.phase or "" if is_text and item.phase in _PHASES else "",
-            refuses=is_text and bool(item.content) and refuses(item),
+            refuses=refuses(item) if item.content else False,
             before=before,
         )
 

@@ -97,7 +97,7 @@ def backend(
         info=info,
         healthy=healthy,
         out_us=out_us,
-        limited=limited,
+        out_for="limit" if limited else "",
         drained=drained,
         num_running=running,
         num_waiting=waiting,

@@ -294,9 +294,9 @@ def test_failures_in_a_row_eject_for_longer_each_time() -> None:
     assert health.healthy(0), "not in a row"
     health.on_failure(0)
     assert not health.healthy(30 * SECOND - 1)
-    assert health.ejected(30 * SECOND - 1)
+    assert health.out_for(30 * SECOND - 1) == "failures"
     assert health.healthy(30 * SECOND)
-    assert not health.ejected(30 * SECOND)
+    assert health.out_for(30 * SECOND) == ""
     assert [health.out_us(at) for at in (10 * SECOND, 30 * SECOND)] == [20 * SECOND, 0]
     health.on_failure(40 * SECOND)
     health.on_failure(40 * SECOND)
@@ -323,8 +323,8 @@ def test_a_server_that_asks_for_a_pause_gets_it() -> None:
     assert health.healthy(SECOND)
     health.on_limit(0, 5 * SECOND)
     assert not health.healthy(5 * SECOND - 1)
-    assert not health.ejected(0), "it did not fail"
-    assert [health.limited(at) for at in (0, 5 * SECOND - 1, 5 * SECOND)] == [True, True, False]
+    reasons = [health.out_for(at) for at in (0, 5 * SECOND - 1, 5 * SECOND)]
+    assert reasons == ["limit", "limit", ""], "it did not fail"
     assert health.room(5 * SECOND) == 64, "it was not down, so nothing needs to start slowly"
     health.on_limit(10 * SECOND, 10**15)
     assert health.healthy(10 * SECOND + 300 * SECOND), "but no pause is for ever"
@@ -333,14 +333,14 @@ def test_a_server_that_asks_for_a_pause_gets_it() -> None:
 def test_a_server_that_is_down_is_not_only_limited() -> None:
     health = Health(make_options(eject_after=1))
     health.on_limit(0, 40 * SECOND)
-    assert not health.limited(0), "its first probe did not come back yet"
+    assert health.out_for(0) == "", "its first probe did not come back yet"
     health.on_probe(True, 0)
-    assert health.limited(0)
+    assert health.out_for(0) == "limit"
     health.on_failure(SECOND)
-    assert not health.limited(2 * SECOND)
-    assert health.limited(35 * SECOND), "its ejection is over, and its pause is not"
+    assert health.out_for(2 * SECOND) == "failures"
+    assert health.out_for(35 * SECOND) == "limit", "its ejection is over, and its pause is not"
     health.on_probe(False, 36 * SECOND)
-    assert not health.limited(36 * SECOND)
+    assert health.out_for(36 * SECOND) == ""
 
 
 def test_how_it_stands_at_once_is_what_each_method_says() -> None:
@@ -359,8 +359,7 @@ def test_how_it_stands_at_once_is_what_each_method_says() -> None:
         state = health.state(now_us)
         assert state.healthy == health.healthy(now_us)
         assert state.room == health.room(now_us)
-        assert state.ejected == health.ejected(now_us)
-        assert state.limited == health.limited(now_us)
+        assert state.out_for == health.out_for(now_us)
         assert state.out_us == health.out_us(now_us)
 
 

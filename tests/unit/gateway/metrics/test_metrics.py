@@ -116,7 +116,7 @@ async def test_an_ejected_backend_shows() -> None:
     now = [healthy]
     metrics = Metrics(version="", backends=lambda: now)
     for ejected in (True, False):
-        now[0] = msgspec.structs.replace(healthy, ejected=ejected)
+        now[0] = msgspec.structs.replace(healthy, out_for="failures" if ejected else "")
         seen = await scrape(metrics)
         assert seen["lanewise_backend_ejected", ("wafer",)] == ejected
 
