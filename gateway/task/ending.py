@@ -97,8 +97,9 @@ def unavailable(fault: BackendError) -> ProtocolError:
     if not fault.retryable:
         return ProtocolError(fault.code, fault.message, param=fault.param)
     wait_us = max(LEAST_WAIT_US, fault.retry_after_us or 0)
+    is_limit = fault.code == "rate_limit_exceeded"  # of its server
     return ProtocolError(
-        "server_is_overloaded",
+        fault.code if is_limit else "server_is_overloaded",
         f"{fault}. Please try again in {in_words(wait_us)}.",
         retry_after_us=wait_us,
     )

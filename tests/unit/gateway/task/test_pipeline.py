@@ -43,6 +43,7 @@ from tests.unit.gateway.playing_backend import ANSWER, Script
 from tests.unit.gateway.world import FULL, World
 
 DOWN = BackendError("gpu", "server_error", "down", retryable=True)
+LIMITED = BackendError("wafer", "rate_limit_exceeded", "limited", retryable=True)
 
 
 async def test_a_simulated_speed_that_was_not_measured_is_named() -> None:
@@ -327,6 +328,7 @@ REFUSALS: list[tuple[dict[str, Any], dict[str, Any], str, str | None, str]] = [
     ({}, {"input": [{"id": "msg_x"}]}, "item_not_found", "input", "invalid"),
     ({}, {"input": "word " * 200_000}, "context_length_exceeded", "input", "invalid"),
     ({"fast_refuses": FULL}, {}, "server_is_overloaded", None, "shed"),
+    ({"fast_refuses": LIMITED}, {}, "rate_limit_exceeded", None, "rate_limited"),
     ({"fast_refuses": RuntimeError("a bug")}, {}, "server_error", None, "error"),
 ]
 
