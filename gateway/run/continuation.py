@@ -87,8 +87,8 @@ def refusal_to_go_on(branch: Branch, finish: Finish) -> Finish:
 class Joint:
     """Passes a generation's deltas on as if the broken one had gone on: a `Sink`.
 
-    Its first text joins the message that is open. What it reasons before is not shown: the answer
-    has begun.
+    Its first text joins the message that is open, and is a refusal if that is one. What it reasons
+    before is not shown: the answer has begun.
     """
 
     def __init__(self, branch: Branch, said: Said) -> None:
@@ -102,8 +102,10 @@ class Joint:
                 self._branch.num_streamed_tokens += delta.num_tokens
                 return None
             self._shift = self._first_index(delta) - delta.index
-        if self._shift:
-            delta = msgspec.structs.replace(delta, index=delta.index + self._shift)
+        index, last = delta.index + self._shift, self._said.last
+        refuses = last.refuses if last is not None and index == last.index else delta.refuses
+        if self._shift or refuses is not delta.refuses:
+            delta = msgspec.structs.replace(delta, index=index, refuses=refuses)
         return self._branch.push(delta)
 
     def finish(self, finish: Finish) -> None:
