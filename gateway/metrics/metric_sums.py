@@ -31,6 +31,7 @@ class Family(msgspec.Struct, array_like=True):
 Snapshot = list[Family]
 
 _MERGES = {metric.family: metric.merge for metric in METRICS}
+_ENDING = {metric.family for metric in METRICS if metric.ends}
 
 
 def snapshot_of(families: Iterable[core.Metric]) -> Snapshot:
@@ -92,6 +93,53 @@ def lasting(snapshot: Iterable[Family], linked: Collection[str]) -> Snapshot:
             }
             kept.append(Family(family.name, family.kind, family.text, samples))
     return kept
+
+
+def ended(before: Snapshot, now: Snapshot) -> Snapshot:
+    """The series of a worker that ended between two of its snapshots, with their last values.
+
+    Others may have the same series still, and the sum must not fall when one has ended it. A value
+    that fell is of a series that ended and began again.
+    """
+    latest = _series_that_end(now)
+    return _some(
+        before,
+        lambda name, labels, value: value > latest.get((name, labels), -1.0),
+    )
+
+
+def still_shown(past: Snapshot, snapshots: Iterable[Snapshot]) -> Snapshot:
+    """The past without series that may end and that no worker has any more."""
+    shown = {each for snapshot in snapshots for each in _series_that_end(snapshot)}
+    kept = _some(past, lambda name, labels, _: (name, labels) in shown)
+    return [family for family in past if family.name not in _ENDING] + kept
+
+
+def _series_that_end(snapshot: Snapshot) -> dict[tuple[str, Labels], float]:
+    return {
+        (name, labels): value
+        for family in snapshot
+        if family.name in _ENDING
+        for name, series in family.samples.items()
+        for labels, value in series
+    }
+
+
+def _some(snapshot: Snapshot, takes: Callable[[str, Labels, float], bool]) -> Snapshot:
+    """Of the families whose series may end: the samples that are to be taken."""
+    return [
+        Family(
+            family.name,
+            family.kind,
+            family.text,
+            {
+                name: [each for each in series if takes(name, *each)]
+                for name, series in family.samples.items()
+            },
+        )
+        for family in snapshot
+        if family.name in _ENDING
+    ]
 
 
 def rendered(snapshot: Snapshot) -> bytes:

@@ -34,10 +34,8 @@ CONTENT_TYPE = prometheus_client.exposition.CONTENT_TYPE_LATEST
 MAX_TENANT_SERIES = 50  # the busiest tenants, with series of their own; others share "other"
 MAX_TENANTS_KNOWN = 4_096  # whose traffic is compared for that
 MAX_POLICIES = 6  # whose decisions have series; those of older ones end
-OF_TENANTS = (  # metrics whose first label is a tenant
-    "lanewise_tenant_tokens_total",
-    "lanewise_tenant_rejected_total",
-    "lanewise_spend_usd_total",
+OF_TENANTS = tuple(  # whose series end when others have overtaken their tenant
+    metric.name for metric in METRICS if metric.ends and metric.labels[0] == labels.TENANT
 )
 LAG_INTERVAL_S = 0.25  # between two looks at the event loop's lag
 

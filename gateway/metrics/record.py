@@ -50,6 +50,7 @@ class Metric(msgspec.Struct, frozen=True):
     owner: Owner = "gateway"
     starts_at_zero: bool = False  # all its series are there before they count anything
     zeros: Zeros | None = None  # those that are, where its labels have no closed values
+    ends: bool = False  # a series of it may end while its process lives
     has_created: bool = False  # with a `_created` series, as older ones have; new ones need none
 
     @property

@@ -28,7 +28,15 @@ from gateway.fleet.channel import Answers
 from gateway.fleet.fleet import METRICS, OF_ALL
 from gateway.fleet.wire import Begin
 from gateway.logs.set_up import set_up_logging
-from gateway.metrics.metric_sums import Snapshot, lasting, merged, rendered, supervised
+from gateway.metrics.metric_sums import (
+    Snapshot,
+    ended,
+    lasting,
+    merged,
+    rendered,
+    still_shown,
+    supervised,
+)
 from gateway.metrics.reports import WorkersReport
 from gateway.process.addresses import addresses, with_ports
 from gateway.process.embedded_redis import redis_at
@@ -288,9 +296,16 @@ class Supervisor:
             life = worker.num_starts
             answer = await worker.ask("metrics", GATHER_TIMEOUT_S)
             if answer is not None and worker.num_starts == life:
-                self._snapshots[number] = msgspec.msgpack.decode(answer, type=Snapshot)
+                self._take(number, msgspec.msgpack.decode(answer, type=Snapshot))
 
         await asyncio.gather(*(one(*each) for each in enumerate(self._workers, start=1)))
+        self._past = still_shown(self._past, self._snapshots.values())
+
+    def _take(self, number: int, latest: Snapshot) -> None:
+        """Replaces a worker's snapshot, and keeps the counts of series that it has ended."""
+        gone = ended(self._snapshots.get(number, []), latest)
+        self._past = merged([self._past, gone], self._linked)
+        self._snapshots[number] = latest
 
     async def _gather_until(self, stopping: "asyncio.Task[bool]") -> None:
         while not stopping.done():
@@ -299,8 +314,8 @@ class Supervisor:
 
     def _bury(self, number: int, farewell: bytes | None) -> None:
         """Keeps the counters of a worker that ended, and drops its gauges."""
-        last = self._snapshots.pop(number, None)
         if farewell is not None:
-            last = msgspec.msgpack.decode(farewell, type=Snapshot)
+            self._take(number, msgspec.msgpack.decode(farewell, type=Snapshot))
+        last = self._snapshots.pop(number, None)
         if last is not None:
             self._past = merged([self._past, lasting(last, self._linked)], self._linked)

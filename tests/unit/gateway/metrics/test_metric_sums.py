@@ -9,11 +9,13 @@ from prometheus_client.parser import text_string_to_metric_families
 from backends.contract import BackendInfo, BackendStats
 from gateway.metrics.metric_sums import (
     Snapshot,
+    ended,
     lasting,
     merged,
     rendered,
     rule_of,
     snapshot_of,
+    still_shown,
     supervised,
 )
 from gateway.metrics.metrics import Metrics
@@ -128,3 +130,35 @@ def test_a_supervisor_adds_how_its_workers_stand() -> None:
 def test_creation_times_and_strangers() -> None:
     assert rule_of("lanewise_something_new", (), LINKED) == "sum"
     assert rule_of("lanewise_backend_inflight", (("backend", "wafer"),), LINKED) == "max"
+
+
+async def test_a_series_that_one_worker_ended_does_not_make_the_sum_fall() -> None:
+    def spent(tenants: dict[str, int]) -> Snapshot:
+        made = Metrics(version="1", backends=tuple)
+        for tenant, tokens in tenants.items():
+            made.counts["lanewise_tenant_tokens_total"][tenant, "fast"].inc(tokens)
+        return snapshot_of(made.registry.collect())
+
+    def shown(tenant: str) -> float:
+        sums = merged([past, *workers], LINKED)
+        return value(sums, "lanewise_tenant_tokens_total", tenant=tenant)
+
+    past: Snapshot = []
+    workers = [spent({"acme": 100, "busy": 5}), spent({"acme": 60})]
+    # The first worker's busiest tenants are others now, then acme is one of them again.
+    for acme, expected in ((None, 160), (7, 167)):
+        latest = spent({"busy": 9} if acme is None else {"busy": 9, "acme": acme})
+        past = merged([past, ended(workers[0], latest)], LINKED)
+        workers[0] = latest
+        past = still_shown(past, workers)
+        assert (shown("acme"), shown("busy")) == (expected, 9)
+    # It began again between two looks, with less than it had.
+    latest = spent({"busy": 9, "acme": 3})
+    past = merged([past, ended(workers[0], latest)], LINKED)
+    workers[0] = latest
+    assert shown("acme") == 100 + 7 + 3 + 60
+    # Nobody has it any more: it has ended, and what comes of it begins at zero.
+    workers = [spent({"busy": 9}), spent({})]
+    past = still_shown(past, workers)
+    names = {labels for family in past for _, each in family.samples.items() for labels, _ in each}
+    assert not any(("tenant", "acme") in labels for labels in names)
