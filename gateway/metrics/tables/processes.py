@@ -33,9 +33,10 @@ LOOP = Row("Loop",
     Panel("Memory", "bytes", "Resident.",
         Metric("process_resident_memory_bytes", "gauge", "Resident memory size in bytes.",
             (), line("METRIC", "{{instance}}"), owner="prometheus_client")),
-    Panel("File descriptors", "percentunit", "Of what is allowed.",
+    Panel("File descriptors", "percentunit", "Of what is allowed, in the fullest worker.",
         Metric("process_open_fds", "gauge", "Number of open file descriptors.",
-            (), line("METRIC / process_max_fds", "{{instance}}"), owner="prometheus_client"),
+            (), line("METRIC / process_max_fds", "{{instance}}"),
+            merge="max", owner="prometheus_client"),  # each worker has a limit of its own
         steps=((0.8, "red"),)),
 )
 

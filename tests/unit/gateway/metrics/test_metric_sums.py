@@ -81,6 +81,13 @@ async def test_counts_add_up_and_what_all_see_alike_does_not() -> None:
     assert value(both, "vllm:prompt_tokens_total", engine="upstream") == 60
 
 
+async def test_descriptors_are_those_of_the_fullest_worker_and_so_is_their_limit() -> None:
+    one = await worker(2, running=3)
+    both = merged([one, await worker(5, running=3)], LINKED)
+    used = value(both, "process_open_fds") / value(both, "process_max_fds")
+    assert used == pytest.approx(value(one, "process_open_fds") / value(one, "process_max_fds"))
+
+
 async def test_a_worker_that_ended_leaves_its_counts_and_no_gauges() -> None:
     gone, lives = await worker(2, running=3), await worker(5, running=4)
     past = merged([[], lasting(gone, LINKED)], LINKED)
