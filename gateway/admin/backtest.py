@@ -19,6 +19,7 @@ from gateway.backtest.inquiry import Answered, Inquiry, InquiryError, answer_to_
 from gateway.backtest.log_files import with_rotated
 from gateway.http.services import Services, services_of
 from gateway.http.streams import AnyRequest
+from gateway.metrics.labels import FIGURE
 from gateway.wire.errors import ProtocolError
 from router.comparison.comparison import BacktestReport
 from router.comparison.prediction import PolicyPrediction, PredictionCheck
@@ -86,40 +87,51 @@ async def get_backtest_check(request: AnyRequest) -> PredictionCheck:
             "`lanewise policy apply FILE --require-backtest`."
         )
         raise ProtocolError("not_found", message)
-    found = await checked(services, msgspec.json.decode(kept, type=PolicyPrediction))
+    found = await checked(services, kept)
+    if _looks_by_itself(services.config.recording.path):
+        _show(services, found)
     if found is None:
         message = f"Too few tasks were decided by version {number} yet. Try again later."
         raise ProtocolError("not_found", message)
     return found
 
 
-async def checked(services: Services, prediction: PolicyPrediction) -> PredictionCheck | None:
-    """Compares a prediction with the log since, and shows it in the metrics."""
+async def checked(services: Services, kept: bytes) -> PredictionCheck | None:
+    """Compares a prediction with the log since; None: too few tasks came."""
+    prediction = msgspec.json.decode(kept, type=PolicyPrediction)
     since_s = max(prediction.made_s, time.time() - CHECK_LAST_S)
     inquiry = _with_log(services, Inquiry(since_s=since_s))
     found = await _in_its_process(services, check_of, inquiry, prediction)
-    if found is None:
-        return None
-    assert isinstance(found, PredictionCheck)
-    counts = services.gw.metrics.counts
-    for figure in found.figures:
-        counts["lanewise_backtest_error_ratio"][(figure.figure,)].set(figure.error_ratio)
-        counts["lanewise_backtest_interval_ratio"][(figure.figure,)].set(figure.interval_ratio)
+    assert found is None or isinstance(found, PredictionCheck)
     return found
 
 
 async def check_prediction(services: Services) -> None:
-    """Checks the prediction of the policy in force, if it has one; call it now and then.
+    """Shows in the metrics what came of the policy in force; call it now and then.
 
-    Of several workers on one machine the first does, as it reads the others' logs, too.
+    Zeros are shown where it has no prediction, so that the one before it is not blamed any more.
     """
     number, path = services.policies.current.version, services.config.recording.path
-    if not number or path is None or (WORKER in path and not path.endswith(FIRST_WORKER)):
+    if not _looks_by_itself(path):
         return
     with contextlib.suppress(ProtocolError, PolicyStoreUnavailable):
-        kept = await services.policies.store.prediction(number)
-        if kept is not None:
-            await checked(services, msgspec.json.decode(kept, type=PolicyPrediction))
+        kept = await services.policies.store.prediction(number) if number else None
+        _show(services, None if kept is None else await checked(services, kept))
+
+
+def _looks_by_itself(path: str | None) -> bool:
+    """Of several workers on one machine the first does, as it reads the others' logs, too."""
+    return path is not None and (WORKER not in path or path.endswith(FIRST_WORKER))
+
+
+def _show(services: Services, found: PredictionCheck | None) -> None:
+    figures = {} if found is None else {each.figure: each for each in found.figures}
+    counts = services.gw.metrics.counts
+    for name in FIGURE.values:
+        each = figures.get(name)
+        error, interval = (each.error_ratio, each.interval_ratio) if each else (0.0, 0.0)
+        counts["lanewise_backtest_error_ratio"][(name,)].set(error)
+        counts["lanewise_backtest_interval_ratio"][(name,)].set(interval)
 
 
 async def _in_its_process(services: Services, *call: Any) -> Any:
