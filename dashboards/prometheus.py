@@ -62,7 +62,7 @@ def tests() -> dict[str, str]:
             cases.append(_case(alert, "stays silent", alert.silent, []))
     files: dict[str, str] = {}
     for name, interval, of_days in (
-        ("lanewise.test.yml", "30s", False),
+        ("lanewise.test.yml", "10s", False),
         ("lanewise.days.test.yml", "5m", True),
     ):
         document = {
