@@ -2,6 +2,7 @@
 
 import argparse
 import http.client
+import json
 import os
 import urllib.error
 import urllib.request
@@ -17,6 +18,7 @@ from gateway.config.command_error import CommandError
 from gateway.config.development import DEVELOPMENT_ADMIN_KEY
 from gateway.config.first_key import ADMIN_KEY_VARIABLE, secret_of
 from gateway.config.http_address import DEFAULT_URL, http_url
+from gateway.config.version import VERSION
 
 TIMEOUT_S = 30.0
 EVENTS_TIMEOUT_S = 5.0  # without an event; one comes each second at least
@@ -29,6 +31,16 @@ class AdminError(CommandError):
     def __init__(self, message: str, status: int | None = None) -> None:
         super().__init__(message)
         self.status = status  # HTTP's; None: no response
+
+
+class _Answer(dict[str, Any]):
+    """An object of an answer. During an upgrade the gateway may be older than who asks it."""
+
+    def __missing__(self, name: str) -> Any:
+        raise AdminError(
+            f"the gateway's answer has no {name!r}, so it is of another release than this command "
+            f"({VERSION}): use the command that came with the gateway"
+        )
 
 
 ADMIN_ARGUMENTS = (  # the same for every command that administers
@@ -59,7 +71,7 @@ def ask_admin(
     """
     content = None if method in ("GET", "DELETE") else msgspec.json.encode(body or {})
     with _sent(arguments, method, path, TIMEOUT_S, content, query) as answer:
-        return msgspec.json.decode(answer.read())
+        return json.loads(answer.read(), object_hook=_Answer)
 
 
 @contextmanager
