@@ -4,6 +4,8 @@ This is an edge.
 """
 
 import secrets
+from collections.abc import Iterable
+from itertools import islice
 from typing import Annotated, Any
 
 import msgspec
@@ -97,12 +99,13 @@ async def create_key(request: AnyRequest, data: NewKey) -> MadeKey:
     services = services_of(request)
     if services.access.keys.tenant_view.tenant(data.tenant) is None:
         raise ProtocolError("not_found", f"No tenant '{data.tenant[:80]}'. Create it first.")
-    others = _reaped(services)
+    dead = _dead(services)
+    others = _gone(dead)
     tenant = services.access.keys.tenant_view.raw(f"tenant:{data.tenant}")
     if tenant:  # it must still be there when the key is written
         others[f"tenant:{data.tenant}"] = tenant
     lives_s = data.expires_in_s
-    return await _make(
+    made = await _make(
         request,
         "keys.create",
         data.tenant,
@@ -111,6 +114,8 @@ async def create_key(request: AnyRequest, data: NewKey) -> MadeKey:
         others,
         limits=data.limits,
     )
+    await _forget(services, dead)
+    return made
 
 
 @patch("/keys/{key_id:str}")
@@ -140,16 +145,19 @@ async def rotate_key(request: AnyRequest, key_id: str, data: Rotation) -> MadeKe
     if old.not_after_s is not None:
         ends_s = min(ends_s, old.not_after_s)
     ending = _encoded(msgspec.structs.replace(old, not_after_s=ends_s))
-    return await _make(
+    dead = _dead(services)
+    made = await _make(
         request,
         "keys.rotate",
         old.tenant_id,
         old.name,
         _own_end_s(services, old) if data.expires_in_s is None else now_s + data.expires_in_s,
-        ending,
+        ending | _gone(dead),
         limits=old.limits,
         replaces=old.id,
     )
+    await _forget(services, dead)
+    return made
 
 
 @post("/keys/{key_id:str}/revoke", status_code=200)
@@ -227,13 +235,26 @@ def _own_end_s(services: Services, key: KeyRecord) -> int | None:
     return key.not_after_s
 
 
-def _reaped(services: Services) -> dict[str, bytes]:
-    """Deletes keys that ended long ago, some at a time, so that records do not pile up."""
+def _dead(services: Services) -> list[KeyRecord]:
+    """Returns keys that ended long ago, some at a time, so that what is kept does not pile up."""
     now_s = services.gw.wall_s()
     keys = services.access.keys.tenant_view.keys.values()
-    ends = {key.id: key.revoked_s or key.not_after_s for key in keys}
-    dead = [key_id for key_id, end_s in ends.items() if end_s and end_s + DEAD_KEPT_S < now_s]
-    return {f"key:{key_id}": b"" for key_id in dead[:MAX_FORGOTTEN]}
+    ends = ((key, key.revoked_s or key.not_after_s) for key in keys)
+    dead = (key for key, end_s in ends if end_s and end_s + DEAD_KEPT_S < now_s)
+    return list(islice(dead, MAX_FORGOTTEN))
+
+
+def _gone(dead: Iterable[KeyRecord]) -> dict[str, bytes]:
+    return {f"key:{key.id}": b"" for key in dead}
+
+
+async def _forget(services: Services, dead: Iterable[KeyRecord]) -> None:
+    """Deletes the pools of keys whose records are gone."""
+    by_tenant: dict[str, list[str]] = {}
+    for key in dead:
+        by_tenant.setdefault(key.tenant_id, []).append(key.id)
+    for tenant_id, key_ids in by_tenant.items():
+        await services.gw.pools.forget(tenant_id, key_ids)
 
 
 def _encoded(record: KeyRecord) -> dict[str, bytes]:

@@ -90,8 +90,8 @@ class CappedPools:
     async def raise_run(self, tenant_id: str, account: str, limit_nusd: int) -> None:
         await self._pools.raise_run(tenant_id, account, limit_nusd)
 
-    async def forget(self, tenant_id: str) -> None:
-        await self._pools.forget(tenant_id)
+    async def forget(self, tenant_id: str, key_ids: Sequence[str] = ()) -> None:
+        await self._pools.forget(tenant_id, key_ids)
 
     async def reap(self) -> int:
         return await self._pools.reap()

@@ -273,12 +273,12 @@ class FailoverPools:
         """Gives a run a limit of its own in Redis, or raises `PoolsUnavailable`."""
         await self.redis.raise_run(tenant_id, account, limit_nusd)
 
-    async def forget(self, tenant_id: str) -> None:
-        """Deletes a deleted tenant's shared pools; while Redis is away they remain."""
+    async def forget(self, tenant_id: str, key_ids: Sequence[str] = ()) -> None:
+        """Deletes shared pools of a deleted tenant, or such keys; while Redis is away they stay."""
         try:
-            await self.redis.forget(tenant_id)
+            await self.redis.forget(tenant_id, key_ids)
         except PoolsUnavailable as error:
-            logger.warning("the pools of %s, which is deleted, are left: %s", tenant_id, error)
+            logger.warning("deleted pools of %s are left in Redis: %s", tenant_id, error)
 
     async def check(self) -> None:
         """Probes Redis, and returns to it after two good probes. Cancelling is safe."""

@@ -43,6 +43,7 @@
 --   read     LIMITS, then for a key with limits: its id, LIMITS
 --   raise    account, its limit: of a run, in nano-dollars; -1: as configured
 --   spent    accounts
+--   forget   keys that have ended for good: their own pools and accounts
 --   LIMITS   rpm, tpm, max, tpd of fast, then of deep; rpm -1: the tenant has no such group;
 --            tpd -1: no daily budget. They come into force.
 --
@@ -62,6 +63,7 @@
 --   reap     how many expired leases were given back, and when the next one expires, 0: none
 --   read     the state, then the key's
 --   raise    1
+--   forget   1
 --   spent    of each account as behind the state, with nothing to tell
 --   state    for fast and deep: r, t, n, rpm, tpm, max, tpd, dt, h, ms left of the day; ten times
 --            -1 where there is no pool
@@ -275,7 +277,7 @@ local function add_accounts(reply, argument, refused_by)
   end
 end
 
-local function forget_runs(names)
+local function forget_accounts(names)
   for _, name in ipairs(names) do
     local fields = {}
     for index, field in ipairs(ACCOUNT_FIELDS) do fields[index] = name .. field end
@@ -289,10 +291,10 @@ local function note_runs(argument)
   for at = argument, #ARGV, 7 do
     if string.sub(ARGV[at], 1, 2) == 'r.' then
       redis.call('ZADD', KEYS[5], now_ms, ARGV[at])
-      forget_runs(redis.call('ZRANGEBYSCORE', KEYS[5], '-inf', now_ms - RUN_KEPT_MS,
+      forget_accounts(redis.call('ZRANGEBYSCORE', KEYS[5], '-inf', now_ms - RUN_KEPT_MS,
                              'LIMIT', 0, MAX_REAPED))
       if redis.call('ZCARD', KEYS[5]) > MAX_RUNS then
-        forget_runs(redis.call('ZRANGE', KEYS[5], 0, MAX_REAPED - 1))
+        forget_accounts(redis.call('ZRANGE', KEYS[5], 0, MAX_REAPED - 1))
       end
     end
   end
@@ -629,6 +631,16 @@ if operation == 'raise' then
   account.l, account.changed = tonumber(ARGV[4]), true
   redis.call('ZADD', KEYS[5], now_ms, ARGV[3])
   save()
+  return 1
+end
+
+if operation == 'forget' then
+  for argument = 3, #ARGV do
+    local fields = fields_of(ARGV[argument])
+    redis.call('HDEL', KEYS[2], unpack(fields))
+    redis.call('HDEL', KEYS[3], unpack(fields))
+    forget_accounts({'k.' .. ARGV[argument]})
+  end
   return 1
 end
 

@@ -25,6 +25,7 @@ from router.pools.script_calls import (
     adopt_call,
     adopted_of,
     extend_call,
+    forget_call,
     grant_of,
     late_accounts,
     late_leases,
@@ -151,10 +152,16 @@ class RedisPools:
         """Gives a run a limit of its own; -1: as configured again."""
         await self._call(raise_call(tenant_id, account, limit_nusd))
 
-    async def forget(self, tenant_id: str) -> None:
-        """Deletes a deleted tenant's pools; its running tasks then settle nothing."""
+    async def forget(self, tenant_id: str, key_ids: Sequence[str] = ()) -> None:
+        """Deletes a deleted tenant's pools, or those of these keys of a tenant.
+
+        Tasks of a tenant that run on then settle nothing.
+        """
         keys = tenant_keys(tenant_id)
-        await self._servers.call(keys[0], "DEL", *keys)
+        if key_ids:
+            await self._call(forget_call(tenant_id, key_ids))
+        else:
+            await self._servers.call(keys[0], "DEL", *keys)
 
     async def ping(self) -> None:
         """Checks that Redis, or every master of a Cluster, replies within the budget."""

@@ -1,6 +1,6 @@
 """Encodes calls of `pools.lua` and decodes its replies, in the format that its head describes."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from importlib import resources
 from typing import Literal
@@ -258,6 +258,11 @@ def adopted_of(reply: Sequence[int], tenant: Tenant, reservation: Reservation) -
 def raise_call(tenant_id: str, account: str, limit_nusd: int, now_ms: int = 0) -> Arguments:
     """Encodes that a run gets a limit of its own; -1: as configured again."""
     return (*tenant_keys(tenant_id), "raise", now_ms, account, limit_nusd)
+
+
+def forget_call(tenant_id: str, key_ids: Iterable[str]) -> Arguments:
+    """Encodes that what is kept of keys is deleted."""
+    return (*tenant_keys(tenant_id), "forget", 0, *key_ids)
 
 
 def spent_call(tenant_id: str, accounts: Sequence[Account], now_ms: int = 0) -> Arguments:

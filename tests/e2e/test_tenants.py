@@ -259,6 +259,36 @@ def test_a_rotated_key_ends_when_the_old_one_would_have(admin: Admin) -> None:
     assert rotated(endless["id"])["expires_at"] is None
 
 
+def test_a_key_that_ended_long_ago_leaves_nothing(
+    admin: Admin, redis_client: "redis.Redis[bytes]"
+) -> None:
+    limits = {"fast": {"max_concurrent": 2}}
+    admin.do("POST", "/tenants", id="acme", tier="pro", budgets={"key_day": {"hard_usd": 5}})
+    lives_id, _ = admin.key("small")
+    old_id, old = admin.key("acme", limits=limits)
+    with admin.client(old) as client:
+        client.responses.create(model="lanewise-fast", input="Hi.", max_output_tokens=16)
+    admin.do("POST", f"/keys/{old_id}/revoke")
+
+    def kept() -> list[bytes]:
+        parts = [redis_client.hkeys(f"lw1:{{acme}}:{part}") for part in ("p:fast", "spend")]
+        return [name for names in parts for name in names if old_id.encode() in name]
+
+    assert len({name.partition(b":")[2] for name in kept()}) > 11  # of a pool, and of an account
+    name = f"key:{old_id}"
+    record = json.loads(redis_client.hget("lw1:{directory}:records", name) or b"")
+    record["revoked_s"] -= 31 * 86_400
+    redis_client.hset("lw1:{directory}:records", name, json.dumps(record))
+    version = redis_client.hincrby("lw1:{directory}:head", "v", 1)
+    redis_client.zadd("lw1:{directory}:changed", {name: version})
+    deadline = time.monotonic() + 30
+    while admin.do("GET", "/keys?tenant=acme")[0]["revoked_at"] != record["revoked_s"]:
+        assert time.monotonic() < deadline, "the gateway does not follow"
+        time.sleep(0.02)
+    admin.do("POST", f"/keys/{lives_id}/rotate")
+    assert (kept(), admin.do("GET", "/keys?tenant=acme")) == ([], [])
+
+
 def test_fast_is_for_pro_only_and_a_new_tier_holds_from_the_next_task_on(admin: Admin) -> None:
     admin.do("POST", "/tenants", id="acme", tier="free")
     _, key = admin.key("acme")

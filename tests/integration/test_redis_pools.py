@@ -282,6 +282,38 @@ async def test_a_deleted_tenant_leaves_no_pools(pools: RedisPools, redis_url: st
         assert set(client.scan_iter("*")) == keys
 
 
+async def test_keys_that_ended_for_good_leave_no_pools_and_no_accounts(
+    pools: RedisPools, redis_url: str
+) -> None:
+    limits = {"fast": GroupLimits(requests_per_min=60, tokens_per_min=6_000, max_concurrent=2)}
+    for key_id in ("ended", "also-ended", "lives"):
+        accounts = (Account(f"k.{key_id}", hard=(10_000, -1, -1)),)
+        tenant = Tenant(
+            id="acme",
+            tier="pro",
+            limits=TENANT.limits,
+            key_id=key_id,
+            key_limits=limits,
+            accounts=accounts,
+        )
+        held = await pools.reserve_first(tenant, key_id, [(Demand("fast", 10, 1_000),)])
+        assert held.reservation is not None
+        await pools.settle(held.reservation, {"fast": 4}, 500)
+
+    def kept(key_id: str) -> list[str]:
+        with Redis.from_url(redis_url, decode_responses=True) as client:
+            parts = [client.hkeys(f"lw1:{{acme}}:{part}") for part in ("p:fast", "p:deep", "spend")]
+        return [name for names in parts for name in names if f"k.{key_id}:" in name]
+
+    before = kept("lives")
+    assert kept("ended")
+    assert kept("also-ended")
+    for _ in range(2):  # a second time is harmless
+        await pools.forget("acme", ["ended", "also-ended"])
+    assert (kept("ended"), kept("also-ended"), kept("lives")) == ([], [], before)
+    assert places(await pools.balances(TENANT)) == (7, 2)  # the tenant's own are as they were
+
+
 async def test_a_flushed_redis_heals_itself(pools: RedisPools, redis_url: str) -> None:
     before = await pools.reserve_first(TENANT, "a", [PARALLEL])
     assert before.reservation is not None
