@@ -16,6 +16,7 @@ SCRIPT = resources.files(__package__).joinpath("responses.lua").read_text()
 DEFAULT_BYTES = 4 << 30
 SOON_BYTES = 4 << 20  # saved since the last look at all tenants; then the next one is due
 MAX_TRIMMED = 64  # tenants in one look; the next one goes on
+MAX_LOOKED_UP = 256  # tenants in one call: whether anything is left of them
 
 
 class Records(NamedTuple):
@@ -63,6 +64,7 @@ class StoredBytes:
         self._script: Any = redis.register_script(SCRIPT)
         self._totals: dict[str, int] = {}  # changed since the last `share`
         self._saved_bytes = 0  # since then
+        self._looked_up = 0  # how far the look at who has nothing left has come
 
     @property
     def is_due(self) -> bool:
@@ -106,7 +108,7 @@ class StoredBytes:
         await self._redis.zadd(tenants, totals)
         max_bytes = (await self._read_bounds())[1]
         found: Any = await self._redis.zrange(tenants, 0, -1, desc=True, withscores=True)
-        excess = sum(int(num_bytes) for _, num_bytes in found) - max_bytes
+        found, excess = await self._left(found, max_bytes)
         for name, num_bytes in found[:MAX_TRIMMED]:
             if excess <= 0:
                 break
@@ -117,6 +119,31 @@ class StoredBytes:
             await self._redis.zadd(tenants, self._totals)
             self._totals = {}
         await self._redis.zremrangebyscore(tenants, "-inf", 0)
+
+    async def _left(
+        self, found: list[tuple[bytes, float]], max_bytes: int
+    ) -> tuple[list[tuple[bytes, float]], int]:
+        """Takes out tenants whose records have all expired; also returns what is too much then.
+
+        Nobody says when the last one does. Some tenants are looked up each time, and all of them
+        before anybody loses a record for what only seems too much.
+        """
+        excess = sum(int(num_bytes) for _, num_bytes in found) - max_bytes
+        start = self._looked_up if self._looked_up < len(found) else 0
+        end = len(found) if excess > 0 else min(len(found), start + MAX_LOOKED_UP)
+        self._looked_up = end
+        gone: set[bytes] = set()
+        for at in range(0 if excess > 0 else start, end, MAX_LOOKED_UP):
+            names = [name for name, _ in found[at : at + MAX_LOOKED_UP]]
+            pipe = self._redis.pipeline(transaction=False)
+            for name in names:
+                pipe.exists(f"lw1:{{{name.decode()}}}:{self._records.sizes}")
+            exist = zip(names, await pipe.execute(), strict=True)
+            gone |= {name for name, exists in exist if not exists}
+        if gone:
+            await self._redis.zrem(self._records.tenants, *gone)
+        left = [each for each in found if each[0] not in gone]
+        return left, sum(int(num_bytes) for _, num_bytes in left) - max_bytes
 
     async def _call(
         self,

@@ -16,6 +16,7 @@ from gateway.rejoin.mail import ALL, Mail
 from gateway.rejoin.notes import Gone, Note
 from gateway.store import recent_saves
 from gateway.store.response_store import ResponseStore
+from gateway.store.stored_bytes import RESPONSES
 from gateway.store.stored_response import StoredResponse
 from router.classify.task import Account, GroupLimits, Tenant
 from router.learn.experience import Experience
@@ -193,6 +194,10 @@ async def test_stored_responses_are_looked_for_on_each_tenants_node(
     await client.delete("lw1:{tenant3}:r:resp_6")
     await store.follow_up()
     assert lost == [("redis_lost", 1)]
+    await client.delete("lw1:{tenant5}:bytes")  # as if the time of its records were over
+    await store.share()
+    names = set(await client.zrange(RESPONSES.tenants, 0, -1))
+    assert names == {f"tenant{number}".encode() for number in range(9) if number != 5}
     await client.aclose()
     await asyncio.sleep(0)  # the turn of the loop in which sockets are really closed
 

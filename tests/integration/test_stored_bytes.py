@@ -93,6 +93,33 @@ async def test_of_all_tenants_the_largest_loses_first(redis: Redis) -> None:
     assert sum(int(num_bytes) for _, num_bytes in totals) <= 220 * KIB
 
 
+async def test_what_has_expired_crowds_nobody_out(redis: Redis) -> None:
+    store = store_of(redis, tenant_kib=50, all_kib=100)
+    for number in range(9):
+        await store.save(f"gone-{number}", "resp_0", stored(10 * KIB))
+    await store.share()
+    assert await redis.zcard(RESPONSES.tenants) == 9
+    await redis.delete(*await redis.keys("lw1:{gone-*"))  # as if its time were over
+    for number in range(3):
+        await store.save("lives", f"resp_{number}", stored(15 * KIB))
+    await store.share()
+
+    assert await left(store, "lives", 3) == [0, 1, 2]
+    assert await redis.zrange(RESPONSES.tenants, 0, -1) == [b"lives"]
+
+
+async def test_tenants_that_have_nothing_left_are_forgotten(
+    redis: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.store.stored_bytes.MAX_LOOKED_UP", 4)
+    store = store_of(redis, tenant_kib=50)
+    await redis.zadd(RESPONSES.tenants, {f"gone-{number}": number + 1 for number in range(10)})
+    for number in range(4):  # some at a time
+        await store.save("lives", f"resp_{number}", stored(KIB))
+        await store.share()
+    assert await redis.zrange(RESPONSES.tenants, 0, -1) == [b"lives"]
+
+
 async def test_bounds_follow_from_the_memory_of_redis(redis: Redis) -> None:
     await redis.config_set("maxmemory", 100 << 20)
     try:
