@@ -18,6 +18,8 @@ A_BURST = {
     f'{ASKS}{{group="deep",result="admitted"}}': "0x60",
     f'{ASKS}{{group="deep",result="conc"}}': "0x38 8x22",
 }
+# What one gateway that died held, given back by those that live: each finds a part of it.
+REAPED = {f'lanewise_ratelimit_reaped_total{{instance="{name}"}}': "0x20 14x40" for name in "ab"}
 
 ALERTS = (
     Alert(
@@ -95,13 +97,12 @@ later. From 50 ms on gateways take Redis for gone and limit tasks by themselves.
     ),
     Alert(
         name="LanewiseReservationsReaped",
-        expr="sum by (instance) (increase(lanewise_ratelimit_reaped_total[10m])) > 20",
+        expr="sum(increase(lanewise_ratelimit_reaped_total[10m])) > 20",
         severity="ticket",
         summary="Reservations expire unsettled; gateways crash, or do not renew.",
         fires=Fires(
-            Case({'lanewise_ratelimit_reaped_total{instance="a"}': "0+5x60"}, at="20m"),
+            Case(REAPED, at="20m"),
             "Reservations expire unsettled; gateways crash, or do not renew.",
-            {"instance": "a"},
         ),
         silent=Case({'lanewise_ratelimit_reaped_total{instance="a"}': "0x10 8x60"}, at="20m"),
         meaning="""\
