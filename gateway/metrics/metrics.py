@@ -317,7 +317,8 @@ class Metrics(Counters):
         self.count_observed()
         self._show_busiest()
         if self._experience is not None:
-            self.reports.learning = learning_report(self._experience)
+            now_us = time.monotonic_ns() // 1_000
+            self.reports.learning = learning_report(self._experience, now_us)
 
     def _show_busiest(self) -> None:
         """Ends the series of tenants that others have overtaken."""

@@ -29,7 +29,7 @@ class Reports(msgspec.Struct):
         mode="redis", num_gateways=1, num_unsettled=0, num_uncharged=0, num_recoveries=0
     )
     ledger: LedgerReport = LedgerReport()
-    learning: LearningReport = learning_report(Experience())
+    learning: LearningReport = learning_report(Experience(), 0)
     workers: WorkersReport = WorkersReport()
     access: AccessReport = AccessReport()
     # (tenant, group, pool as in labels) -> what is used of it and what it holds.

@@ -33,6 +33,7 @@ MAX_WARM = 4_096  # prompts that were warmed up
 MAX_HELD = 16_384  # prompts that were answered, or warmed up; about 200 bytes each
 MAX_HELD_ENTRIES = 256  # of a prompt's prefix, the newest, that are looked up
 STALE_US = 5_000_000  # pools refill, so older balances say nothing
+LATELY_US = 30 * 60_000_000  # who was silent for longer has no traffic that could have moved
 _NOTHING_NOTED: tuple[int, dict[BackendGroup, float]] = (-STALE_US, {})
 
 
@@ -121,6 +122,11 @@ class Experience:
         """Returns the share left in each group's tightest pool; nothing if that is not known."""
         noted_us, shares_left = self._left.get(tenant_id, _NOTHING_NOTED)
         return shares_left if now_us - noted_us < STALE_US else {}
+
+    def asked_lately(self, tenant_id: str, now_us: int) -> bool:
+        """Says whether a tenant asked for something in the last half hour."""
+        noted = self._left.get(tenant_id)
+        return noted is not None and now_us - noted[0] < LATELY_US
 
     def learner(self, tenant_id: str) -> GainLearner:
         """Returns a tenant's learner, a new one at its first task."""

@@ -21,12 +21,17 @@ class LearningReport(msgspec.Struct, frozen=True):
     largest_psi: Mapping[str, float]  # by signal
 
 
-def learning_report(experience: Experience) -> LearningReport:
-    """Summarises a process's experience; call it in the experience's event loop."""
+def learning_report(experience: Experience, now_us: int) -> LearningReport:
+    """Summarises a process's experience; call it in the experience's event loop.
+
+    A tenant that asks for nothing any more, since it was deleted perhaps, could never end an alarm.
+    """
     trusted = [learner for learner in experience.learners.values() if learner.trust]
     num_alarms: Counter[Sign] = Counter()
     largest_psi = dict.fromkeys(SIGNALS, 0.0)  # monitors have none before enough prompts came
-    for monitor in experience.monitors.values():
+    for tenant_id, monitor in experience.monitors.items():
+        if not experience.asked_lately(tenant_id, now_us):
+            continue
         num_alarms.update(monitor.standing.alarms.keys())  # a mapping would bring its values
         for signal, index in monitor.standing.psi.items():
             largest_psi[signal] = max(index, largest_psi[signal])
