@@ -12,7 +12,7 @@ from gateway.http.streams import json_response
 from gateway.messages.errors import error_body, error_headers, status_of
 from gateway.messages.ratelimit import anthropic_limits
 from gateway.transport.ids import new_id
-from gateway.wire.errors import ProtocolError, from_validation
+from gateway.wire.errors import OR_CONTINUE, ProtocolError, from_validation
 
 logger = logging.getLogger("lanewise")
 
@@ -79,6 +79,9 @@ def told(
     error: ProtocolError, path: str, headers: Mapping[str, str], unix_s: float
 ) -> tuple[dict[str, Any], int, dict[str, str]]:
     """Makes the body, status and headers of an error for the client of a request."""
+    if OR_CONTINUE in error.message and not path.startswith("/v1/responses"):
+        # Other APIs have no response to go on from.
+        error = ProtocolError(error.code, error.message.replace(OR_CONTINUE, ""))
     if not speaks_messages(path, headers):
         return error.body(), error.kind.status, dict(error.headers)
     request_id = f"req_{new_id()}"

@@ -46,7 +46,7 @@ from gateway.http.streams import (
 from gateway.http.usage import usage_view
 from gateway.metrics.metrics import CONTENT_TYPE
 from gateway.task.outcomes import take_feedback
-from gateway.wire.errors import ProtocolError
+from gateway.wire.errors import OR_CONTINUE, ProtocolError
 from gateway.wire.events import CreateBody, decode
 from gateway.wire.items import wire_item
 from router.classify.task import Tenant
@@ -389,7 +389,7 @@ def on_http_error(request: AnyRequest, error: HTTPException) -> Response[bytes]:
     """Tells an error of the framework in the protocol's form."""
     if error.status_code == 413:
         limit_bytes = services_of(request).config.server.max_message_bytes
-        message = f"A body may hold {limit_bytes} bytes. Send less, or use 'previous_response_id'."
+        message = f"A body may hold {limit_bytes} bytes. Send less{OR_CONTINUE}."
         return answer_error(request, ProtocolError("message_too_large", message))
     if error.status_code == 404:
         message = _not_served(request.app.state.served, request.method, request.scope["path"])

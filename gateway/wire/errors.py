@@ -56,6 +56,9 @@ ERRORS: dict[str, ErrorKind] = {
     "server_draining": ErrorKind(503, 503, "server_error"),
 }
 
+# What else the client of a large message can do, in the Responses API alone.
+OR_CONTINUE = ", or continue with 'previous_response_id'"
+
 
 class ProtocolError(Exception):
     """Tells a client what was expected, what came, and what to do."""
@@ -117,10 +120,7 @@ def draining() -> ProtocolError:
 
 def too_large(max_bytes: int, num_bytes: int) -> ProtocolError:
     """Makes the error for a message beyond the limit."""
-    message = (
-        f"A message may hold {max_bytes} bytes, got {num_bytes}. "
-        "Send less, or continue with 'previous_response_id'."
-    )
+    message = f"A message may hold {max_bytes} bytes, got {num_bytes}. Send less{OR_CONTINUE}."
     return ProtocolError("message_too_large", message)
 
 

@@ -5,7 +5,7 @@ million empty arrays takes 1.3 s and 400 MiB. So the marks of values are counted
 time: the commas, opening brackets and strings. What stands inside strings does not count.
 """
 
-from gateway.wire.errors import ProtocolError
+from gateway.wire.errors import OR_CONTINUE, ProtocolError
 
 MAX_MARKS = 200_000  # decoded in 30 ms (2026, one core); 10,000 items of some parts have 170,000
 MAX_QUOTES = 1 << 21  # in all, escaped ones too: each is visited where a document has many marks
@@ -75,5 +75,5 @@ class MarkCount:
 
 
 def _too_many(limit: str) -> ProtocolError:
-    message = f"A message may hold {limit}. Send less, or continue with 'previous_response_id'."
+    message = f"A message may hold {limit}. Send less{OR_CONTINUE}."
     return ProtocolError("message_too_large", message)

@@ -1,5 +1,6 @@
 """HTTP by hand: statuses, bodies and headers that no SDK would let through."""
 
+import gzip
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -71,6 +72,28 @@ def test_errors_have_the_protocols_form(
     assert set(error) == {"message", "type", "param", "code"}
     assert len(error["message"]) > 15
     assert answer.headers["x-request-id"]
+
+
+@pytest.mark.parametrize("content", [b"x" * (17 << 20), b"[" + b"[]," * 200_000 + b"[]]"])
+@pytest.mark.parametrize(
+    ("path", "can_continue"),
+    [
+        ("/v1/responses", True),
+        ("/v1/responses/input_tokens", True),
+        ("/v1/chat/completions", False),
+        ("/v1/messages", False),
+        ("/v1/messages/count_tokens", False),
+    ],
+)
+def test_a_large_body_is_told_to_continue_where_the_api_can(
+    http: httpx.Client, path: str, can_continue: bool, content: bytes
+) -> None:
+    for headers in ({}, {"content-encoding": "gzip"}):
+        sent = gzip.compress(content, 1) if headers else content
+        answer = http.post(path, content=sent, headers=headers)
+        assert answer.status_code == 413, answer.text
+        assert ("previous_response_id" in answer.text) is can_continue
+        assert "Send less" in answer.text
 
 
 @pytest.mark.parametrize(
