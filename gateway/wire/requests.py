@@ -178,15 +178,14 @@ def parse_hints(body: CreateBody) -> Hints:
         instead = REMOVED.get(strategy)
         advice = f" It was removed: use '{instead}'." if instead else ""
         raise _bad_hint("strategy", tuple(STRATEGIES), strategy, advice)
-    deadline_ms = metadata.get("deadline_ms")
-    if deadline_ms is not None and not (deadline_ms.isdecimal() and 0 < int(deadline_ms) < 10**9):
-        raise _bad_hint("deadline_ms", ("milliseconds as a whole number",), deadline_ms)
+    has_deadline = "deadline_ms" in metadata
+    deadline_ms = _whole(metadata, "deadline_ms", 1, 10**9 - 1) if has_deadline else None
     return Hints(
         model=body.model,
         route=Route(route) if route else None,
         strategy=strategy,
         strategy_options=_strategy_options(strategy, metadata) if strategy else {},
-        deadline_us=int(deadline_ms) * 1000 if deadline_ms else None,
+        deadline_us=deadline_ms * 1_000 if deadline_ms else None,
         max_wait_us=None if max_wait_ms is None else max_wait_ms * 1_000,
         reasoning_effort=body.reasoning.effort if body.reasoning else None,
         service_tier=body.service_tier,
@@ -236,7 +235,7 @@ def _whole(metadata: dict[str, str], name: str, low: int, high: int) -> int | No
     if text is None:
         return None
     if not (text.isdecimal() and len(text) < 10 and low <= int(text) <= high):
-        raise _bad_hint(name, (f"a whole number from {low} to {high}",), text)
+        raise _bad_hint(name, f"a whole number from {low} to {high}", text)
     return int(text)
 
 
@@ -258,12 +257,16 @@ def _flag(metadata: dict[str, str], name: str) -> bool | None:
 def _pattern(metadata: dict[str, str], name: str) -> str | None:
     text = metadata.get(name)
     if text is not None and compiled(text) is None:
-        raise _bad_hint(name, ("a regular expression of RE2's syntax",), text)
+        raise _bad_hint(name, "a regular expression of RE2's syntax", text)
     return text
 
 
-def _bad_hint(name: str, expected: tuple[str, ...], got: str, advice: str = "") -> ProtocolError:
-    choices = ", ".join(f"'{choice}'" for choice in expected)
+def _bad_hint(
+    name: str, expected: str | tuple[str, ...], got: str, advice: str = ""
+) -> ProtocolError:
+    """Makes the error for a hint that is none of some words, or not as a text describes it."""
+    quoted = (f"'{choice}'" for choice in expected)
+    choices = expected if isinstance(expected, str) else ", ".join(quoted)
     message = f"Invalid 'metadata.{name}': expected {choices}, got '{got[:64]}'.{advice}"
     return ProtocolError("invalid_value", message, param=f"metadata.{name}")
 

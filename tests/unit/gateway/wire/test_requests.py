@@ -101,6 +101,11 @@ def test_refused(fields: dict[str, Any], code: str, param: str) -> None:
     assert len(caught.value.message) < 400
 
 
+def test_a_deadline_that_is_none_says_what_one_is() -> None:
+    with pytest.raises(ProtocolError, match="expected a whole number from 1 to 999999999, got '0'"):
+        parsed(input="x", metadata={"deadline_ms": "0"})
+
+
 @pytest.mark.parametrize(("name", "instead"), REMOVED.items())
 def test_a_strategy_of_an_earlier_version_says_what_to_use(name: str, instead: str) -> None:
     with pytest.raises(ProtocolError) as caught:
