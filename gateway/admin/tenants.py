@@ -69,7 +69,7 @@ class TenantView(msgspec.Struct, frozen=True, kw_only=True):
     budgets: Budgets  # in money, its own and its tier's together
     key_limits: dict[BackendGroup, GroupLimits]  # of each of its keys that has no own
     configured: bool  # by the configuration, so not to be changed here
-    active_keys: int  # those made at run time
+    active_keys: int  # made at run time, and of the configuration
     created_at: int
 
 
@@ -263,7 +263,10 @@ def _view(request: AnyRequest, record: TenantRecord) -> TenantView:
     tenant_view = _tenant_view(request)
     tenant = tenant_view.tenant(record.id)
     assert tenant is not None  # it was found, or just written
-    now_s = services_of(request).gw.wall_s()
+    services = services_of(request)
+    now_s = services.gw.wall_s()
+    made = sum(key.state(now_s) == "active" for key in tenant_view.keys_of(record.id))
+    configured = (len(each.keys) for each in services.config.tenants if each.id == record.id)
     return TenantView(
         id=record.id,
         tier=record.tier,
@@ -275,7 +278,7 @@ def _view(request: AnyRequest, record: TenantRecord) -> TenantView:
         budgets={**_budgets_of_tier(tenant_view, record.tier), **record.budgets},
         key_limits=tenant.limits_per_key,
         configured=record.id in tenant_view.configured,
-        active_keys=sum(key.state(now_s) == "active" for key in tenant_view.keys_of(record.id)),
+        active_keys=made + sum(configured),
         created_at=record.created_s,
     )
 

@@ -327,6 +327,14 @@ def test_a_tier_is_made_changed_and_not_taken_from_under_its_tenants(admin: Admi
     assert "trial" not in {tier["name"] for tier in admin.do("GET", "/tiers")}
 
 
+def test_keys_of_the_configuration_count_as_active(admin: Admin) -> None:
+    assert admin.do("GET", "/tenants/small")["active_keys"] == 1
+    key_id, _ = admin.key("small")
+    assert admin.do("GET", "/tenants/small")["active_keys"] == 2
+    admin.do("POST", f"/keys/{key_id}/revoke")
+    assert admin.do("GET", "/tenants/small")["active_keys"] == 1
+
+
 REFUSED = [
     ("POST", "/tenants", {"id": "small", "tier": "pro"}, 409),  # configured
     ("POST", "/tenants", {"id": "x", "tier": "gold"}, 400),
