@@ -5,6 +5,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -17,8 +18,9 @@ from gateway.config.config import Config, load_config, peppers, read_config
 from gateway.config.first_key import pepper_file
 from gateway.config.policy_file import group_of, load_policy, policy_slips
 from gateway.config.price_slips import odd_prices, unpriced_budgets
-from gateway.config.sections import Address, admin_address, masked_url
+from gateway.config.sections import Address, ConfigError, admin_address, masked_url
 from gateway.config.setting_slips import idle_settings
+from gateway.store.decision_log import check_writable
 from router.money.prices import PriceList
 
 COMMAND = Command("lanewise config check lanewise.toml")
@@ -34,9 +36,10 @@ COMMAND = Command("lanewise config check lanewise.toml")
     argument("--json", action="store_true", help="print the answer as JSON"),
     description="""\
 Read a configuration with the policy, certificate and environment that it names, as `serve` does,
-but connect to nothing. What is valid but likely a slip (a rule that is never reached, a name that
-nothing here has, a budget in money of models without a price) is told on standard error. Exit
-status: 0 if a gateway could start with it; 2, and why, if not.
+and see whether `recording.path` can be written, but connect to nothing and make no file. What is
+valid but likely a slip (a rule that is never reached, a name that nothing here has, a budget in
+money of models without a price) is told on standard error. Exit status: 0 if a gateway could start
+with it; 2, and why, if not.
 """,
 )
 def _check(arguments: argparse.Namespace) -> int:
@@ -50,6 +53,11 @@ def _check(arguments: argparse.Namespace) -> int:
     policy = load_policy(config)
     tls_context(config.server)
     peppers(config, pepper_file(config.auth.peppers_path))
+    if config.recording.path:
+        try:
+            check_writable(Path(config.recording.path))
+        except OSError as error:
+            raise ConfigError(f"recording.path: {error}") from error
     public = Address(config.server.host, config.server.port)
     found: dict[str, Any] = {
         "address": str(public),

@@ -4,6 +4,7 @@ Lines wait in a bounded queue; when it is full, lines are dropped and counted. F
 size: `decisions.jsonl` is the newest, `decisions.jsonl.1` the one before. This is an edge.
 """
 
+import errno
 import fcntl
 import io
 import logging
@@ -153,6 +154,20 @@ class Recorder:
         self._file = _opened(self._path)
 
 
+def check_writable(path: Path) -> None:
+    """Raises `OSError` if a log could not be written there; unlike opening it, this makes no file.
+
+    A gateway of another user may be able to, or not.
+    """
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    if not path.parent.is_dir():
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path.parent))
+    for each in (path, _lock_path(path)):
+        if not os.access(each if each.exists() else path.parent, os.W_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(each))
+
+
 def _opened(path: Path) -> io.FileIO:
     """Opens a file to append, readable by this user alone, since it may hold prompts."""
     return open(path, "ab", buffering=0, opener=partial(os.open, mode=0o600))
@@ -162,9 +177,13 @@ def _numbered(path: Path, number: int) -> Path:
     return path.with_name(f"{path.name}.{number}") if number else path
 
 
+def _lock_path(path: Path) -> Path:
+    return path.with_name(f"{path.name}.lock")
+
+
 def _lock(path: Path) -> io.BufferedWriter:
     """Locks the path, because two processes would rotate each other's files away."""
-    held = path.with_name(f"{path.name}.lock").open("wb")
+    held = _lock_path(path).open("wb")
     try:
         fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:

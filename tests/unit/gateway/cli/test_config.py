@@ -18,6 +18,10 @@ FILES: list[tuple[str, tuple[str, ...], str | None]] = [
     ("policy_path = 'policy.toml'", (), "'lanewise-fast' is an engine's own model"),
     ("[server]\ntls_cert_path = 'a'\ntls_key_path = 'a'", (), "tls_cert_path"),
     ("[auth]\npeppers_path = 'none'", (), "auth.peppers_path 'none'"),
+    ("[recording]\npath = 'none/d.jsonl'", (), "recording.path: [Errno 2]"),
+    ("[recording]\npath = '.'", (), "recording.path: [Errno 21]"),
+    ("[recording]\npath = 'policy.toml'", (), None),
+    ("[recording]\npath = 'd.jsonl'", (), None),
 ]
 
 
@@ -34,6 +38,7 @@ def test_check(
     (tmp_path / "policy.toml").write_text('[aliases.lanewise-fast]\nroute = "deep"\n')
     (tmp_path / "lanewise.toml").write_text(content)
     status = main(["config", "check", "lanewise.toml", *arguments])
+    assert not (tmp_path / "d.jsonl").exists()
     told = capsys.readouterr()
     if complaint is None:
         assert (status, told.err) == (0, "")
