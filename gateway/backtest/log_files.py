@@ -1,5 +1,6 @@
 """Reads decision logs from files, with those that were rotated away. This is an edge."""
 
+import codecs
 import gzip
 import re
 import zlib
@@ -47,7 +48,8 @@ def read_lines(paths: Iterable[Path], on_bytes: OnBytes | None = None) -> Iterat
                     gzip.GzipFile(fileobj=file) if path.suffix == ".gz" else file
                 )
                 for number, line in enumerate(lines, start=1):
-                    yield line
+                    # Some editors begin a file with a mark.
+                    yield line.removeprefix(codecs.BOM_UTF8) if number == 1 else line
                     if on_bytes is not None and number % TOLD_EVERY == 0:
                         on_bytes(num_before + file.tell())
                 num_before += file.tell()

@@ -110,7 +110,7 @@ def _used(arguments: argparse.Namespace, days: list[str]) -> Bill:
 
 def _exported(path: Path) -> Iterator[dict[str, Any]]:
     try:
-        with path.open(newline="") as file:
+        with path.open(newline="", encoding="utf-8-sig") as file:
             for row in csv.DictReader(file):
                 yield {
                     "day": row["ended_at"][:10],

@@ -3,6 +3,7 @@
 This is an edge.
 """
 
+import codecs
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -117,4 +118,4 @@ def lines_backwards(path: Path) -> Iterator[bytes]:
             yield from reversed(lines)
             rest = first
         if at == 0:
-            yield rest
+            yield rest.removeprefix(codecs.BOM_UTF8)

@@ -7,6 +7,7 @@ Each prompt becomes a task like one that a client sends with nothing else, and i
 weighed and ranked as every task is; it is not admitted, so pools neither refuse nor pay.
 """
 
+import codecs
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Literal
 
@@ -212,6 +213,8 @@ def decide_prompt(
 def decide_line(line: bytes, number: int, desk: Desk, clock_ns: Callable[[], int]) -> bytes:
     """Decides about one line of JSON, without line breaks; `number` is for error messages."""
     found: BatchDecision | BatchError
+    if number == 1:
+        line = line.removeprefix(codecs.BOM_UTF8)  # as some editors begin a file
     try:
         found = decide_prompt(_PROMPT.decode(line), desk, clock_ns)
     except _UNREADABLE as error:

@@ -3,6 +3,7 @@
 A record without a head's labels does not train that head. Each target is a value and its weight.
 """
 
+import codecs
 import gzip
 import hashlib
 import math
@@ -56,6 +57,7 @@ def read_records(paths: Iterable[Path]) -> list[Record]:
         content = file.read_bytes()
         if content.startswith(b"\x1f\x8b"):
             content = gzip.decompress(content)
+        content = content.removeprefix(codecs.BOM_UTF8)  # as some editors begin a file
         for number, line in enumerate(content.splitlines(), 1):
             try:
                 if line.strip():

@@ -47,6 +47,15 @@ def test_a_line_that_was_cut_is_passed_over(tmp_path: Path) -> None:
     assert [record.id for record in records] == ["resp_0", "resp_2"]
 
 
+@pytest.mark.parametrize("name", ["d.jsonl", "d.jsonl.gz"])
+def test_a_mark_before_the_first_line_is_passed_over(name: str, tmp_path: Path) -> None:
+    content = b"\xef\xbb\xbf" + line(0, 1.0) + line(1, 2.0)
+    path = tmp_path / name
+    path.write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+    for lines in (read_lines([path]), last_lines([path], 0.0)):
+        assert [record.id for record in records_of(lines, decode_line)] == ["resp_0", "resp_1"]
+
+
 def test_how_far_it_has_read_is_told_across_files(tmp_path: Path) -> None:
     paths = [tmp_path / "d.jsonl.1", tmp_path / "d.jsonl"]
     for path in paths:

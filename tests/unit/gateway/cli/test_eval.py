@@ -33,6 +33,15 @@ def test_eval_runs_on_records_with_few_labels(
     assert "double spaces" in printed
 
 
+def test_a_mark_before_the_first_record_is_passed_over(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = tmp_path / "records.jsonl"
+    data.write_text('{"text": "fix the typo"}\n', encoding="utf-8-sig")
+    assert main(["eval", "--data", str(data)]) == 0
+    assert "judged on 1" in capsys.readouterr().out
+
+
 def test_eval_without_any_label_or_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["eval", "--data", write(tmp_path / "a.jsonl", {"text": ""})]) == 0
     assert "Lanes: no record has one." in capsys.readouterr().out

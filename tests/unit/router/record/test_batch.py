@@ -142,6 +142,12 @@ def test_order_and_errors() -> None:
     assert str(rows[6]["error"]).startswith("line 8: \\ud800 is a lone surrogate")
 
 
+def test_a_mark_before_the_first_line_is_passed_over() -> None:
+    rows = decide(b"\xef\xbb\xbf" + prompt("a", "1"), b"\xef\xbb\xbf" + prompt("b", "2"))
+    assert [row["id"] for row in rows] == ["1", None]
+    assert str(rows[1]["error"]).startswith("line 2: ")
+
+
 def test_idle_engines_take_everything() -> None:
     for text in TEXTS:
         ranked = rank(DEFAULT_POLICY, lone_task(text, DESK), _class(text), IDLE)
