@@ -47,7 +47,7 @@ from gateway.http.usage import usage_view
 from gateway.metrics.metrics import CONTENT_TYPE
 from gateway.task.outcomes import take_feedback
 from gateway.wire.errors import OR_CONTINUE, ProtocolError
-from gateway.wire.events import CreateBody, decode
+from gateway.wire.events import CountBody, CreateBody, decode
 from gateway.wire.items import wire_item
 from router.classify.task import Tenant
 
@@ -168,7 +168,8 @@ async def get_input_items(
 async def count_input_tokens(request: AnyRequest) -> ASGIResponse:
     """How many tokens a request would bring, by the gateway's own rule."""
     services, tenant = _caller(request)
-    task = await request_context(services.gw, tenant, decode(await request.document(), CreateBody))
+    body = decode(await request.document(), CountBody)
+    task = await request_context(services.gw, tenant, body)
     tokens = task.request.num_prompt_tokens
     return json_response({"object": "response.input_tokens", "input_tokens": tokens})
 

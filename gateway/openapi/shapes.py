@@ -8,7 +8,7 @@ from msgspec import Meta
 from backends.contract import BackendGroup
 from gateway.messages.blocks import MessageParam
 from gateway.messages.request import MessagesBody
-from gateway.wire.events import CreateBody, TextParam
+from gateway.wire.events import CountBody, CreateBody, TextParam
 from gateway.wire.output_items import (
     CallOutput,
     CompactionOutput,
@@ -65,15 +65,16 @@ ResponseObject = msgspec.defstruct(
 )
 _Model = Annotated[str, Meta(min_length=1, max_length=256, examples=["auto"])]
 _Input = Annotated[str | list[dict[str, Any]] | None, Meta(examples=["Rename x to y."])]
-Create = _described(
-    CreateBody,
-    model=_Model,
-    input=_Input,
-    tools=list[Item] | None,
-    tool_choice=Any,
-    text=_described(TextParam, format=Any) | None,
-    client_metadata=Any,
-)
+_OF_CREATE: dict[str, Any] = {
+    "model": _Model,
+    "input": _Input,
+    "tools": list[Item] | None,
+    "tool_choice": Any,
+    "text": _described(TextParam, format=Any) | None,
+    "client_metadata": Any,
+}
+Create = _described(CreateBody, **_OF_CREATE)
+Count = _described(CountBody, **_OF_CREATE)
 _AMessage = _described(MessageParam, content=str | list[Item])
 Messages = _described(
     MessagesBody,

@@ -14,6 +14,7 @@ from msgspec import Meta
 from gateway.wire.errors import ProtocolError, from_validation
 from gateway.wire.fields import refusal_of
 from router.lone_surrogates import lone_surrogate
+from router.policy.policy import AUTO
 
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 ServiceTier = Literal["auto", "default", "flex", "scale", "priority", "fast", "ultrafast"]
@@ -110,6 +111,12 @@ class CreateBody(GenerationBody, frozen=True, kw_only=True):
     prompt_cache_options: CacheOptions | None = None
     safety_identifier: Annotated[str, Meta(max_length=128)] | None = None
     client_metadata: msgspec.Raw = NULL  # Codex' own, read by `gateway.wire.agents`
+
+
+class CountBody(CreateBody, frozen=True, kw_only=True):
+    """Body of `POST /v1/responses/input_tokens`, which need not say where it would run."""
+
+    model: ModelName = AUTO
 
 
 class ResponseCreate(CreateBody, frozen=True, kw_only=True, tag="response.create"):
