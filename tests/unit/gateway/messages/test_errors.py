@@ -155,3 +155,7 @@ def test_models_are_listed_in_pages() -> None:
     before = model_page(entries, 2, None, ids[4])
     assert ([e["id"] for e in before["data"]], before["has_more"]) == (ids[2:4], True)
     assert model_page([], 4, None, None)["first_id"] is None
+    for unknown in ({"after_id": "gone", "before_id": None}, {"after_id": ids[3], "before_id": ""}):
+        with pytest.raises(ProtocolError, match=r"no model '(gone)?' is listed") as caught:
+            model_page(entries, 4, **unknown)
+        assert caught.value.kind.status == 400
