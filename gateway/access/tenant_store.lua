@@ -14,15 +14,22 @@
 --       4 the most audit entries          5 the audit entry
 --       then for each record: name, what it must be now, what it is to be; '' means absent
 --
--- Returns the new version; 0: a record is not what it must be; -1: too many records.
+-- Returns the new version, or the one in force where all records are what they are to be already:
+-- then an earlier call did it, whose reply was lost. 0: a record is not what it must be; -1: too many
+-- records.
 
 local MAX_REMOVED = 10000
 
 local num_new = 0
+local is_stale, is_done = false, true
 for argument = 6, #ARGV, 3 do
   local now = redis.call('HGET', KEYS[1], ARGV[argument]) or ''
-  if now ~= ARGV[argument + 1] then return 0 end
+  if now ~= ARGV[argument + 1] then is_stale = true end
+  if now ~= ARGV[argument + 2] then is_done = false end
   if now == '' and ARGV[argument + 2] ~= '' then num_new = num_new + 1 end
+end
+if is_stale then
+  return is_done and tonumber(redis.call('HGET', KEYS[3], 'v') or '0') or 0
 end
 local size = redis.call('HLEN', KEYS[1])
 if num_new > 0 and size + num_new > tonumber(ARGV[2]) then return -1 end

@@ -138,7 +138,7 @@ class TenantStore:
         """Writes all changes or none, and loads them here. If cancelled, either may happen.
 
         Refuses if another admin changed a record meanwhile, there are too many records, or Redis
-        does not answer.
+        does not answer, which may have done it all the same: the same call again succeeds then.
         """
         arguments: list[str | bytes | int] = [secrets.token_hex(8), MAX_RECORDS, _CHANNEL]
         arguments += [MAX_AUDIT, _audited(audit, changes)]

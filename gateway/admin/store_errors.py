@@ -27,7 +27,8 @@ _PROTOCOL_ERRORS: dict[type[Exception], Callable[[Exception], ProtocolError]] = 
     ),
     PoolsUnavailable: lambda error: _away(f"The pools do not answer: {error}. Try again in 1s."),
     RedisError: lambda error: _away(
-        f"Redis does not answer ({type(error).__name__}). Nothing changed; try again in 1s."
+        f"Redis does not answer ({type(error).__name__}). It may have done it all the same: look, "
+        "and try again in 1s."
     ),
 }
 

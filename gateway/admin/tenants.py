@@ -134,6 +134,8 @@ async def create_tenant(request: AnyRequest, data: NewTenant) -> TenantView:
 @patch("/tenants/{tenant_id:str}")
 async def change_tenant(request: AnyRequest, tenant_id: str, data: TenantChange) -> TenantView:
     """Change a tenant; it holds for live connections from their next task on."""
+    # A change whose reply was lost may have landed, and nothing tells this process of it yet.
+    await services_of(request).access.tenant_store.catch_up()
     record = _find(request, tenant_id)
     _check_not_configured(request, tenant_id)
     given = msgspec.structs.asdict(data)

@@ -327,6 +327,18 @@ def test_a_tier_is_made_changed_and_not_taken_from_under_its_tenants(admin: Admi
     assert "trial" not in {tier["name"] for tier in admin.do("GET", "/tiers")}
 
 
+def test_a_change_that_landed_without_a_word_is_no_conflict(
+    admin: Admin, redis_client: "redis.Redis[bytes]"
+) -> None:
+    admin.do("POST", "/tenants", id="acme", tier="pro")
+    tag = "lw1:{directory}:"
+    record = json.loads(redis_client.hget(f"{tag}records", "tenant:acme") or b"")
+    redis_client.hset(f"{tag}records", "tenant:acme", json.dumps(record | {"tier": "free"}))
+    version = redis_client.hincrby(f"{tag}head", "v", 1)
+    redis_client.zadd(f"{tag}changed", {"tenant:acme": version})
+    assert admin.do("PATCH", "/tenants/acme", weight=3)["tier"] == "free"
+
+
 def test_keys_of_the_configuration_count_as_active(admin: Admin) -> None:
     assert admin.do("GET", "/tenants/small")["active_keys"] == 1
     key_id, _ = admin.key("small")

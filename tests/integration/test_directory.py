@@ -82,6 +82,24 @@ async def test_the_second_of_two_at_once_loses_whole(
     assert {t.id: t.tier for t in second.tenant_view.tenants.values()} == {"a": "free"}
 
 
+async def test_a_write_that_landed_before_its_reply_was_lost_is_told_as_landed(
+    followers: tuple[Follower, Follower],
+) -> None:
+    first, late = followers  # the second knows of nothing that the first wrote
+    made = [Change("tenant:a", b"", tenant("a", "pro")), Change("tenant:b", b"", b"")]
+    for directory in (first.directory, late.directory):
+        await directory.write(made, AUDIT)
+    assert set(late.tenant_view.tenants) == {"a"}
+    gone = [Change("tenant:a", tenant("a", "pro"), b"")]
+    for directory in (first.directory, late.directory):
+        await directory.write(gone, AUDIT)
+    assert not late.tenant_view.tenants
+    assert len(await first.directory.audit(10)) == 2, "each is one change"
+    half = [Change("tenant:a", b"", tenant("a", "pro")), Change("tenant:c", b"{}", b"{}")]
+    with pytest.raises(ProtocolError, match="in between"):
+        await late.directory.write(half, AUDIT)
+
+
 async def test_lost_records_are_kept_until_somebody_makes_new_ones(
     followers: tuple[Follower, Follower], redis_url: str
 ) -> None:
