@@ -42,6 +42,7 @@ class NewTenant(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     store: StorePolicy = "asked"  # never: its responses are stored nowhere
     budgets: Budgets = {}  # in money, each instead of the tier's
     key_limits: LimitsOfKey = {}  # of each of its keys, by group instead of the tier's
+    keep_data: bool = False  # it gets what an earlier tenant of this id left
 
 
 class TenantChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -122,10 +123,12 @@ async def get_tenant(request: AnyRequest, tenant_id: str) -> TenantView:
 
 @post("/tenants")
 async def create_tenant(request: AnyRequest, data: NewTenant) -> TenantView:
-    """Make a tenant; it has no keys yet."""
+    """Make a tenant; it has no keys yet. 409 if an earlier one of this id left stored responses."""
     if data.id in _tenant_view(request).tenants:
         raise ProtocolError("conflict", f"There is a tenant '{data.id}' already. Change that one.")
     given = msgspec.structs.asdict(data)
+    if not given.pop("keep_data") and TENANT_ID.fullmatch(data.id):
+        await _begin_without_data(request, data.id)
     record = TenantRecord(**given, created_s=services_of(request).gw.wall_s())
     await _keep(request, "tenants.create", record)
     return _view(request, record)
@@ -251,6 +254,23 @@ def _check_not_configured(request: AnyRequest, tenant_id: str) -> None:
 def _budgets_of_tier(tenant_view: TenantsView, name: str) -> Budgets:
     tier = tenant_view.tiers.get(name)
     return {} if tier is None else tier.budgets
+
+
+async def _begin_without_data(request: AnyRequest, tenant_id: str) -> None:
+    """Refuses an id of which something is stored, and resets what was learned of its outcomes.
+
+    Nothing is erased unasked: the tenant may have been moved here from the configuration.
+    """
+    services = services_of(request)
+    if await services.gw.store.has_any(tenant_id) or await services.kept_answers.has_any(tenant_id):
+        raise ProtocolError(
+            "conflict",
+            f"An earlier tenant '{tenant_id}' left stored responses that this one would find. "
+            f"Erase them (`lanewise tenants erase {tenant_id}`), or hand them on (--keep-data, or "
+            "'keep_data': true).",
+            param="keep_data",
+        )
+    await services.learned.erase(tenant_id)
 
 
 async def _keep(request: AnyRequest, action: str, record: TenantRecord) -> None:

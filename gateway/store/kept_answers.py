@@ -92,6 +92,12 @@ class KeptAnswers:
             with contextlib.suppress(RedisError):  # the next save counts again
                 await self._bytes.share()
 
+    async def has_any(self, tenant_id: str) -> bool:
+        """Says whether any answer is kept of a tenant."""
+        with UNAVAILABLE:
+            self._check_reachable()
+            return await self._bytes.has_any(tenant_id)
+
     async def erase(self, tenant_id: str) -> int:
         """Deletes a tenant's answers; returns how many keys. If it fails midway, erase again."""
         num_keys = 0

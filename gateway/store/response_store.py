@@ -169,6 +169,12 @@ class ResponseStore:
             await self._bytes.forget(tenant_id)
         return num_keys
 
+    async def has_any(self, tenant_id: str) -> bool:
+        """Says whether anything is stored of a tenant."""
+        with UNAVAILABLE:
+            self._check_reachable()
+            return await self._bytes.has_any(tenant_id)
+
     def forget(self, tenant_id: str) -> None:
         """Drops what waits here for Redis of a tenant."""
         self._recent.forget_all(tenant_id)

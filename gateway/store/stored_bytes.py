@@ -92,6 +92,10 @@ class StoredBytes:
         max_bytes = (await self._read_bounds())[0]
         return (await self._call("delete", tenant_id, (response_id,), max_bytes)).existed
 
+    async def has_any(self, tenant_id: str) -> bool:
+        """Says whether a tenant has records."""
+        return bool(await self._redis.exists(f"lw1:{{{tenant_id}}}:{self._records.order}"))
+
     async def forget(self, tenant_id: str) -> None:
         """Drops what is known of a tenant whose records were deleted."""
         tag = f"lw1:{{{tenant_id}}}:"

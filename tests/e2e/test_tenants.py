@@ -64,6 +64,7 @@ def admin(gateway: GatewayProcess) -> Iterator[Admin]:
     for tenant in admin.do("GET", "/tenants"):
         if not tenant["configured"]:
             admin.do("DELETE", f"/tenants/{tenant['id']}")
+            ask(gateway, "DELETE", f"/admin/tenants/{tenant['id']}/data")
 
 
 def test_a_tenant_and_its_key_are_made_used_and_revoked(admin: Admin) -> None:
@@ -481,6 +482,38 @@ def test_what_a_deleted_tenant_left_is_erased(
     assert traces(redis_client, PLANTED.format("left"))
     assert admin.do("DELETE", "/tenants/acme/data")["keys"] > 0
     assert not traces(redis_client, PLANTED.format("left"))
+
+
+def test_a_tenant_made_anew_finds_nothing_of_a_deleted_one_unasked(admin: Admin) -> None:
+    admin.do("POST", "/tenants", id="acme", tier="enterprise")
+    made = use_all(admin, admin.key("acme")[1], "word")[0]
+    admin.do("DELETE", "/tenants/acme")
+    status, message = admin.refused("POST", "/tenants", id="acme", tier="enterprise")
+    assert (status, "lanewise tenants erase acme" in message) == (409, True), message
+    assert admin.refused("GET", "/tenants/acme")[0] == 404
+
+    admin.do("POST", "/tenants", id="acme", tier="enterprise", keep_data=True)
+    with admin.client(admin.key("acme")[1]) as client:
+        assert client.responses.retrieve(made.id).id == made.id
+    admin.do("DELETE", "/tenants/acme")
+    admin.do("DELETE", "/tenants/acme/data")
+    admin.do("POST", "/tenants", id="acme", tier="enterprise")
+    with admin.client(admin.key("acme")[1]) as client, pytest.raises(openai.NotFoundError):
+        client.responses.retrieve(made.id)
+
+
+def test_a_new_tenant_has_no_answer_kept_for_an_earlier_ones_idempotency_key(admin: Admin) -> None:
+    admin.do("POST", "/tenants", id="acme", tier="enterprise")
+    with admin.client(admin.key("acme")[1]) as client:
+        client.responses.create(
+            model="lanewise-fast",
+            input="Hi.",
+            store=False,
+            extra_headers={"idempotency-key": "once"},
+        )
+    admin.do("DELETE", "/tenants/acme")
+    assert admin.refused("POST", "/tenants", id="acme", tier="enterprise")[0] == 409
+    admin.do("DELETE", "/tenants/acme/data")
 
 
 def test_a_tenant_that_never_was_is_not_erased(admin: Admin) -> None:

@@ -31,6 +31,7 @@ def tenant_client(gateway: GatewayProcess) -> Iterator[OpenAI]:
         client.key_id = key["record"]["id"]  # type: ignore[attr-defined]
         yield client
     ask(gateway, "DELETE", "/admin/tenants/ledger")
+    ask(gateway, "DELETE", "/admin/tenants/ledger/data")
 
 
 def usage(client: OpenAI) -> Any:

@@ -53,9 +53,16 @@ _OWN = (
     argument("tenant", help="1 to 64 of a-z, 0-9 and '-'"),
     argument("--tier", required=True, help="such as free, pro or enterprise"),
     *_OWN,
+    argument(
+        "--keep-data",
+        action="store_true",
+        help="give it the stored responses that an earlier tenant of this id left",
+    ),
 )
 def _create(arguments: argparse.Namespace) -> int:
     body = {"id": arguments.tenant, "tier": arguments.tier, **_own(arguments)}
+    if arguments.keep_data:
+        body["keep_data"] = True
     for name in ("limits", "budgets", "key_limits"):
         body[name] = {part: own for part, own in body.get(name, {}).items() if own}
     made = ask_admin(arguments, "POST", "tenants", body=body)
