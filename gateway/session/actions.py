@@ -37,6 +37,7 @@ class RejoinJob(msgspec.Struct, frozen=True):
     stream_id: str | None
     response_id: str
     starting_after: int
+    after: Job | None = None  # of which only the settlement is left on the stream
 
 
 class Join(NamedTuple):

@@ -255,6 +255,12 @@ class Connection:
             elif action.job.redirect is not None:
                 action.job.redirect(action.number, action.items)
 
+    def _pump_of(self, job: Job) -> "asyncio.Task[Ended | None] | None":
+        """Returns what runs a job, or follows one that its client came back to."""
+        if job in self._followed:
+            return self._followed[job][1]
+        return next((pump for pump, own in self._pumps.items() if own is job), None)
+
     def _pump_ended(self, pump: "asyncio.Task[Ended | None]") -> None:
         self._pumps.pop(pump, None)
 
@@ -299,6 +305,8 @@ class Connection:
         """Goes on with a response of a lost connection, by its name."""
         lost, is_cancelled = None, False
         try:
+            if action.after is not None and (ending := self._pump_of(action.after)) is not None:
+                await asyncio.wait((ending,))
             if self._rejoins is not None:
                 asked = (action.response_id, action.starting_after)
                 lost = await self._rejoins.find_named(self._tenant, *asked)

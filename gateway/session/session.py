@@ -243,11 +243,13 @@ class Session:
         stream_id: str | None = None
         try:
             stream_id = stream_id_of(event.stream_id)
-            self._check_idle(self._open_stream(stream_id))
+            stream = self._open_stream(stream_id)
+            if (after := stream.ending) is None:
+                self._check_idle(stream)
         except ProtocolError as error:
             self._send(error.event(stream_id))
             return []
-        return [RejoinJob(stream_id, event.response_id, event.starting_after)]
+        return [RejoinJob(stream_id, event.response_id, event.starting_after, after)]
 
     def _check_idle(self, stream: Stream) -> None:
         """Checks that the stream is free; a response that runs already may be one more than 16."""

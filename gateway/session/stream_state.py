@@ -54,6 +54,12 @@ class Stream(msgspec.Struct, eq=False):
     active: Active | None = None
     last: Unconfirmed | None = None  # the response that ended last
 
+    @property
+    def ending(self) -> Job | None:
+        """Returns what runs here though its client has its last event: it is being settled."""
+        is_last = self.active is not None and self.active.writer.ended and not self.waiting
+        return self.active.job if self.active is not None and is_last else None
+
 
 def remembered_of(active: Active, ended: Ended) -> Remembered:
     """Returns what is remembered of a response that ended, to be continued."""

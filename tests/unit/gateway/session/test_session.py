@@ -19,7 +19,7 @@ from backends.prompt import measure
 from gateway.core.job import Ended, Job
 from gateway.rejoin.recent_responses import MAX_REMEMBERED, RecentResponses, Remembered
 from gateway.rejoin.unconfirmed import SMALL_BYTES, Unconfirmed
-from gateway.session.actions import Action, RedirectJob, StartJob, StopJob
+from gateway.session.actions import Action, RedirectJob, RejoinJob, StartJob, StopJob
 from gateway.session.session import (
     MAX_NAMED_STREAMS,
     MAX_PENDING_STEERS,
@@ -59,6 +59,7 @@ class Peer:
         self.running: list[Job] = []
         self.stops: list[StopJob] = []
         self.redirects: list[RedirectJob] = []
+        self.rejoins: list[RejoinJob] = []
         self.now_us = 0
         self.session = Session(
             TENANT,
@@ -126,6 +127,8 @@ class Peer:
                 self.running.append(action.job)
             elif isinstance(action, StopJob):
                 self.stops.append(action)
+            elif isinstance(action, RejoinJob):
+                self.rejoins.append(action)
             else:
                 self.redirects.append(action)
 
@@ -216,6 +219,23 @@ def test_a_lost_response_comes_back_beside_16_that_run() -> None:
     assert len(peer.session._active) == MAX_RUNNING, "what is new waits for one of the 16 places"
     peer.end(peer.running[0])
     assert asks(peer.running[-1]) == ["late"]
+
+
+def test_a_response_comes_back_to_a_stream_whose_last_one_is_being_settled() -> None:
+    peer = Peer()
+    asked: dict[str, Any] = {"type": "response.rejoin", "response_id": "resp_lost"}
+    asked["starting_after"] = 0
+    peer.create()
+    ending = peer.only
+    peer.open(ending)
+    assert codes(peer.send(**asked)) == ["invalid_value"], "it runs"
+    ending.writer.close_items(DONE)
+    ending.writer.finish(DONE, 101, {})
+    ending.writer.send_terminal()
+    assert peer.send(**asked) == []
+    assert [each.after for each in peer.rejoins] == [ending]
+    peer.create("next")
+    assert codes(peer.send(**asked)) == ["invalid_value"], "the next one waits for its turn"
 
 
 def test_at_most_16_run_and_those_that_wait_take_turns() -> None:
