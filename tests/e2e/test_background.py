@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import redis
-from openai import BadRequestError, NotFoundError, OpenAI, RateLimitError
+from openai import APIStatusError, BadRequestError, NotFoundError, OpenAI, RateLimitError
 
 from tests.e2e.events import check_response_object
 from tests.e2e.gateway_process import (
@@ -95,6 +95,27 @@ def test_its_events_are_read_again_after_any_number(client: OpenAI) -> None:
         again = client.responses.retrieve(response_id, stream=True, starting_after=after)
         numbers = [event.sequence_number for event in again]
         assert numbers == [event.sequence_number for event in events[first:]], after
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_refusal_is_the_answer_to_the_request_itself(tmp_path: Path, stream: bool) -> None:
+    config = tmp_path / "lanewise.toml"
+    limits = "{ requests_per_min = 1, tokens_per_min = 9000, max_concurrent = 1 }"
+    tenant = '[[tenants]]\nid = "tiny"\ntier = "tiny"\nkeys = ["sk-tiny-key"]\n'
+    config.write_text(f"[tiers.tiny]\nlimits.fast = {limits}\n{tenant}")
+    with (
+        served(tmp_path, "--config", str(config)) as gateway,
+        OpenAI(base_url=gateway.base_url, api_key="sk-tiny-key", max_retries=0) as client,
+    ):
+        asked = {"model": "lanewise-fast", "background": True, "stream": stream}
+        with pytest.raises(APIStatusError) as large:
+            client.responses.create(**asked, input="x" * (17 << 20))  # type: ignore[call-overload]
+        assert (large.value.status_code, large.value.code) == (413, "message_too_large")
+        client.responses.create(model="lanewise-fast", input="Hi.", max_output_tokens=16)
+        with pytest.raises(RateLimitError) as limited:
+            client.responses.create(**asked, input="Hi.")  # type: ignore[call-overload]
+        assert limited.value.code == "rate_limit_exceeded"
+        assert int(limited.value.response.headers["retry-after"]) > 0
 
 
 @pytest.mark.parametrize("deletes_elsewhere", [False, True])
