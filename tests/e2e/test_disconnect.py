@@ -244,3 +244,19 @@ async def test_clients_that_vanish_as_their_tasks_end_leave_nothing_behind(
         await asyncio.gather(*(vanish(0.03 * number) for number in range(6)))
     await asyncio.to_thread(wait_until_at_rest, gateway)
     assert "Traceback" not in gateway.log, gateway.log
+
+
+@pytest.mark.parametrize("is_half_closed", [False, True])
+def test_a_client_that_closes_its_side_is_taken_for_one_that_left(
+    gateway: GatewayProcess, is_half_closed: bool
+) -> None:
+    """As docs/protocol.md says: nothing tells the two apart until something is sent in vain."""
+    body = json.dumps({"model": "lanewise-fast", "input": "Tell a story.", "store": False})
+    head = f"POST /v1/responses HTTP/1.0\r\nauthorization: {HEADERS['authorization']}\r\n"
+    with socket.create_connection(("127.0.0.1", gateway.port), timeout=60) as connection:
+        connection.sendall(f"{head}content-length: {len(body)}\r\n\r\n{body}".encode())
+        if is_half_closed:
+            connection.shutdown(socket.SHUT_WR)
+        answer = b"".join(iter(lambda: connection.recv(65_536), b""))
+    assert (b"200 OK" in answer) is not is_half_closed, answer
+    wait_until_at_rest(gateway)
