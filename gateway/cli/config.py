@@ -19,7 +19,7 @@ from gateway.config.first_key import pepper_file
 from gateway.config.policy_file import group_of, load_policy, policy_slips
 from gateway.config.price_slips import odd_prices, unpriced_budgets
 from gateway.config.sections import Address, ConfigError, admin_address, masked_url
-from gateway.config.setting_slips import idle_settings
+from gateway.config.setting_slips import idle_settings, unmetered_links
 from gateway.store.decision_log import check_writable
 from router.money.prices import PriceList
 
@@ -71,7 +71,7 @@ def _check(arguments: argparse.Namespace) -> int:
     }
     lines = [f"{name}: {_text(value)}" for name, value in found.items()]
     slips = policy_slips(config, policy)
-    of_settings = [*idle_settings(config), *_money_slips(config)]
+    of_settings = [*idle_settings(config), *unmetered_links(config), *_money_slips(config)]
     found["warnings"] = [*msgspec.to_builtins(slips), *({"message": said} for said in of_settings)]
     for said in () if arguments.json else of_settings:
         print(f"warning: {arguments.file}: {said}", file=sys.stderr)

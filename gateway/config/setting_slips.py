@@ -1,9 +1,10 @@
-"""Finds settings that are valid but match nothing. This is an edge."""
+"""Finds settings that are valid but likely not what was meant. This is an edge."""
 
 import re
 from collections.abc import Iterator
 
 from gateway.config.config import Config
+from gateway.config.policy_file import group_of
 from router.policy.document import suggestion
 
 # As browsers write it: in lower case and without a path.
@@ -35,3 +36,17 @@ def idle_settings(config: Config) -> Iterator[str]:
                 f"tenants: '{tenant.id}' may use no group: neither its tier '{tenant.tier}' nor "
                 "its own limits name one that its access has"
             )
+
+
+def unmetered_links(config: Config) -> Iterator[str]:
+    """Says whose keys open the engine's link, where what runs counts against no limits."""
+    if not config.server.serves_link:
+        return
+    group = group_of(config.backends[0])
+    able = [each.id for each in config.tenants if group in each.tenant(config.tiers).limits]
+    if len(able) > 1:
+        yield (
+            f"server.serves_link: each key of {', '.join(able)} may use the {group} engine over "
+            "/v1/link, where no limits, budgets or usage are counted: only gateways should have "
+            "such a key"
+        )

@@ -185,3 +185,18 @@ base_url = "http://h/v1"
     path.write_text(both + TENANT + PRICE % "fast" + "group = 'deep'")
     assert main(["config", "check", str(path)]) == 0
     assert "no price holds for 'lanewise-fast'" in capsys.readouterr().err
+
+
+def test_a_link_that_several_tenants_may_open(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "lanewise.toml"
+    tenants = [
+        f'[[tenants]]\nid = "{name}"\ntier = "pro"\nkeys = ["sk-a-{name}"]\naccess = ["{group}"]\n'
+        for name, group in (("site", "fast"), ("shop", "fast"), ("deep", "deep"))
+    ]
+    for num_tenants, is_told in ((1, False), (3, True)):
+        path.write_text("server.serves_link = true\n" + "".join(tenants[:num_tenants]))
+        assert main(["config", "check", str(path)]) == 0
+        told = capsys.readouterr().err
+        assert ("each key of site, shop may use the fast engine" in told) is is_told, told
