@@ -30,7 +30,7 @@ _NAT64 = ipaddress.ip_network("64:ff9b::/96")  # RFC 6052: the last 32 bits are 
 
 
 class AddressOptions(Protocol):
-    """Which addresses a server may be sent."""
+    """Says which addresses a server may be sent."""
 
     @property
     def model(self) -> str: ...
