@@ -42,7 +42,7 @@ def answering(content: bytes) -> Iterator[str]:
         (b"-ERR unknown command\r\n", "keys list", "no gateway answers at"),
         (b"-ERR unknown command\r\n", "top --once", "no gateway answers at"),
         (CUT, "keys list", "broke off: IncompleteRead"),
-        (HEAD + b"content-length: 3\r\n\r\n[1,", "keys list", "broke off: Input data was"),
+        (HEAD + b"content-length: 3\r\n\r\n[1,", "keys list", "broke off: Expecting value"),
         (SILENT, "top --json", "broke off: timed out"),
     ],
 )

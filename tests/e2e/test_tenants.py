@@ -341,11 +341,16 @@ def test_a_change_that_landed_without_a_word_is_no_conflict(
 
 
 def test_keys_of_the_configuration_count_as_active(admin: Admin) -> None:
-    assert admin.do("GET", "/tenants/small")["active_keys"] == 1
+    def num_active() -> int:
+        found: int = admin.do("GET", "/tenants/small")["active_keys"]
+        return found
+
+    num_before = num_active()  # the configured one, and those of other tests
+    assert num_before >= 1
     key_id, _ = admin.key("small")
-    assert admin.do("GET", "/tenants/small")["active_keys"] == 2
+    assert num_active() == num_before + 1
     admin.do("POST", f"/keys/{key_id}/revoke")
-    assert admin.do("GET", "/tenants/small")["active_keys"] == 1
+    assert num_active() == num_before
 
 
 REFUSED = [

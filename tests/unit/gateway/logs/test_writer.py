@@ -46,11 +46,11 @@ def test_a_blocked_pipe_blocks_no_one() -> None:
     log.close()
     os.close(writer)
     reading.join()
-    missing = [line for line in found if line != LONG]
-    assert len(missing) == 1
-    num_missing = int(missing[0].removeprefix(b"missing "))
+    # Mostly one; another where the writer's thread took lines while more were written.
+    gaps = [line for line in found if line != LONG]
+    num_missing = sum(int(gap.removeprefix(b"missing ")) for gap in gaps)
     assert num_missing > 0
-    assert len(found) - 1 + num_missing == num_lines
+    assert len(found) - len(gaps) + num_missing == num_lines
 
 
 def _all_of(descriptor: int) -> list[bytes]:
