@@ -1,6 +1,7 @@
 """Answers a POST that comes back to a response whose connection was lost. This is an edge."""
 
 import asyncio
+from functools import partial
 
 import msgspec
 from litestar.types import Receive
@@ -64,5 +65,5 @@ def _events(rejoins: Rejoins, gw: Gateway, lost: LostResponse, parsed: ParsedCre
     lost.job.refuse = refuse
     lost.join(lambda kind, event: put(kind, sse_event(kind, event)), outbox.mark)
     pump = asyncio.create_task(lost.follow())
-    keep = (lambda: rejoins.keep_again(lost, 0)) if asks_for_grace(parsed) else None
+    keep = partial(rejoins.keep_again, lost) if asks_for_grace(parsed) else None
     return EventStream(gw, outbox, pump, {}, on_leave=keep)

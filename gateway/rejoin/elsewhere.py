@@ -336,7 +336,7 @@ class Elsewhere:
                     handover.take(note)
 
     def _remembered(self, note: Recall) -> Recalled:
-        found = self._rejoins.remembered_of(note.key, note.id)
+        found = self._rejoins.remembered(note.key, note.id)
         if found is None or sum(item.num_tokens for item in found.items) > MAX_RECALLED_TOKENS:
             return Recalled(note.number)
         return Recalled(note.number, found.items, found.backend, found.lineage)

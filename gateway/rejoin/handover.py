@@ -19,7 +19,7 @@ class Handover:
         claim: Claim,
         send: Callable[[str, Note], None],
         flusher: Outbox,
-        keep_again: Callable[[LostResponse, int], bool],
+        keep_again: Callable[[LostResponse], bool],
         confirm_s: float,
     ) -> None:
         """Holds the response for who claimed it, until it says that it listens.
@@ -69,7 +69,7 @@ class Handover:
         if self._is_over:
             return
         self._is_over = True
-        if not self._keep_again(self.lost, self.lost.num_bytes):
+        if not self._keep_again(self.lost):
             self.lost.stop()
         self.following.cancel()
 

@@ -149,22 +149,25 @@ class Rejoins:
         if self.others is not None:
             self.others.announce(lost, grace_s)
 
-    def keep_again(self, lost: LostResponse, num_bytes: int) -> bool:
-        """Keeps a response whose connection was lost, when its client had come back before."""
+    def keep_again(self, lost: LostResponse, num_bytes: int = 0) -> bool:
+        """Keeps a response that was lost again; `num_bytes` more count as in flight for it."""
         if lost.is_elsewhere:
+            self._gw.budgets.in_flight.give(lost.job.tenant.id, num_bytes)
             lost.lose()
             return True
         grace_s = self.grace_s(lost.job.tenant)
         may_stay = lost.is_running or self._is_kept(lost.ended)
         if not grace_s or not may_stay or not self._add(lost):
             return False
-        lost.follower, lost.num_bytes = None, num_bytes
+        lost.follower = None
+        lost.num_bytes += num_bytes
         lost.lost_us = self._gw.clock_us()
         lost.writer.leave()
         lost.writer.resume()
         if lost.is_running:
             self._begin_grace(lost, grace_s)
         else:
+            self._gw.budgets.in_flight.give(lost.job.tenant.id, num_bytes)
             self._keep_ended(lost)
         return True
 
@@ -440,12 +443,8 @@ class Rejoins:
         if not own:
             del self._memories[key]
 
-    def remembered(self, tenant: Tenant, response_id: str) -> Remembered | None:
+    def remembered(self, key: Key, response_id: str) -> Remembered | None:
         """Returns a response that a lost connection of this key remembered."""
-        return self.remembered_of((tenant.id, tenant.key_id), response_id)
-
-    def remembered_of(self, key: Key, response_id: str) -> Remembered | None:
-        """Returns it by its tenant and key."""
         for recent in self._memories.get(key, ()):
             if (found := recent.get(response_id)) is not None:
                 return found
@@ -453,10 +452,11 @@ class Rejoins:
 
     async def recalled(self, tenant: Tenant, response_id: str) -> Parent | None:
         """Returns such a response, also if another process has it."""
-        found = self.remembered(tenant, response_id)
+        key = (tenant.id, tenant.key_id)
+        found = self.remembered(key, response_id)
         if found is not None or self.others is None:
             return found
-        return await self.others.recall((tenant.id, tenant.key_id), response_id)
+        return await self.others.recall(key, response_id)
 
     async def close(self) -> None:
         """Stops every response, and forgets all."""

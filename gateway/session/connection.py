@@ -391,9 +391,9 @@ class Connection:
 
     def _remembered_elsewhere(self, response_id: str) -> Remembered | None:
         """Returns a response that a lost connection of the same key remembered."""
-        return (
-            None if self._rejoins is None else self._rejoins.remembered(self._tenant, response_id)
-        )
+        if self._rejoins is None:
+            return None
+        return self._rejoins.remembered((self._tenant.id, self._tenant.key_id), response_id)
 
     async def _write(self, frames: list[bytes]) -> None:
         # Only during a write, so that the check for stalls skips idle connections.
