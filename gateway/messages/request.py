@@ -212,7 +212,7 @@ def _session(body: MessagesBody, headers: Mapping[str, str]) -> str | None:
     if session is None and isinstance(user_id, str) and user_id.startswith("{"):
         try:
             session = msgspec.json.decode(user_id, type=_UserId).session_id
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, RecursionError):
             return None  # it is opaque, and need not be JSON
     return session
 

@@ -54,7 +54,7 @@ class _Block:
         text = "".join(self.pieces)
         arguments: Any = {}
         if self.kind == "tool_use":
-            with contextlib.suppress(msgspec.DecodeError):  # it may have been cut off
+            with contextlib.suppress(msgspec.DecodeError, RecursionError):  # it may have been cut
                 arguments = msgspec.json.decode(text or "{}")
         shown = thinking if self.kind == "thinking" else text
         return self._json(shown, arguments, signature(thinking, self.sealed))

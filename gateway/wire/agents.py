@@ -67,7 +67,7 @@ def agent_of(client_metadata: msgspec.Raw) -> Agent:
         return UNKNOWN_AGENT
     turn = _NO_TURN_METADATA
     if isinstance(told.turn_metadata, str):
-        with suppress(msgspec.MsgspecError, UnicodeError):
+        with suppress(msgspec.MsgspecError, RecursionError, UnicodeError):
             turn = _turn_metadata.decode(told.turn_metadata)
     label = _short(told.subagent) or _short(turn.subagent_kind)
     parent = _short(told.parent_thread_id, MAX_ID_CHARS)

@@ -393,7 +393,7 @@ def test_a_session_is_one_conversation_and_each_of_its_agents_another() -> None:
     assert (sub.agent.subagent, sub.agent.turn_id) == ("Explore", "p-1")
     told = {"user_id": json.dumps({"device_id": "d", "session_id": "s-2"})}
     assert asked(metadata=told).create.prompt_cache_key == "s-2"
-    for opaque in ("user_1", "{", "[]"):
+    for opaque in ("user_1", "{", "[]", '{"x":' + "[" * 10_000):
         assert asked(metadata={"user_id": opaque}).create.prompt_cache_key is None
 
 

@@ -96,6 +96,7 @@ SEALED = (Delta(0, DeltaKind.REASONING, "", 1, 0, sealed="lwr1.x.y"), None)
 COMMENT = (text("So far."), "commentary")
 CALL = (call('{"a":1}', 1), None)
 CUT = (call('{"a":', 1), None)
+DEEP = (call('{"a":' + "[" * 10_000, 1), None)
 ANSWER = (text("It is.", 2), "final_answer")
 
 
@@ -165,6 +166,7 @@ def test_what_an_upstream_sealed_comes_back() -> None:
 ENDINGS = [
     ({"status": "incomplete", "reason": "max_output_tokens"}, [ANSWER], "max_tokens", None),
     ({"status": "incomplete", "reason": "max_output_tokens"}, [CUT], "max_tokens", None),
+    ({"status": "incomplete", "reason": "max_output_tokens"}, [DEEP], "max_tokens", None),
     ({"status": "incomplete", "reason": "content_filter"}, [ANSWER], "refusal", None),
     ({"status": "completed", "stop_sequence": "END"}, [ANSWER], "stop_sequence", "END"),
     ({"status": "completed", "stop_sequence": "END"}, [CALL], "tool_use", None),

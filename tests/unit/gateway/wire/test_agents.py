@@ -24,6 +24,7 @@ SAID: list[tuple[Any, str | None, str | None, str | None]] = [
     (THREAD | {"x-codex-turn-metadata": "no JSON"}, "main", None, None),
     (THREAD | {"x-codex-turn-metadata": "[1]"}, "main", None, None),
     (THREAD | {"x-codex-turn-metadata": '"\\ud800"'}, "main", None, None),
+    (THREAD | {"x-codex-turn-metadata": '{"x":' + "[" * 10_000}, "main", None, None),
     (THREAD | {"x-codex-turn-metadata": {"request_kind": "turn"}}, "main", None, None),
     (THREAD | {"x-openai-subagent": "review"}, "subagent", "review", None),
     (THREAD | {"x-openai-subagent": "collab_spawn"}, "subagent", "collab_spawn", None),
