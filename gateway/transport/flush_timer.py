@@ -99,7 +99,11 @@ class FlushTimer:
             due, self._waiting = self._waiting, {}
             self._rest, self._began_s, self._cost_s = iter(due), began_s, 0.0
         for flushing in self._rest:
-            flushing.flush_due()
+            try:
+                flushing.flush_due()
+            except Exception as error:  # the others' text is not to wait for ever
+                context = {"message": "a connection's text was not flushed", "exception": error}
+                asyncio.get_running_loop().call_exception_handler(context)
             now_s = perf_counter()
             if now_s - began_s >= SLICE_S:
                 self._cost_s += now_s - began_s

@@ -73,6 +73,26 @@ async def test_everybody_who_waited_has_one_turn() -> None:
     await until(lambda: len(waiting[0].flush_timer) == 2)
 
 
+class Broken:
+    """Fails as its round comes."""
+
+    def flush_due(self) -> None:
+        raise ZeroDivisionError
+
+
+async def test_a_fault_of_one_ends_no_round() -> None:
+    faults: list[object] = []
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _, context: faults.append(type(context["exception"])))
+    flush_timer, waiting = FlushTimer(0.001), Ripened()
+    flush_timer.add(Broken())
+    flush_timer.add(waiting)
+    await until(lambda: len(waiting.flush_timer) == 1)
+    flush_timer.add(waiting)
+    await until(lambda: len(waiting.flush_timer) == 2)
+    assert faults == [ZeroDivisionError]
+
+
 async def test_a_long_round_gives_way_and_the_next_waits_for_it() -> None:
     flush_timer, waiting = FlushTimer(0.001, 0.03), [Ripened(0.0041) for _ in range(5)]
     for one in waiting:
