@@ -106,12 +106,18 @@ def returning_by(parsed: ParsedCreate, items: tuple[ContextItem, ...]) -> Return
 
 
 def settings_of(parsed: ParsedCreate) -> bytes:
-    """Returns all settings of a request; equal ones are equal bytes."""
+    """Returns all settings of a request; equal ones are equal bytes.
+
+    Those that are nested too deeply to be compared equal no other request's.
+    """
     body = msgspec.structs.replace(parsed.body, input=None)
-    fields: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(body))
-    for name in _APART:
-        fields.pop(name, None)
-    return msgspec.json.encode((_without_nulls(fields), parsed.tools), order="sorted")
+    try:
+        fields: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(body))
+        for name in _APART:
+            fields.pop(name, None)
+        return msgspec.json.encode((_without_nulls(fields), parsed.tools), order="sorted")
+    except RecursionError:
+        return parsed.id.encode()
 
 
 def held_by(

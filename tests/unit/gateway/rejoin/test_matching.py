@@ -20,6 +20,7 @@ from gateway.rejoin.matching import (
     may_rejoin,
     num_items_held,
     returning_by,
+    settings_of,
 )
 from gateway.wire.events import CreateBody, decode
 from gateway.wire.items import parse_input
@@ -298,3 +299,12 @@ def test_of_almost_equal_requests_none_joins() -> None:
         if number % 10 == 0:
             same = pairs.same(body)
             assert joins((key, body), (key, same)), (number, body, same)
+
+
+def test_settings_that_are_nested_too_deeply_are_nobody_elses() -> None:
+    schema: dict[str, Any] = {}
+    for _ in range(700):
+        schema = {"items": schema}
+    text = {"format": {"type": "json_schema", "name": "deep", "schema": schema}}
+    first, again = (parsed_create(name, text=text) for name in ("resp_1", "resp_2"))
+    assert settings_of(first) != settings_of(again)
