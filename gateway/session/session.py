@@ -19,6 +19,7 @@ from gateway.session.stream_state import (
     Losable,
     Stream,
     Waiting,
+    check_idle,
     remembered_of,
     with_steers,
 )
@@ -111,12 +112,11 @@ class Session:
             for waiting in stream.waiting:
                 self._in_flight.give(self.tenant.id, waiting.num_bytes)
             stream.waiting.clear()
+            if stream.last is not None:
+                stream.last.clear()
         for active in self._active.values():
             self._in_flight.give(self.tenant.id, active.num_bytes)
         self._active.clear()
-        for stream in self._streams.values():
-            if stream.last is not None:
-                stream.last.clear()
         self._recent.clear()
         self._remembered_elsewhere = None  # the connection's own method, which is a cycle
 
@@ -134,7 +134,7 @@ class Session:
         return [stream.last for stream in self._streams.values() if stream.last is not None]
 
     def let_go(self, job: Job) -> None:
-        """Takes out a response that goes on without the connection, or is its again elsewhere."""
+        """Takes out a response that goes on without the connection."""
         active = self._active.pop(job.parsed.id)
         self._streams[active.job.stream_id].active = None
 
@@ -145,7 +145,7 @@ class Session:
         return self._start_ready()
 
     def give_memory(self) -> RecentResponses:
-        """Hands over what the connection remembers; it has nothing of it any more."""
+        """Hands over the responses that the connection remembers, which forgets them."""
         recent, self._recent = self._recent, RecentResponses()
         return recent
 
@@ -175,7 +175,7 @@ class Session:
         if isinstance(event, ResponseCreate):
             return self._create(event, num_bytes, now_us, own_input)
         if isinstance(event, ResponseSteer):
-            return self._steer(event, now_us)
+            return self._steer(event, num_bytes, now_us)
         if isinstance(event, ResponseCancel):
             return self._cancel(event)
         if isinstance(event, ResponseRejoin):
@@ -245,23 +245,18 @@ class Session:
             stream_id = stream_id_of(event.stream_id)
             stream = self._open_stream(stream_id)
             if (after := stream.ending) is None:
-                self._check_idle(stream)
+                check_idle(stream)
         except ProtocolError as error:
             self._send(error.event(stream_id))
             return []
         return [RejoinJob(stream_id, event.response_id, event.starting_after, after)]
 
-    def _check_idle(self, stream: Stream) -> None:
-        """Checks that the stream is free; a response that runs already may be one more than 16."""
-        if stream.active is not None or stream.waiting:
-            message = "Expected 'stream_id' to name a stream on which nothing runs or waits."
-            raise ProtocolError("invalid_value", message, param="stream_id")
-
     def adopt(self, lost: Job, writer: ResponseStream, stream_id: str | None) -> Join:
         """Goes on with a response of another connection; raises `ProtocolError` if it cannot."""
         stream = self._streams[stream_id]
-        self._check_idle(stream)
+        check_idle(stream)
         lost.stream_id = stream_id
+        # It runs already, so it may be one more than `MAX_RUNNING`.
         self._active[lost.parsed.id] = stream.active = Active(lost, writer)
         lost.refuse = lambda error: self._refuse(lost.parsed.id, error)
         return Join(self._emit, self._on_dirty, stream_id)
@@ -289,6 +284,9 @@ class Session:
                 f"{MAX_WAITING_BYTES >> 20} MiB. Wait for a response to end, then send it again.",
                 retry_after_us=1_000_000,
             )
+        self._take_bytes(num_bytes)
+
+    def _take_bytes(self, num_bytes: int) -> None:
         if not self._in_flight.take(self.tenant.id, num_bytes):
             raise too_many_bytes(self._in_flight.max_tenant_bytes)
 
@@ -312,39 +310,44 @@ class Session:
             return None
         return (active, int(number)) if int(number) in active.job.delegations else None
 
-    def _steer(self, event: ResponseSteer, now_us: int) -> list[Action]:
+    def _steer(self, event: ResponseSteer, num_bytes: int, now_us: int) -> list[Action]:
         target = event.previous_response_id
-        active = self._active.get(target) if isinstance(target, str) else None
         subtask = self._subtask(target) if isinstance(target, str) else None
         try:
             items = parse_steer(event, self._max_context_tokens)
-            if subtask is not None:
-                if subtask[0].num_redirects >= MAX_REDIRECTS:
-                    message = (
-                        f"At most {MAX_REDIRECTS} steers may go to the sub-tasks of one response."
-                    )
-                    raise ProtocolError("too_many_pending_steers", message)
-                subtask[0].num_redirects += 1
-                steer = Steer(f"steer_{self._new_id()}", target, items, event.input, now_us)
-                subtask[0].writer.send_about("response.steer.accepted", steer.fields())
-                return [RedirectJob(subtask[0].job, subtask[1], items)]
-            if active is None or not active.writer.is_open:
-                raise self._not_steerable(target)
-            if len(active.steers) >= MAX_PENDING_STEERS:
-                message = f"At most {MAX_PENDING_STEERS} steers may wait for one response."
-                raise ProtocolError("too_many_pending_steers", message)
+            active = self._steerable(target) if subtask is None else self._redirectable(subtask[0])
+            self._take_bytes(num_bytes)
         except ProtocolError as error:
             self._refuse_steer(target, event.input, error)
             return []
-        steer = Steer(f"steer_{self._new_id()}", active.job.parsed.id, items, event.input, now_us)
-        active.steers.append(steer)
+        active.num_bytes += num_bytes
+        steer = Steer(f"steer_{self._new_id()}", target, items, event.input, now_us)
         active.writer.send_about("response.steer.accepted", steer.fields())
+        if subtask is not None:
+            active.num_redirects += 1
+            return [RedirectJob(active.job, subtask[1], items)]
+        active.steers.append(steer)
         if active.writer.has_calls or active.job.parsed.tool_choice.mode == "required":
             return []  # calls must be complete: steers apply after their outputs
         return [StopJob(active.job, "steered")]
 
-    def _not_steerable(self, target: Any) -> ProtocolError:
-        if isinstance(target, str) and self._recent.get(target) is not None:
+    def _steerable(self, target: str) -> Active:
+        active = self._active.get(target)
+        if active is None or not active.writer.is_open:
+            raise self._not_steerable(target)
+        if len(active.steers) >= MAX_PENDING_STEERS:
+            message = f"At most {MAX_PENDING_STEERS} steers may wait for one response."
+            raise ProtocolError("too_many_pending_steers", message)
+        return active
+
+    def _redirectable(self, active: Active) -> Active:
+        if active.num_redirects >= MAX_REDIRECTS:
+            message = f"At most {MAX_REDIRECTS} steers may go to the sub-tasks of one response."
+            raise ProtocolError("too_many_pending_steers", message)
+        return active
+
+    def _not_steerable(self, target: str) -> ProtocolError:
+        if self._recent.get(target) is not None:
             message = "The response has ended. Send a response.create that continues it."
             return ProtocolError("response_already_completed", message)
         message = f"No response {target!r:.80} on this connection."

@@ -9,6 +9,7 @@ from backends.prompt import is_tool_output
 from gateway.core.job import Ended, Job
 from gateway.rejoin.recent_responses import Remembered
 from gateway.rejoin.unconfirmed import Unconfirmed
+from gateway.wire.errors import ProtocolError
 from gateway.wire.items import ParsedInput, item_bytes
 from gateway.wire.requests import ParsedCreate
 from gateway.wire.response import ResponseStream
@@ -59,6 +60,13 @@ class Stream(msgspec.Struct, eq=False):
         """Returns what runs here though its client has its last event: it is being settled."""
         is_last = self.active is not None and self.active.writer.ended and not self.waiting
         return self.active.job if self.active is not None and is_last else None
+
+
+def check_idle(stream: Stream) -> None:
+    """Raises `ProtocolError` where something runs or waits, for a response that runs elsewhere."""
+    if stream.active is not None or stream.waiting:
+        message = "Expected 'stream_id' to name a stream on which nothing runs or waits."
+        raise ProtocolError("invalid_value", message, param="stream_id")
 
 
 def remembered_of(active: Active, ended: Ended) -> Remembered:

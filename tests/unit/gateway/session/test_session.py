@@ -1094,6 +1094,21 @@ def test_what_a_client_may_not_have_received_is_bounded_and_soon_forgotten() -> 
     assert kept[2].job is None
 
 
+def test_steers_are_in_flight_until_the_response_ends_that_they_steer() -> None:
+    in_flight = ByteBudgets(max_tenant_bytes=100, max_bytes=1000)
+    peer = Peer(in_flight)
+    peer.create(num_bytes=30)
+    peer.open(peer.only)
+    steer = {"type": "response.steer", "previous_response_id": peer.only.parsed.id, "input": "x"}
+    peer.send(60, **steer)
+    assert codes(peer.send(11, **steer)) == ["rate_limit_exceeded"]
+    peer.send(60, **steer | {"input": ""})
+    assert in_flight.num_bytes == 90, "one that is refused holds nothing"
+    peer.end(peer.only, STEERED)
+    assert in_flight.num_bytes == 0
+    assert len(peer.running) == 1, "the successor runs"
+
+
 def test_requests_of_all_connections_share_what_may_be_in_flight() -> None:
     in_flight = ByteBudgets(max_tenant_bytes=100, max_bytes=1000)
     first, second = Peer(in_flight), Peer(in_flight)
