@@ -16,7 +16,7 @@ from backends.contract import (
 from backends.delegation import GATEWAY_TOOLS
 from backends.tokenizer import count
 from gateway.run.branch import Branch
-from gateway.run.continuation import Joint, Said, continuing, names_after
+from gateway.run.continuation import Joint, Said, continuing
 from gateway.run.side_reservations import Settle, SideReservations
 from gateway.wire.errors import ProtocolError
 from router.decide.decision import RankedRoute, Reason
@@ -103,7 +103,7 @@ class BranchStarter:
             others = self._stand_ins
         failed = {branch.backend} if said.words else self._failed
         failed.add(branch.backend)
-        names = names_after(spares, others)
+        names = tuple(dict.fromkeys((*spares, *others)))
         if may_wait and said.last is None:
             names = tuple(name for name in names if load_of(self._backends[name].stats()) < 1)
         return replacement(names, failed, error, usable=lambda name: self._takes(name, said))

@@ -3,7 +3,6 @@
 This is an edge.
 """
 
-from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
 import msgspec
@@ -116,8 +115,3 @@ class Joint:
         if last is None:
             return 0
         return last.index + (not last.kind == delta.kind == DeltaKind.TEXT)
-
-
-def names_after(*groups: Iterable[str]) -> tuple[str, ...]:
-    """Returns the names of several lists in order, each once."""
-    return tuple(dict.fromkeys(name for group in groups for name in group))

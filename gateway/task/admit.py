@@ -238,5 +238,5 @@ def _count_admission(gw: Gateway, task: Task, admitted: AdmittedTask) -> None:
         mode="canary" if chosen.canary else "live",
     )
     if chosen.route is not first.route:
-        routes = (first.route.value, chosen.route.value)
-        gw.metrics.counts["lanewise_escalations_total"][*routes, chosen.reason.value].inc()
+        escalations = gw.metrics.counts["lanewise_escalations_total"]
+        escalations[first.route.value, chosen.route.value, chosen.reason.value].inc()

@@ -205,14 +205,13 @@ def _open(gw: Gateway, job: Job, running: RunningTask) -> Routing:
     """Opens the response, or updates one that a compaction opened; returns `routing`."""
     job.decision = running.admitted.decision
     routing = running_routing(gw, running)
-    if job.on_turn_state is not None and not job.writer.is_open and not running.task.held_turn:
-        backend = running.run.branches.backends[-1]
-        job.on_turn_state(gw.seals.sign_turn(job.tenant.id, backend))
     if job.writer.is_open:
         job.writer.update(routing)
-    else:
-        backend = running.run.branches.backends[-1]
-        job.writer.open(gw.wall_s(), gw.backends[backend].info.model, routing)
+        return routing
+    backend = running.run.branches.backends[-1]
+    if job.on_turn_state is not None and not running.task.held_turn:
+        job.on_turn_state(gw.seals.sign_turn(job.tenant.id, backend))
+    job.writer.open(gw.wall_s(), gw.backends[backend].info.model, routing)
     return routing
 
 

@@ -172,7 +172,5 @@ def _failover(each: Failover) -> RoutedFailover:
 
 
 def _continuation(each: Continued) -> RoutedContinuation:
-    return RoutedContinuation(
-        *(each.error.backend, each.to, each.num_chars, each.num_tokens, each.reason),
-        str(each.error),
-    )
+    begun_on, why = each.error.backend, str(each.error)
+    return RoutedContinuation(begun_on, each.to, each.num_chars, each.num_tokens, each.reason, why)
