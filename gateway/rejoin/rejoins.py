@@ -36,6 +36,7 @@ from gateway.rejoin.unconfirmed import Unconfirmed
 from gateway.task.context import give_back_opened, load_task
 from gateway.transport.byte_budgets import Memory
 from gateway.wire.errors import ProtocolError
+from gateway.wire.items import BYTES_PER_TOKEN
 from gateway.wire.response import ResponseStream
 from gateway.wire.routing import RoutedRejoin
 from router.classify.task import Tenant
@@ -45,7 +46,6 @@ MAX_LOST_OF_KEY = 64
 MAX_UNCONFIRMED = 1_024  # ended responses whose last event may still be under way
 MAX_MEMORIES_OF_KEY = 16  # of lost connections
 TICK_S = 0.25  # between two looks at what one costs in its grace
-BYTES_PER_TOKEN = 4  # about; backends.tokenizer
 
 Outcome = Literal["joined", "superseded", "gone"]
 Key = tuple[str, str]  # of a tenant, and of one of its keys

@@ -10,12 +10,10 @@ from gateway.core.job import Ended, Job
 from gateway.rejoin.recent_responses import Remembered
 from gateway.rejoin.unconfirmed import Unconfirmed
 from gateway.wire.errors import ProtocolError
-from gateway.wire.items import ParsedInput, item_bytes
+from gateway.wire.items import BYTES_PER_TOKEN, ParsedInput, item_bytes
 from gateway.wire.requests import ParsedCreate
 from gateway.wire.response import ResponseStream
 from gateway.wire.steering import Steer
-
-BYTES_PER_TOKEN = 4  # about; backends.tokenizer
 
 
 class Waiting(msgspec.Struct, frozen=True):

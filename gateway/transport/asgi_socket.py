@@ -1,10 +1,11 @@
 """An ASGI WebSocket, with direct access to its transport. This is an edge."""
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, cast
 
 from litestar.types import Receive, Scope, Send
 
+from gateway.transport.socket_handshake import Headers
 from gateway.transport.socket_protocol import (
     ABORT,
     ANSWERS,
@@ -13,8 +14,6 @@ from gateway.transport.socket_protocol import (
     WRITE_NOW,
     Taker,
 )
-
-Headers = Iterable[tuple[bytes, bytes]]
 
 
 class AsgiSocket:

@@ -17,6 +17,7 @@ _MAX_LINE_BYTES = 107  # of version 1, with its end
 # Version 2 may carry 64 KiB of extensions (TLS details, ids); 2 KiB are more than balancers send.
 MAX_HEADER_BYTES = 2_048
 _ADDRESS_BYTES = {0x1: 4, 0x2: 16}  # by version 2's family
+_FOR = re.compile(r"(?:^|;)\s*for\s*=\s*(\"[^\"]*\"|[^;\s]*)", re.IGNORECASE)
 
 
 class ProxyHeaderError(ValueError):
@@ -111,9 +112,6 @@ def forwarded_address(
         if not any(parsed in network for network in trusted):
             return str(parsed)
     return None
-
-
-_FOR = re.compile(r"(?:^|;)\s*for\s*=\s*(\"[^\"]*\"|[^;\s]*)", re.IGNORECASE)
 
 
 def _without_port(hop: str) -> str:

@@ -37,10 +37,17 @@ MAX_INPUT_ITEMS = 10_000
 MAX_PARTS = 10_000  # of one item
 PIECE_ITEMS, PIECE_TOKENS = 256, 16_384  # read before others have a turn
 ITEM_BYTES = 512  # of the objects around an item's texts
+BYTES_PER_TOKEN = 4  # of text, about; backends.tokenizer
+AUTO_CHOICE, PLAIN_TEXT = ToolChoice(), TextFormat()  # what most requests ask for
+# The beginnings of the types of tools that OpenAI hosts (openai-python 3.52, `ToolParam`).
+_OPENAIS_TOOLS = (
+    *("web_search", "file_search", "mcp", "computer", "code_interpreter", "image_generation"),
+    *("local_shell", "shell", "apply_patch", "tool_search", "programmatic_tool_calling"),
+)
 
 
 class _Head(msgspec.Struct, frozen=True):
-    """The `type` of an item, a part or a tool."""
+    """Tells kinds of items, parts and tools apart."""
 
     type: str | None = None
     role: str | None = None
@@ -346,16 +353,6 @@ def check_tools(raws: list[msgspec.Raw] | None, tools: tuple[Tool, ...]) -> None
             raise ProtocolError("unsupported_parameter", message, param="tools[0].type")
 
 
-# The beginnings of their types (openai-python 3.52, `ToolParam`).
-_OPENAIS_TOOLS = (
-    *("web_search", "file_search", "mcp", "computer", "code_interpreter", "image_generation"),
-    *("local_shell", "shell", "apply_patch", "tool_search", "programmatic_tool_calling"),
-)
-
-
-AUTO_CHOICE, PLAIN_TEXT = ToolChoice(), TextFormat()  # what most requests ask for
-
-
 class _WireNamed(msgspec.Struct, frozen=True):
     name: str
 
@@ -476,7 +473,7 @@ def item_bytes(entry: ContextItem) -> int:
     elif isinstance(item, Reasoning | Compaction):
         num_bytes += len(item.encrypted_content or "")
     if not parts:
-        return num_bytes + entry.num_tokens * 4
+        return num_bytes + entry.num_tokens * BYTES_PER_TOKEN
     for part in parts:
         values = msgspec.structs.astuple(part)
         num_bytes += sum(len(value) for value in values if isinstance(value, str))

@@ -15,6 +15,10 @@ from gateway.wire.routing import RoutedRejoin, Routing, Unrouted
 _encode = msgspec.json.encode
 _decode_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
+_PLAIN_TEXT = msgspec.Raw(b'{"type":"text"}')
+_AUTO = msgspec.Raw(b'"auto"')
+_TIERS = {"auto": "default", "fast": "priority"}  # as responses name the tier that was used
+
 
 class ReasoningEcho(msgspec.Struct, frozen=True):
     """`reasoning` of the request."""
@@ -126,11 +130,6 @@ def start_json(parsed: ParsedCreate, created_at: int) -> bytes:
     if b"\n" in written or b"\r" in written:
         written = msgspec.json.format(written, indent=-1)
     return written[:-1]
-
-
-_PLAIN_TEXT = msgspec.Raw(b'{"type":"text"}')
-_AUTO = msgspec.Raw(b'"auto"')
-_TIERS = {"auto": "default", "fast": "priority"}  # as responses name the tier that was used
 
 
 def asked_tier(service_tier: str | None) -> str:
