@@ -48,7 +48,7 @@ class HeldTurns:
             self._held[_turn(job)] = HeldTurn(job, holder)
 
     def release(self, job: Job) -> None:
-        """Forgets it; harmless if its turn went on elsewhere."""
+        """Forgets who runs a job; harmless if its turn went on elsewhere."""
         held = self.get(job) if self._held else None
         if held is not None and held.job is job:
             del self._held[_turn(job)]

@@ -56,7 +56,7 @@ class Recall(msgspec.Struct, frozen=True, array_like=True, tag="recall"):
 
 
 class Recalled(msgspec.Struct, array_like=True, tag="recalled"):
-    """Answers that; nothing of it is remembered where there are no items."""
+    """Answers a `Recall`; without items, nothing of the response is remembered."""
 
     number: int
     items: tuple[ContextItem, ...] = ()

@@ -43,8 +43,8 @@ logger = logging.getLogger("lanewise")
 # RFC 6455 7.4.1, and the IANA registry for 1012 and 1013.
 NORMAL, UNSUPPORTED_DATA, POLICY, TOO_BIG, FAULT, RESTART = 1000, 1003, 1008, 1009, 1011, 1012
 VANISHED = 1006
-# Of a client's close frame, or in place of one: it did not mean to go. Clients send 1011 where a
-# ping had no answer, and proxies 1012 where they are restarted.
+# Codes by which a client did not mean to go, sent or in place of its close frame. Clients send 1011
+# where a ping had no answer, and proxies 1012 where they are restarted.
 _LOST = (VANISHED, FAULT, RESTART)
 
 _OURS = {  # close codes that we send, with their reasons

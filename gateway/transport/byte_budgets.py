@@ -33,7 +33,7 @@ class ByteBudgets:
         self.num_refused = 0
 
     def take(self, tenant_id: str, num_bytes: int) -> bool:
-        """Counts bytes; false, and counts none, if the tenant has too many.
+        """Counts bytes; returns false, and counts none, if the tenant has too many.
 
         Nobody is refused the first ones: the bound of a message holds for those.
         """
@@ -82,18 +82,18 @@ class MemoryBudgets:
         self.num_dropped = 0
 
     def add(self, memory: Memory) -> None:
-        """Counts it, and drops what is oldest where that is too much; itself never."""
+        """Counts a memory; where that makes too much, drops older ones, the oldest first."""
         self._by_tenant.setdefault(memory.tenant_id, OrderedDict())[memory] = None
         self._count(memory.tenant_id, memory.num_bytes)
         self._make_room(memory)
 
     def grow(self, memory: Memory, num_bytes: int) -> None:
-        """Counts more bytes for it: it took over what another had."""
+        """Counts more bytes for a memory, which took over what another had."""
         memory.num_bytes += num_bytes
         self._count(memory.tenant_id, num_bytes)
 
     def remove(self, memory: Memory) -> None:
-        """Counts it no more; again: nothing."""
+        """Counts a memory no more; harmless when repeated."""
         memories = self._by_tenant.get(memory.tenant_id, OrderedDict())
         if memory not in memories:
             return

@@ -77,15 +77,15 @@ class Visit:
         self.close: Callable[[], object] = _nothing  # after what is written was sent
 
     def comes_from(self, address: str) -> bool:
-        """Counts it for another address, as a proxy named it; false: that one has too many."""
+        """Counts the connection for an address that a proxy named; false if that has too many."""
         return self._limits.move(self, address)
 
     def shows(self, key_id: str) -> bool:
-        """Counts it for a valid key; false: that one has too many."""
+        """Counts the connection for a valid key; false if that has too many."""
         return key_id == self.key_id or self._limits.unlock(self, key_id)
 
     def leave(self) -> None:
-        """Counts it no more; again: nothing."""
+        """Counts the connection no more; harmless when repeated."""
         self._limits.leave(self)
 
     def read(self, num_bytes: int, *, in_head: bool, is_held: Callable[[], bool]) -> None:
@@ -98,7 +98,7 @@ class Visit:
         self.reading.num_bytes += num_bytes
 
     def holds(self) -> bool:
-        """Counts what is half read for its tenant; false: that one has too much in flight."""
+        """Counts what is half read for its tenant; false if that has too much in flight."""
         more = 0 if self.reading is None else self.reading.num_bytes - self.held_bytes
         if more < FREE_BYTES or not self.tenant_id:
             return True

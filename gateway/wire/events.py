@@ -71,7 +71,7 @@ Metadata = Annotated[
 
 
 class GenerationBody(msgspec.Struct, frozen=True, kw_only=True):
-    """What the bodies of both protocols have in common; null means the default throughout."""
+    """What bodies of Responses and of chat have in common; null means the default throughout."""
 
     model: ModelName
     parallel_tool_calls: bool | None = None
@@ -120,34 +120,34 @@ class CountBody(CreateBody, frozen=True, kw_only=True):
 
 
 class ResponseCreate(CreateBody, frozen=True, kw_only=True, tag="response.create"):
-    """Ask for a response on the socket."""
+    """Asks for a response on the socket."""
 
     stream_id: Any = msgspec.UNSET  # checked by `stream_id_of`, so that its error has its own code
     generate: bool | None = None
 
 
 class ResponseSteer(msgspec.Struct, frozen=True, tag="response.steer", forbid_unknown_fields=True):
-    """Add user input to a running response; its failures are `response.steer.failed`."""
+    """Adds user input to a running response; its failures are `response.steer.failed`."""
 
     previous_response_id: Any = None
     input: Any = None
 
 
 class ResponseInject(msgspec.Struct, frozen=True, tag="response.inject"):
-    """Tool outputs for a hosted agent; we host none."""
+    """Brings tool outputs to a hosted agent; we host none."""
 
     response_id: str
     input: Any = None
 
 
 class ResponseCancel(msgspec.Struct, frozen=True, tag="response.cancel"):
-    """Our extension: stop a response of this connection."""
+    """Stops a response of this connection; it is our extension."""
 
     response_id: str
 
 
 class ResponseRejoin(msgspec.Struct, frozen=True, tag="response.rejoin"):
-    """Our extension: go on with a response whose connection was lost."""
+    """Goes on with a response whose connection was lost; it is our extension."""
 
     response_id: str
     starting_after: int = -1  # the number of the last event that came
@@ -155,7 +155,7 @@ class ResponseRejoin(msgspec.Struct, frozen=True, tag="response.rejoin"):
 
 
 class ResponseProcessed(msgspec.Struct, frozen=True, tag="response.processed"):
-    """Older Codex builds send it; nothing to do."""
+    """Comes from older Codex builds, and asks for nothing."""
 
 
 ClientEvent = (

@@ -1,4 +1,4 @@
-"""What becomes of each field of a request: the table of both protocols.
+"""Says what becomes of each field of a Responses or a chat request.
 
 Nothing is taken and silently not done. `sdk/generate.py` writes the table into docs/protocol.md,
 and a test holds it to the official SDK's own types: a release that adds a field fails it.

@@ -34,7 +34,7 @@ class MarkCount:
         return self._count_all() if self._is_rough else self._visit_quotes()
 
     def _count_all(self) -> bool:
-        """Counts what cannot be too few, which is enough for most."""
+        """Counts the marks inside strings, too: most documents are within the limit even so."""
         end = min(self._at + _PIECE_CHARS, len(self._text))
         self._num_marks += self._marks_until(end)
         self._num_quotes += self._text.count('"', self._at, end)

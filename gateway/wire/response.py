@@ -85,7 +85,7 @@ class DeltaSource(Protocol):
 
 
 class ResponseWriter(Protocol):
-    """Writes a response in one of the two protocols; the pipeline calls it."""
+    """Writes a response in one of the protocols; the pipeline calls it."""
 
     id: str
     is_open: bool = False  # its first event was sent
