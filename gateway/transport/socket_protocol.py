@@ -399,7 +399,8 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         if self.close_sent or self.transport.is_closing():
             return
         if self.pending_ping_payload is not None:
-            if not self.read_paused:  # otherwise the pong may lie unread
+            # Otherwise the pong may lie unread, or has `ANSWER_S` to come.
+            if not self.read_paused and self._pong is None:
                 self.keepalive_timeout()
             return
         self._ping()
@@ -413,7 +414,12 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         if self._pong is None:
             self._pong = asyncio.get_running_loop().create_future()
             self._ping()
-        done, _ = await asyncio.wait((self._pong,), timeout=ANSWER_S)
+        pong = self._pong
+        try:
+            done, _ = await asyncio.wait((pong,), timeout=ANSWER_S)
+        finally:
+            if self._pong is pong:
+                self._pong = None
         return bool(done)
 
     def _ping(self) -> None:

@@ -9,7 +9,7 @@ from websockets.frames import Frame, Opcode
 
 from gateway.config.config import Config
 from gateway.process.server import uvicorn_config
-from gateway.transport import http_protocol
+from gateway.transport import http_protocol, socket_protocol
 from gateway.transport.keepalive import KeepAlive
 from gateway.transport.socket_handshake import plain_key
 from gateway.transport.socket_protocol import ABORT, ANSWERS, TAKE_BY, VISIT, WRITE, WRITE_NOW
@@ -267,6 +267,33 @@ async def test_a_pong_that_may_lie_unread_is_not_late() -> None:
         await asyncio.sleep(0)
     protocol.keep_alive()
     assert protocol.close_sent, "all was read, and no pong was in it"
+    protocol.connection_lost(None)
+    await asyncio.gather(*state.tasks)
+
+
+async def test_a_pong_that_is_being_waited_for_is_not_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await receive()
+        await send({"type": "websocket.accept"})
+        while (await receive())["type"] != "websocket.disconnect":
+            pass
+
+    state, wire = connected(app)
+    wire.protocol.data_received(head())
+    for _ in range(4):
+        await asyncio.sleep(0)
+    protocol = wire.protocol
+    asked = asyncio.create_task(protocol.answers())
+    await asyncio.sleep(0)
+    protocol.keep_alive()
+    assert not protocol.close_sent, "the wheel comes round just behind that ping"
+    pong = Frame(Opcode.PONG, protocol.pending_ping_payload)
+    protocol.data_received(pong.serialize(mask=True))
+    assert await asked
+    monkeypatch.setattr(socket_protocol, "ANSWER_S", 0.0)
+    assert not await protocol.answers()
+    protocol.keep_alive()
+    assert protocol.close_sent, "nobody waits for that pong any more"
     protocol.connection_lost(None)
     await asyncio.gather(*state.tasks)
 
