@@ -66,24 +66,12 @@ class Seals(msgspec.Struct, frozen=True):
         mac = _mac(self.by_version[self.current], tenant_id, packed)
         return f"{_PREFIX}{self.current}.{base64.urlsafe_b64encode(mac + packed).decode()}"
 
-    def open(self, tenant_id: str, content: str) -> Folded:
-        """Opens what was sealed for that tenant, or raises `SealError`."""
-        return folded_from(self.unseal(tenant_id, content))
-
     def unseal(self, tenant_id: str, content: str, max_bytes: int = MAX_OPENED_BYTES) -> bytes:
         """Returns what `folded_from` decodes, of so many bytes at most, or raises `SealError`."""
-        version, _, sealed = content.removeprefix(_PREFIX).partition(".")
-        secret = self.by_version.get(version)
-        if secret is None:
+        secrets, mac, packed = self._split(content.removeprefix(_PREFIX))
+        if not secrets:
             raise SealError("it was sealed under a secret that is not known here")
-        try:
-            whole = base64.urlsafe_b64decode(sealed.encode())
-        except ValueError:
-            whole = b""
-        packed = whole[_MAC_BYTES:]
-        secrets = (secret, *(self.former if version == CONFIGURED else ()))
-        macs = (_mac(each, tenant_id, packed) for each in secrets)
-        if not any(hmac.compare_digest(whole[:_MAC_BYTES], mac) for mac in macs):
+        if not any(hmac.compare_digest(mac, _mac(each, tenant_id, packed)) for each in secrets):
             raise SealError("it was changed, or sealed for another tenant")
         # Bounded all the same: a secret may be known to whoever configured it.
         unpacking = zlib.decompressobj()
@@ -105,19 +93,28 @@ class Seals(msgspec.Struct, frozen=True):
 
     def turn_backend(self, tenant_id: str, state: str) -> str | None:
         """Returns the backend that a turn's state names; None if we did not sign it for them."""
-        version, _, signed = state.removeprefix(_TURN_PREFIX).partition(".")
-        secret = self.by_version.get(version)
-        if secret is None or not state.startswith(_TURN_PREFIX):
+        if not state.startswith(_TURN_PREFIX):
             return None
-        try:
-            whole = base64.urlsafe_b64decode(signed.encode())
-        except ValueError:
-            return None
-        backend = whole[_MAC_BYTES:]
-        secrets = (secret, *(self.former if version == CONFIGURED else ()))
+        secrets, mac, backend = self._split(state.removeprefix(_TURN_PREFIX))
         macs = (_turn_mac(each, tenant_id, backend) for each in secrets)
-        is_ours = any(hmac.compare_digest(whole[:_MAC_BYTES], mac) for mac in macs)
+        is_ours = any(hmac.compare_digest(mac, each) for each in macs)
         return backend.decode() if is_ours else None
+
+    def _split(self, signed: str) -> tuple[tuple[bytes, ...], bytes, bytes]:
+        """Splits `VERSION.CONTENT` into the secrets that may have signed it, its MAC, and the rest.
+
+        There are no secrets if the version is unknown.
+        """
+        version, _, content = signed.partition(".")
+        secret = self.by_version.get(version)
+        if secret is None:
+            return (), b"", b""
+        try:
+            whole = base64.urlsafe_b64decode(content.encode())
+        except ValueError:
+            whole = b""
+        secrets = (secret, *(self.former if version == CONFIGURED else ()))
+        return secrets, whole[:_MAC_BYTES], whole[_MAC_BYTES:]
 
 
 def folded_from(opened: bytes) -> Folded:
