@@ -112,15 +112,6 @@ class BranchStarter:
         """Returns whether a backend is of the group that a branch runs on."""
         return self._group_of(backend) == self._group_of(branch.backend)
 
-    def _group_of(self, backend: str) -> BackendGroup:
-        return self._backends[backend].info.group
-
-    def _takes(self, backend: str, said: Said) -> bool:
-        stats = self._backends[backend].stats()
-        num_tokens = self._request.num_prompt_tokens + said.num_tokens
-        is_able = not said.words or stats.info.prefills
-        return stats.takes_tasks and is_able and num_tokens < stats.info.window_tokens
-
     def max_output_tokens(self, branch: Branch) -> int:
         """Returns the limit of a branch's whole answer."""
         return self._request_of(branch).max_output_tokens
@@ -142,6 +133,15 @@ class BranchStarter:
         request = self._request_of(branch)
         branch.num_prompt_tokens = self._read_tokens(branch, request)
         self._generate(branch, request, branch)
+
+    def _group_of(self, backend: str) -> BackendGroup:
+        return self._backends[backend].info.group
+
+    def _takes(self, backend: str, said: Said) -> bool:
+        stats = self._backends[backend].stats()
+        num_tokens = self._request.num_prompt_tokens + said.num_tokens
+        is_able = not said.words or stats.info.prefills
+        return stats.takes_tasks and is_able and num_tokens < stats.info.window_tokens
 
     def _request_of(self, branch: Branch) -> GenerateRequest:
         info = self._backends[branch.backend].info

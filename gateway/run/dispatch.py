@@ -40,7 +40,6 @@ from router.strategies.subtasks import Delegation
 MAX_EXPECTED_TOKENS = 1 << 30  # for no expectation
 WAKES_US = 900_000  # beyond its limit, for a stalled stream that nobody could go on with
 
-
 _NOT_STARTED = Single()  # stands for the strategy until the run starts
 
 

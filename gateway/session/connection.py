@@ -303,13 +303,14 @@ class Connection:
 
     async def _rejoin(self, action: RejoinJob) -> Ended | None:
         """Goes on with a response of a lost connection, by its name."""
-        lost, is_cancelled = None, False
+        lost = None
         try:
             if action.after is not None and (ending := self._pump_of(action.after)) is not None:
                 await asyncio.wait((ending,))
             if self._rejoins is not None:
-                asked = (action.response_id, action.starting_after)
-                lost = await self._rejoins.find_named(self._tenant, *asked)
+                lost = await self._rejoins.find_named(
+                    self._tenant, action.response_id, action.starting_after
+                )
         finally:
             is_cancelled = self._rejoining.pop(action.response_id, False)
         if lost is None:

@@ -24,7 +24,7 @@ from gateway.session.stream_state import (
     with_steers,
 )
 from gateway.store.stored_response import Lineage
-from gateway.transport.byte_budgets import ByteBudgets, MemoryBudgets
+from gateway.transport.byte_budgets import Budgets, ByteBudgets, MemoryBudgets
 from gateway.wire.errors import ProtocolError, too_many_bytes
 from gateway.wire.events import (
     BadFrameError,
@@ -82,7 +82,7 @@ class Session:
         self._remembered_elsewhere = remembered
         self.tenant = tenant
         self._is_codex = is_codex
-        self._in_flight = in_flight or ByteBudgets(1 << 40, 1 << 40)
+        self._in_flight = in_flight or Budgets().in_flight
         self._send = send
         self._emit: Emit = emit or (lambda kind, event: send(event))
         self._on_dirty = on_dirty

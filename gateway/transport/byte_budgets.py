@@ -134,7 +134,7 @@ class MemoryBudgets:
 
 @dataclass(frozen=True, slots=True)
 class Budgets:
-    """Both kinds, by default without a bound that tests would meet."""
+    """Both kinds; by default with bounds that nobody meets."""
 
     in_flight: ByteBudgets = field(default_factory=lambda: ByteBudgets(1 << 40, 1 << 40))
     memory: MemoryBudgets = field(default_factory=lambda: MemoryBudgets(1 << 40, 1 << 40))

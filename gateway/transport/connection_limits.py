@@ -14,7 +14,7 @@ from typing import Literal
 
 import msgspec
 
-from gateway.transport.byte_budgets import ByteBudgets
+from gateway.transport.byte_budgets import Budgets, ByteBudgets
 
 # Why a connection was cut or refused.
 Cut = Literal["no_key", "head", "body", "handshake", "address", "key", "descriptors"]
@@ -137,7 +137,7 @@ class ConnectionLimits:
         in_flight: ByteBudgets | None = None,
     ) -> None:
         """Reports why each was cut or refused, and as time passes how many there are."""
-        self.in_flight = in_flight or ByteBudgets(1 << 40, 1 << 40)
+        self.in_flight = in_flight or Budgets().in_flight
         self.bounds = bounds
         self.on_cut = on_cut
         self._on_count = on_count
