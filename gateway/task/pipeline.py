@@ -13,7 +13,7 @@ from gateway.core.gateway import Gateway
 from gateway.core.job import Ended, Job
 from gateway.core.spending import spent_nusd
 from gateway.run.dispatch import Run, RunOutcome
-from gateway.run.settlement import TaskReservation
+from gateway.run.settlement import TaskReservation, start_settlement
 from gateway.run.side_reservations import SideReservations
 from gateway.store.stored_response import Lineage
 from gateway.task.admit import admit
@@ -92,6 +92,8 @@ async def handle_task(gw: Gateway, job: Job) -> Ended | None:
         ended = _refused(gw, job, reached, error)
         return await _deliver(gw, job, ended)
     except Exception:
+        if isinstance(reached, AdmittedTask):  # nobody else has its reservation yet
+            start_settlement(gw, reached.reservation, {})
         answered_by = None if ended is None else ended.answered_by
         ended = EndedTask(reached=reached, outcome="error", answered_by=answered_by)
         logger.exception("task %s failed inside the gateway", job.parsed.id)
@@ -341,8 +343,8 @@ async def _warm_up(gw: Gateway, job: Job, warming_task: WarmingTask) -> EndedTas
     """Warms up a context where the next turn will go, without generating."""
     admitted, warming = warming_task.admitted, warming_task.warming
     task = admitted.loaded.task
-    routing = decided_routing(task, admitted.decision, gw.infos)
     try:
+        routing = decided_routing(task, admitted.decision, gw.infos)
         job.writer.open(gw.wall_s(), gw.infos[admitted.chosen.backends[-1]].model, routing)
         warming.start()
         job.begin(warming.stop)

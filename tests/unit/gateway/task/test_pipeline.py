@@ -487,13 +487,24 @@ async def test_a_fault_of_ours_is_told_and_leaves_nothing(
         check_response(world.heard.events)
 
 
-async def test_a_fault_behind_the_grant_gives_it_back(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("part", "cache_options"),
+    [
+        ("admit.decide", {}),
+        ("pipeline.SideReservations", {}),
+        ("pipeline.Warming", {"prewarm": True}),
+        ("pipeline.decided_routing", {"prewarm": True}),
+    ],
+)
+async def test_a_fault_behind_the_grant_gives_it_back(
+    part: str, cache_options: dict[str, bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
     def broken(*arguments: Any) -> None:
         raise RuntimeError("a bug")
 
     world = World()
-    monkeypatch.setattr("gateway.task.admit.decide", broken)
-    assert await world.run() is None
+    monkeypatch.setattr(f"gateway.task.{part}", broken)
+    assert await world.run(prompt_cache_options=cache_options) is None
     await world.check()
     assert world.refusal.code == "server_error"
     assert world.pools.held(world.tenant) == 0
