@@ -52,7 +52,7 @@ class LostResponse:
         return False
 
     def lose(self) -> None:
-        """Gives it back to the process that keeps it."""
+        """Gives the response back to the process that keeps it."""
         raise NotImplementedError
 
     def stop(self) -> None:

@@ -32,7 +32,7 @@ class Lease(msgspec.Struct, frozen=True, array_like=True, tag="lease"):
 
 
 class Gone(msgspec.Struct, frozen=True, array_like=True, tag="gone"):
-    """Says that nobody can come back to a response there any more."""
+    """Says that nobody can come back to a response of that process any more."""
 
     id: str
     owner: str

@@ -187,7 +187,7 @@ class Rejoins:
         return True
 
     def _tick(self, lost: LostResponse) -> None:
-        """Looks at what a running one has cost, and ends it where its grace is over."""
+        """Looks at what a running response has cost, and ends it where its grace is over."""
         pause = lost.job.pause
         assert pause is not None
         pause.note_cost(self._cost(lost.job))
@@ -202,7 +202,7 @@ class Rejoins:
         return 0 if live is None else sum(live.used().values())
 
     def _ended(self, lost: LostResponse, pump: "asyncio.Task[Ended | None]") -> None:
-        """Notes the end of a running one, whether or not its client has come back."""
+        """Notes the end of a running response, whether or not its client has come back."""
         if not pump.cancelled() and pump.exception() is None:
             lost.ended = pump.result()
         if lost.release_key is not None:
@@ -237,7 +237,7 @@ class Rejoins:
             self.others.announce(lost, self._config.rejoin_keep_s)
 
     def _drop(self, lost: LostResponse, result: str = "") -> None:
-        """Stops one that nobody comes back to any more."""
+        """Stops a response that nobody comes back to any more."""
         if lost.follower is None:
             self._forget(lost)
             if result:
@@ -245,7 +245,7 @@ class Rejoins:
         lost.stop()
 
     def _forget(self, lost: LostResponse) -> None:
-        """Takes one out: a client came back to it, or none may any more."""
+        """Takes a response out: a client came back to it, or none may any more."""
         if lost not in self._order:
             return
         del self._order[lost]
@@ -415,7 +415,7 @@ class Rejoins:
             self._unconfirmed.popleft().clear()
 
     def _is_late(self, last: Unconfirmed) -> bool:
-        """Says whether one was cleared, or its tenant's grace is over."""
+        """Says whether an ended response was cleared, or its tenant's grace is over."""
         if last.job is None:
             return True
         return self._gw.clock_us() - last.ended_us > self.grace_s(last.job.tenant) * 1e6

@@ -88,7 +88,7 @@ class RemoteResponse(LostResponse):
         self._send(self.owner, Listens(self._inbox, self.number, stream_id))
 
     def lose(self) -> None:
-        """Gives it back to its process: the connection was lost again."""
+        """Gives the response back to its process: the connection was lost again."""
         self.follower = None
         if self.is_running:
             self._parting = Left(self._inbox, self.number, "lost")
@@ -142,7 +142,7 @@ class RemoteResponse(LostResponse):
         self._emit(told.kind, told.event)
 
     def _fail(self) -> None:
-        """Ends it for the client, whose retry begins anew: the process that ran it is gone."""
+        """Ends the response, whose process is gone, for the client: its retry begins anew."""
         if not self._last.response:
             self.job.refuse(ProtocolError(_GONE.code, _GONE.message))
             return

@@ -23,14 +23,14 @@ class Unconfirmed(msgspec.Struct, eq=False):
     uncount: Callable[[], None] | None = None
 
     def count(self, memories: MemoryBudgets) -> None:
-        """Counts a large one as its tenant's memory, until it is cleared."""
+        """Counts a large response as its tenant's memory, until it is cleared."""
         if self.num_bytes > SMALL_BYTES and self.job is not None:
             memory = Memory(self.job.tenant.id, self.num_bytes, self.clear)
             self.uncount = partial(memories.remove, memory)
             memories.add(memory)
 
     def clear(self) -> None:
-        """Forgets it: it was received, it is too old, or its tenant has too much in memory."""
+        """Forgets the response: it was received or is old, or its tenant has too much in memory."""
         self.job = self.writer = self.ended = None
         if self.uncount is not None:
             self.uncount()

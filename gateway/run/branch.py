@@ -111,7 +111,7 @@ class Branch(msgspec.Struct, eq=False):
             self.run.break_off(error)
 
     def fail(self, error: BackendError, at_us: int) -> None:
-        """Ends it with an error of its backend or of the pools."""
+        """Ends the generation with an error of its backend or of the pools."""
         self.finish(Finish(FinishReason.ERROR, NO_USAGE, at_us, error))
 
     def cancel(self) -> None:

@@ -41,7 +41,7 @@ class PendingReservation:
         self._is_withdrawn = False
 
     def withdraw(self) -> None:
-        """Removes it from the queue; harmless once it is granted or refused."""
+        """Removes the part from the queue; harmless once it is granted or refused."""
         self._is_withdrawn = True
         if self._on_stop is not None:
             self._on_stop()

@@ -55,7 +55,7 @@ class StallWatch:
         self._heard_us = self._clock_us()
 
     def close(self) -> None:
-        """Ends it for good."""
+        """Ends the watch for good."""
         self._on_stall = None
         if self._timer is not None:
             self._timer.cancel()

@@ -264,7 +264,7 @@ class _Trailers(list[tuple[bytes, bytes]]):
     """Headers after a chunked body: they mean nothing here, and there may be any number."""
 
     def append(self, header: tuple[bytes, bytes]) -> None:
-        """Drops it."""
+        """Drops a trailer."""
 
 
 def _write_body_now(cycle: "weakref.ref[RequestResponseCycle]", pieces: Iterable[bytes]) -> bool:

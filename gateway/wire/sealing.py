@@ -61,7 +61,7 @@ class Seals(msgspec.Struct, frozen=True):
         return Seals(self.by_version, self.current, others[:MAX_FORMER])
 
     def seal(self, tenant_id: str, folded: Folded) -> str:
-        """Seals it as the content of a compaction item."""
+        """Seals a folded part as the content of a compaction item."""
         packed = zlib.compress(_encoder.encode(folded))
         mac = _mac(self.by_version[self.current], tenant_id, packed)
         return f"{_PREFIX}{self.current}.{base64.urlsafe_b64encode(mac + packed).decode()}"
