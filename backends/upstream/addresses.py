@@ -26,6 +26,7 @@ MAX_SHOWN_CHARS = 80  # of an address, in a message
 
 # Names that no public resolver knows (RFC 6761, 6762, 8375; .internal: ICANN, 2024-07).
 _PRIVATE_SUFFIXES = (".localhost", ".local", ".localdomain", ".internal", ".home.arpa")
+_IDEOGRAPHIC_STOP = "\u3002"  # a dot between labels (UTS 46, 4.5), which NFKC leaves as it is
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")  # RFC 6052: the last 32 bits are an IPv4 address
 
 
@@ -111,10 +112,18 @@ def _objection(address: str, options: AddressOptions) -> str | None:
 def _is_private(host: str) -> bool:
     """Returns whether a host is plainly not public, in any notation that URLs allow for it."""
     # Browsers and their libraries read 127.0.0.1 from %31%32%37.0.0.1 and from full-width digits.
-    name = unicodedata.normalize("NFKC", unquote(host)).lower().rstrip(".")
+    name = unicodedata.normalize("NFKC", unquote(host)).lower().replace(_IDEOGRAPHIC_STOP, ".")
+    # They drop soft hyphens and the like, too: what is private without them is so with them.
+    bare = "".join(filter(str.isascii, name))
+    is_single = "." not in name.rstrip(".") and ":" not in name
+    return is_single or _is_plainly_private(name) or (bare != name and _is_plainly_private(bare))
+
+
+def _is_plainly_private(name: str) -> bool:
+    name = name.rstrip(".")
     found = _ip_address(name.partition("%")[0])
     if found is None:
-        return "." not in name or f".{name}".endswith(_PRIVATE_SUFFIXES)
+        return f".{name}".endswith(_PRIVATE_SUFFIXES)
     if isinstance(found, ipaddress.IPv6Address):
         inner = found.ipv4_mapped or found.sixtofour
         if found in _NAT64:

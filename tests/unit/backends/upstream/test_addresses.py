@@ -22,6 +22,7 @@ TAKEN = (
     "https://[2606:4700::1111]/cat.png",
     "https://xn--bcher-kva.example/cat.png",
     "https://5.example.com/cat.png",
+    *("https://bücher.example/cat.png", "https://пример.рф/", "https://例え。テスト/cat.png"),
 )
 REFUSED = (
     *("file:///etc/passwd", "FILE:///etc/passwd", "ftp://example.com/a", "gopher://example.com/"),
@@ -43,6 +44,9 @@ REFUSED = (
     *("https://2130706433/", "https://0x7f000001/", "https://0x7f.1/", "https://0177.0.0.1/"),
     *("https://017700000001/", "https://127.0.0.1./", "https://%31%32%37.0.0.1/"),
     *("https://１２７.0.0.1/", "https://169。254。169。254/", "https://①②⑦.0.0.1/"),
+    # Clients of HTTP take these by UTS 46: one dot is ideographic, or what is not seen is dropped.
+    *("https://169.254.169。254/", "https://169.254.169%E3%80%82254/", "https://127.0.0｡1/"),
+    *("https://127.0.0.\u00ad1/", "https://127.0.0.1.%C2%AD/", "https://meta.inter\u200bnal/"),
     *("https://localhost/", "https://LOCALHOST:6379/", "https://a.localhost/", "https://redis/"),
     *("https://metadata.google.internal/", "https://printer.local./", "https://a.home.arpa/"),
 )
