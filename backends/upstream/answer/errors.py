@@ -302,7 +302,8 @@ def _wait_in_words_us(message: str) -> int | None:
         return None
     hours, minutes, number, unit = found.groups()
     value_us = float(number or 0) * (1e6 if (unit or "s").lower() == "s" else 1e3)
-    value_us += (int(hours or 0) * 60 + int(minutes or 0)) * 60e6
+    # Not as integers: those of so many digits are an error, and too large is only no wait.
+    value_us += (float(hours or 0) * 60 + float(minutes or 0)) * 60e6
     return int(value_us) if value_us < 1e12 else None
 
 

@@ -168,6 +168,8 @@ ERRORS: list[tuple[int, bytes, dict[str, str], str, bool, str, float | None]] = 
     (429, in_words("retry after 6 seconds"), {}, *LIMITED, 6.0),
     (429, in_words("try again in 20 milliseconds"), {}, *LIMITED, 0.02),
     (429, in_words("try again in 5 days"), {}, *LIMITED, None),
+    (429, in_words(f"try again in {'9' * 400}h"), {}, *LIMITED, None),
+    (429, in_words(f"try again in {'9' * 5_000}m1s"), {}, *LIMITED, None),
     (429, IN_WORDS, {}, "rate_limit_exceeded", True, "limit", 1.5),
     (429, IN_WORDS, {"retry-after": "7"}, "rate_limit_exceeded", True, "limit", 7.0),
     (429, QUOTA, {}, "server_error", True, "upstream", None),
