@@ -28,6 +28,7 @@ class RelayedServer(ThreadingHTTPServer):
         self.said: dict[str, Any] | None = None  # in place of any answer, as one object
         self.param = "input"  # that its errors name
         self.odd: dict[str, Any] | None = None  # an event between the first word and the others
+        self.indent: int | None = None  # of its answers and events, which then have many lines
         self.breaks_off = False  # after the first word of a stream
         self.may_answer = threading.Event()  # until then requests wait
         self.may_answer.set()
@@ -61,7 +62,9 @@ class _Answers(BaseHTTPRequestHandler):
                 chunks.insert(1, self.server.odd)
             if body["stream_options"]["include_usage"]:
                 chunks.append({"choices": [], "usage": self.server.usage})
-            events = [b"data: " + json.dumps(each).encode() + b"\n\n" for each in chunks]
+            texts = [json.dumps(each, indent=self.server.indent) for each in chunks]
+            lines = [text.replace("\n", "\ndata: ") for text in texts]
+            events = [f"data: {each}\n\n".encode() for each in lines]
             self._send(200, "text/event-stream", [*events, b"data: [DONE]\n\n"])
         else:
             choices = [{"index": 0, "text": "".join(WORDS), "finish_reason": "stop"}]
@@ -70,7 +73,8 @@ class _Answers(BaseHTTPRequestHandler):
             )
 
     def _send_json(self, answer: dict[str, Any]) -> None:
-        self._send(200, "application/json", [json.dumps(answer).encode()])
+        text = json.dumps(answer, indent=self.server.indent)
+        self._send(200, "application/json", [text.encode()])
 
     def _send(self, status: int, kind: str, pieces: list[bytes]) -> None:
         self.send_response(status)

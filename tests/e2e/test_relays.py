@@ -84,7 +84,7 @@ def relaying(
 @pytest.fixture
 def asked(relaying: GatewayProcess, server: RelayedServer) -> Iterator[OpenAI]:
     server.status, server.usage, server.breaks_off = 200, REPORTED, False
-    server.said, server.param, server.odd = None, "input", None
+    server.said, server.param, server.odd, server.indent = None, "input", None, None
     server.bodies.clear()
     with client_of(relaying) as client:
         yield client
@@ -198,6 +198,17 @@ def test_an_answer_in_place_of_events_is_one_event(asked: OpenAI, server: Relaye
     server.said = {"model": "theirs", "choices": choices, "usage": REPORTED}
     chunks = list(asked.completions.create(model="complete", prompt="Count.", stream=True))
     assert [(chunk.model, chunk.choices[0].text) for chunk in chunks] == [("complete", "Whole.")]
+
+
+@pytest.mark.parametrize("is_whole", [False, True])
+def test_what_a_server_lays_out_in_lines_is_an_event_of_one(
+    asked: OpenAI, server: RelayedServer, is_whole: bool
+) -> None:
+    server.indent = 1
+    if is_whole:
+        server.said = {"choices": [{"index": 0, "text": "".join(WORDS)}], "usage": REPORTED}
+    chunks = list(asked.completions.create(model="complete", prompt="Count.", stream=True))
+    assert "".join(chunk.choices[0].text for chunk in chunks) == "".join(WORDS)
 
 
 @pytest.mark.parametrize("stream", [False, True])
