@@ -2,10 +2,11 @@
 
 import asyncio
 import json
+import tracemalloc
 
 import pytest
 
-from gateway.http.batch_route import MAX_AT_ONCE, RouteBatches
+from gateway.http.batch_route import MAX_AT_ONCE, MAX_LINES, RouteBatches
 from gateway.wire.errors import ProtocolError
 from router.policy.policy import DEFAULT_POLICY
 from router.record.batch import Desk
@@ -39,3 +40,21 @@ async def test_a_batch_that_is_cancelled_makes_room() -> None:
         one.cancel()
         with pytest.raises(asyncio.CancelledError):
             await one
+
+
+@pytest.mark.parametrize("end", [b"\n", b"\r", b"\r\n"])
+@pytest.mark.parametrize("last", [b"", b"x"])
+async def test_too_many_lines_are_counted_and_not_made(end: bytes, last: bytes) -> None:
+    batches = RouteBatches(lambda tenant: Desk(policy=DEFAULT_POLICY, tenant=tenant))
+    body = (b"ab" + end) * 1_000_000 + last
+    tracemalloc.start()
+    try:
+        with pytest.raises(ProtocolError, match=f"got {1_000_000 + len(last)}:") as refused:
+            await batches.decide(PRO, body)
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert refused.value.code == "message_too_large"
+    assert peak_bytes < len(body)
+    rows = await batches.decide(PRO, end * MAX_LINES)
+    assert rows == b""
