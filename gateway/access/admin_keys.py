@@ -3,13 +3,12 @@
 import hashlib
 import hmac
 from collections.abc import Iterable, Mapping
-from urllib.parse import urlsplit
 
 import msgspec
 
-from gateway.access.auth import bearer_of
+from gateway.access.auth import bearer_of, is_local
 from gateway.config.development import DEVELOPMENT_ADMIN_KEY
-from gateway.config.sections import AdminKeyConfig, is_loopback
+from gateway.config.sections import AdminKeyConfig
 from gateway.wire.errors import ProtocolError
 
 KEY_CHARS = 12  # of a digest: enough to tell keys apart, and of no use to find one
@@ -63,14 +62,6 @@ class AdminKeys:
             if hmac.compare_digest(known, digest) and not (is_public and not is_local(host)):
                 found = admin
         return found
-
-
-def is_local(host: str) -> bool:
-    """Says whether a Host header names this machine, which a DNS-rebinding page's does not."""
-    try:
-        return is_loopback(urlsplit(f"//{host}").hostname or "")
-    except ValueError:
-        return False
 
 
 def _known(key: AdminKeyConfig) -> tuple[bytes, Admin, bool]:

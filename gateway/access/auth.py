@@ -3,10 +3,12 @@
 import hashlib
 import hmac
 from collections.abc import Iterable, Mapping
+from urllib.parse import urlsplit
 
 from gateway.access.tenant_view import TenantsView
+from gateway.config.development import DEVELOPMENT_KEY
 from gateway.config.keys import KeyRecord, Peppers, is_key_of, key_id_of
-from gateway.config.sections import TenantConfig
+from gateway.config.sections import TenantConfig, is_loopback
 from gateway.config.tenants import for_key
 from gateway.wire.errors import ProtocolError
 from router.classify.task import Tenant
@@ -19,12 +21,24 @@ _WORDS = {
 }
 _NONE_GIVEN = "No API key given. Send it as 'Authorization: Bearer <key>' or 'x-api-key'."
 _INCORRECT = "Incorrect API key. Ask who runs this gateway."
+_NOT_LOCAL = (
+    "Pages may use the development key only where they address the gateway as this machine, such "
+    "as 127.0.0.1 or localhost. Configure a key of your own to reach it by another name."
+)
 
 
 def bearer_of(headers: Mapping[str, str]) -> str:
     """Returns the key of `Authorization: Bearer <key>`, or an empty string."""
     scheme, _, key = headers.get("authorization", "").partition(" ")
     return key.strip() if scheme.lower() == "bearer" else ""
+
+
+def is_local(host: str) -> bool:
+    """Says whether a Host header names this machine, which a DNS-rebinding page's does not."""
+    try:
+        return is_loopback(urlsplit(f"//{host}").hostname or "")
+    except ValueError:
+        return False
 
 
 class Keys:
@@ -77,16 +91,21 @@ class Keys:
             if not key:
                 raise ProtocolError("invalid_api_key", _NONE_GIVEN)
             try:
-                return self._tenant_of(key, now_s)
+                return self._tenant_of(key, headers, now_s)
             except ProtocolError:
                 if named in ("", key):
                     raise
-                return self._tenant_of(named, now_s)  # Claude Code may send two that differ
+                # Claude Code may send two that differ.
+                return self._tenant_of(named, headers, now_s)
         except ProtocolError as error:
             self.num_refused += error.code == "invalid_api_key"
             raise
 
-    def _tenant_of(self, key: str, now_s: int) -> Tenant:
+    def _tenant_of(self, key: str, headers: Mapping[str, str], now_s: int) -> Tenant:
+        # A page of any site knows this one, and may have its name lead to this machine.
+        is_of_page = key == DEVELOPMENT_KEY and headers.get("origin") is not None
+        if is_of_page and not is_local(headers.get("host", "")):
+            raise ProtocolError("invalid_api_key", _NOT_LOCAL)
         key_id = key_id_of(key)
         if key_id is None:
             return self._configured_tenant(key)

@@ -6,7 +6,7 @@ from typing import Any
 from litestar import get
 from litestar.response.base import ASGIResponse
 
-from gateway.access.admin_keys import is_local
+from gateway.access.auth import is_local
 from gateway.config.config import admin_keys
 from gateway.config.development import DEVELOPMENT_ADMIN_KEY, DEVELOPMENT_KEY
 from gateway.config.version import VERSION

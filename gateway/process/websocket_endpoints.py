@@ -140,7 +140,8 @@ class WebSocketEndpoints:
             services.count_connection(scope, tenant.key_id, tenant.id)
             return tenant
         if offer.key:
-            headers = {"authorization": f"Bearer {offer.key}"}
+            of_page = {name: headers[name] for name in ("origin", "host") if name in headers}
+            headers = {**of_page, "authorization": f"Bearer {offer.key}"}
         return services.caller(scope, headers)
 
 

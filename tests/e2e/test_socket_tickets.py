@@ -134,6 +134,28 @@ async def test_another_origin_is_refused(
         pass
 
 
+def test_a_page_whose_name_was_led_here_has_no_use_of_the_development_key(
+    gateway: GatewayProcess, http: httpx.Client
+) -> None:
+    host = f"rebound.test:{gateway.port}"
+    asks = {"authorization": f"Bearer {DEVELOPMENT_KEY}", "host": host, "origin": f"http://{host}"}
+    answer = http.post("/v1/responses", headers=asks, json={"model": "auto", "input": "Say hi."})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (401, "invalid_api_key")
+
+
+async def test_neither_has_its_socket(gateway: GatewayProcess) -> None:
+    host = f"rebound.test:{gateway.port}"
+    offered = ("lanewise", f"openai-insecure-api-key.{DEVELOPMENT_KEY}")
+    connecting = websockets.connect(
+        f"ws://{host}/v1/responses",
+        host="127.0.0.1",
+        port=gateway.port,
+        subprotocols=[Subprotocol(each) for each in offered],
+        origin=Origin(f"http://{host}"),
+    )
+    assert await refusal(connecting) == (401, "invalid_api_key")
+
+
 async def test_any_worker_takes_it(tmp_path: Path, redis_url: str) -> None:
     gateway = GatewayProcess(tmp_path, "--workers", "2", "--redis", redis_url)
     try:

@@ -8,6 +8,7 @@ import pytest
 from gateway.access.auth import Keys
 from gateway.access.key_sessions import KeySessions
 from gateway.access.tenant_view import TenantsView
+from gateway.config.development import DEVELOPMENT_KEY
 from gateway.config.keys import KeyRecord, Peppers, digest_of, new_key
 from gateway.config.sections import TenantConfig
 from gateway.config.tenants import DEFAULT_TIERS, TenantRecord, Tier
@@ -40,6 +41,25 @@ GOOD: list[tuple[dict[str, str], str]] = [
 @pytest.mark.parametrize(("headers", "tenant_id"), GOOD)
 def test_known_keys(headers: dict[str, str], tenant_id: str) -> None:
     assert KEYS.tenant(headers, 0).id == tenant_id
+
+
+@pytest.mark.parametrize("header", ["authorization", "x-api-key", "api-key"])
+def test_a_page_has_the_development_key_where_it_addresses_this_machine(header: str) -> None:
+    keys = Keys([TenantConfig(id="dev", keys=(DEVELOPMENT_KEY, "sk-own"), limits={})])
+
+    def found(key: str, host: str, **more: str) -> str:
+        shown = f"Bearer {key}" if header == "authorization" else key
+        return keys.tenant({header: shown, "host": host, **more}, 0).id
+
+    for host in ("127.0.0.1:8080", "localhost", "LOCALHOST:80", "[::1]:8080", "127.8.0.1"):
+        assert found(DEVELOPMENT_KEY, host, origin=f"http://{host}") == "dev"
+    for host in ("rebound.example:8080", "", "[nonsense", "127.0.0.1.rebound.example", "10.0.0.1"):
+        for origin in (f"http://{host}", "null", ""):
+            with pytest.raises(ProtocolError, match="of your own") as refused:
+                found(DEVELOPMENT_KEY, host, origin=origin)
+            assert refused.value.code == "invalid_api_key"
+            assert found("sk-own", host, origin=origin) == "dev"
+        assert found(DEVELOPMENT_KEY, host) == "dev"  # no page, but a client behind a proxy
 
 
 def test_a_configured_key_may_look_like_one_that_was_made() -> None:
