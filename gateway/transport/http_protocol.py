@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any, cast
 
 from httptools import HttpParserCallbackError, HttpParserError, HttpParserUpgrade, HttpRequestParser
+from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from gateway.transport.client_address import Network, forwarded_address
@@ -38,11 +39,17 @@ _LINE_BYTES, _FIELD_BYTES = len(b"  HTTP/1.1\r\n\r\n"), len(b": \r\n")  # beside
 MAX_HEADERS = 256  # the most of browsers and proxies are below 100
 # Of a request's bytes to its body's: chunks have sizes, and trailers may follow.
 MAX_FRAMING = 2
+# Heads that one read may hold to be parsed at once. Where there are more, it is parsed in pieces,
+# each once what came before is answered: a read of 256 KiB can hold 10,000 requests.
+MAX_HEADS_AT_ONCE = 16
+PIECE_BYTES = 1_024
 OPEN_PATHS = ("/healthz", "/health", "/readyz", "/metrics")  # answered with the last descriptors
 
 
 class HttpProtocol(HttpToolsProtocol):
     """Adds `write_now` to each request's state, queues upgrades, and bounds what it reads."""
+
+    flow: "_Flow"
 
     def __init__(
         self,
@@ -64,9 +71,12 @@ class HttpProtocol(HttpToolsProtocol):
         self._num_bytes = 0  # that arrived of the request
         self._has_ended_one = False  # the latest read, which may have begun the next
         self._earlier: list[RequestResponseCycle] = []  # not yet answered, as a later one comes
+        self._unread: bytearray | None = None  # what came and waits for answers to what came before
+        self._is_over = False  # what still comes is no request
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        self.flow = _Flow(transport)
         self._writes = GatheredWrites(transport)
         self.transport = cast("asyncio.Transport", self._writes)
 
@@ -77,9 +87,22 @@ class HttpProtocol(HttpToolsProtocol):
             cycle.disconnected = True
             cycle.message_event.set()
         self._earlier.clear()
+        self._unread = None
+        if self.pipeline:  # none will begin; they hold this protocol, and both may be frozen
+            self.pipeline.clear()
+            self.cycle = None  # type: ignore[assignment]  # the last of them
 
     def data_received(self, data: bytes) -> None:
         """Reads more of a request, and ends what grows too large."""
+        is_long = len(data) > PIECE_BYTES
+        if (
+            self.pipeline
+            or self._unread is not None
+            or (is_long and data.count(b"\n\r\n") + data.count(b"\n\n") > MAX_HEADS_AT_ONCE)
+        ):
+            self._unread = (self._unread or bytearray()) + data
+            self._read_on()
+            return
         self._unset_keepalive_if_required()
         self._has_ended_one = False
         self._parse(data)
@@ -95,6 +118,21 @@ class HttpProtocol(HttpToolsProtocol):
             self.transport.abort()
         else:
             self._visit.read(len(data), in_head=self._in_head, is_held=self._is_held)
+
+    def _read_on(self) -> None:
+        """Reads of what waits until an answer has to come first; meanwhile nothing more is read."""
+        unread, self._unread = self._unread, None
+        while unread and not (self.pipeline or self._is_over or self.transport.is_closing()):
+            piece = bytes(unread[:PIECE_BYTES])
+            del unread[:PIECE_BYTES]
+            self.data_received(piece)
+        if self._is_over or self.transport.is_closing():
+            return
+        if unread:
+            self._unread = unread
+            self.flow.pause_reading()
+        self.flow.is_held = bool(unread)
+        self.flow.resume_reading()
 
     def _parse(self, data: bytes) -> None:
         """Feeds the parser, as uvicorn does, and again after each upgrade that is ignored."""
@@ -121,6 +159,7 @@ class HttpProtocol(HttpToolsProtocol):
                 self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn
 
     def _follow_upgrade(self) -> None:
+        self._is_over = True
         if self._should_upgrade():
             self.handle_websocket_upgrade()
         else:  # CONNECT, which is answered; what follows would be of a tunnel
@@ -203,9 +242,12 @@ class HttpProtocol(HttpToolsProtocol):
         if self._earlier:
             self._earlier = [each for each in self._earlier if not each.response_complete]
         super().on_response_complete()
+        if self._unread is not None and not self.pipeline:
+            self.loop.call_soon(self._read_on)
 
     def _refuse(self, refusal: HttpRefusal) -> None:
         """Answers a request that is not whole, and closes."""
+        self._is_over = True
         latest = self.cycle
         is_further = self._in_head and latest is not None and not latest.response_complete
         is_begun = self._in_body and latest.response_started
@@ -258,6 +300,18 @@ class HttpProtocol(HttpToolsProtocol):
         )
         protocol.begin(self, key)
         self.transport.set_protocol(protocol)
+
+
+class _Flow(FlowControl):
+    """Reads on once no answer has to come first, whoever asks."""
+
+    is_held = False
+
+    def resume_reading(self) -> None:
+        """Reads on, unless something that was read has to wait."""
+        if self.read_paused and not self.is_held:
+            self.read_paused = False
+            self._transport.resume_reading()
 
 
 class _Trailers(list[tuple[bytes, bytes]]):

@@ -1,12 +1,15 @@
 """What one read of a connection may hold, fed as the event loop would."""
 
 import asyncio
+import gc
+import weakref
 from typing import Any
 
+import pytest
 import uvicorn
 from uvicorn.server import ServerState
 
-from gateway.transport.http_protocol import MAX_HEAD_BYTES, HttpProtocol
+from gateway.transport.http_protocol import MAX_HEAD_BYTES, PIECE_BYTES, HttpProtocol
 from gateway.transport.keepalive import AcceptQueue
 
 LARGE = b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % (2 * MAX_HEAD_BYTES)
@@ -21,6 +24,7 @@ class Transport(asyncio.Transport):
         super().__init__({"peername": ("127.0.0.1", 1), "sockname": ("127.0.0.1", 2)})
         self.written = bytearray()
         self.closed = asyncio.Event()
+        self.is_paused = False  # reads come from the test even so
 
     def write(self, data: Any) -> None:
         self.written += data
@@ -34,9 +38,10 @@ class Transport(asyncio.Transport):
         return self.closed.is_set()
 
     def pause_reading(self) -> None:
-        """Reads come from the test."""
+        self.is_paused = True
 
-    resume_reading = pause_reading
+    def resume_reading(self) -> None:
+        self.is_paused = False
 
 
 async def says_ok(scope: Any, receive: Any, send: Any) -> None:
@@ -46,9 +51,7 @@ async def says_ok(scope: Any, receive: Any, send: Any) -> None:
     await send({"type": "http.response.body", "body": b"ok"})
 
 
-async def answers(*reads: bytes) -> bytes:
-    """All that is answered to what comes in those reads."""
-    transport = Transport()
+def made(transport: Transport) -> HttpProtocol:
     config = uvicorn.Config(says_ok, log_config=None)
     config.load()
     protocol = HttpProtocol(
@@ -59,6 +62,13 @@ async def answers(*reads: bytes) -> bytes:
         app_state={},
     )
     protocol.connection_made(transport)
+    return protocol
+
+
+async def answers(*reads: bytes) -> bytes:
+    """All that is answered to what comes in those reads."""
+    transport = Transport()
+    protocol = made(transport)
     for read in reads:
         if transport.is_closing():
             break
@@ -81,3 +91,62 @@ async def test_a_head_is_bounded_wherever_it_begins() -> None:
     assert b"HTTP/1.1 431" in written, written
     written = await answers(LARGE + endless, *[b"a" * 20_000] * 4)
     assert b"HTTP/1.1 200" not in written[12:], written
+
+
+ONE = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n"
+POST = b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 9000\r\n\r\n" + b"\n" * 9_000
+
+
+@pytest.mark.parametrize("reads", [[ONE * 5_000, NEXT], [ONE * 500 + ONE[:9], ONE[9:] + NEXT]])
+async def test_requests_that_come_together_are_read_as_they_are_answered(
+    reads: list[bytes],
+) -> None:
+    transport = Transport()
+    protocol = made(transport)
+    most = 0
+    for read in reads:
+        protocol.data_received(read)
+        assert transport.is_paused
+    async with asyncio.timeout(30):
+        while not transport.is_closing():
+            most = max(most, len(protocol.pipeline))
+            await asyncio.sleep(0)
+    protocol.connection_lost(None)
+    assert transport.written.count(b"HTTP/1.1 200 OK") == b"".join(reads).count(b"GET")
+    assert most <= PIECE_BYTES / len(ONE) + 1
+
+
+async def test_a_body_of_blank_lines_is_a_body() -> None:
+    written = await answers(ONE + POST + POST[:2_000], POST[2_000:] + NEXT)
+    assert written.count(b"HTTP/1.1 200 OK") == 4, written
+
+
+async def test_reading_goes_on_behind_requests_that_came_together() -> None:
+    transport = Transport()
+    protocol = made(transport)
+    protocol.data_received(ONE * 500)
+    async with asyncio.timeout(30):
+        while transport.written.count(b"200 OK") < 500:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+    assert not transport.is_paused
+    protocol.data_received(NEXT)
+    async with asyncio.timeout(30):
+        await transport.closed.wait()
+    protocol.connection_lost(None)
+
+
+async def test_what_waits_ends_with_its_connection() -> None:
+    transport = Transport()
+    protocol = made(transport)
+    gc.disable()  # which may have passed over them, too
+    try:
+        protocol.data_received(ONE * 500)
+        waiting = [weakref.ref(cycle) for cycle, _ in protocol.pipeline]
+        assert waiting
+        transport.close()
+        protocol.connection_lost(None)
+        for _ in range(9):
+            await asyncio.sleep(0)
+        assert not any(cycle() for cycle in waiting)
+    finally:
+        gc.enable()
