@@ -13,11 +13,12 @@ This is an edge.
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 
 import msgspec
 from litestar.response.base import ASGIResponse
+from litestar.types import Receive, Scope, Send
 
 from gateway.core.gateway import Gateway
 from gateway.core.job import Ended
@@ -27,7 +28,7 @@ from gateway.task.own_input import parse_request
 from gateway.transport.byte_budgets import Memory
 from gateway.transport.ids import new_id
 from gateway.transport.outbox import Outbox
-from gateway.wire.errors import ProtocolError
+from gateway.wire.errors import ProtocolError, too_many_bytes
 from gateway.wire.events import CreateBody
 from gateway.wire.response import ResponseStream
 from gateway.wire.response_json import ResponseError, failed_json, queued_json
@@ -71,6 +72,29 @@ class _Run:
     @property
     def running(self) -> bool:
         return not self.exchange.pump.done()
+
+
+class _Followed(EventStream):
+    """The events of a run for one reader."""
+
+    def __init__(
+        self,
+        gw: Gateway,
+        outbox: Outbox,
+        watcher: "asyncio.Task[Ended | None]",
+        headers: dict[str, str],
+        *,
+        on_end: Callable[[], None],
+    ) -> None:
+        super().__init__(gw, outbox, watcher, headers)
+        self._on_end = on_end
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Sends the events, and says when the reader has them or is gone."""
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._on_end()
 
 
 class BackgroundRuns:
@@ -218,7 +242,8 @@ class BackgroundRuns:
     async def follow(self, tenant: Tenant, response_id: str, starting_after: int) -> ASGIResponse:
         """Sends the events of a run after that number, then those to come.
 
-        Raises `ProtocolError`: This process has no such run, or its response was deleted.
+        Raises `ProtocolError`: This process has no such run, or its response was deleted; or what
+        the tenant's readers have not read is too much.
         """
         run = self._run_of(tenant, response_id)
         # Another process may have deleted it.
@@ -231,9 +256,18 @@ class BackgroundRuns:
                 "kept where it ran, and a while only. Retrieve it without 'stream'."
             )
             raise ProtocolError("response_not_found", message, param="response_id")
-        return self._follow(tenant, run, max(0, starting_after + 1))
+        first = max(0, starting_after + 1)
+        # A reader asks for megabytes in a hundred bytes, and may take none of them.
+        num_bytes = sum([len(data) for _, data in run.events[first:]])
+        in_flight = self._gw.budgets.in_flight
+        if not in_flight.take(tenant.id, num_bytes):
+            raise too_many_bytes(in_flight.max_tenant_bytes)
+        return self._follow(tenant, run, first, num_bytes)
 
-    def _follow(self, tenant: Tenant, run: _Run, first: int) -> ASGIResponse:
+    def _follow(
+        self, tenant: Tenant, run: _Run, first: int, num_counted_bytes: int = 0
+    ) -> ASGIResponse:
+        """Follows a run for a reader whose bytes are counted as in flight, if they are."""
         outbox = Outbox(self._gw.flush_timer)
         run.stream.flush()
         for event_type, data in run.events[first:]:
@@ -246,7 +280,8 @@ class BackgroundRuns:
 
         release = self._gw.key_sessions.add(tenant, stop)
         watcher.add_done_callback(lambda _: release())
-        return EventStream(self._gw, outbox, watcher, run.exchange.headers())
+        give_back = partial(self._gw.budgets.in_flight.give, tenant.id, num_counted_bytes)
+        return _Followed(self._gw, outbox, watcher, run.exchange.headers(), on_end=give_back)
 
     async def cancel(self, tenant: Tenant, response_id: str) -> bytes | None:
         """Stops a run, wherever it is; returns its object, or None if this tenant has no such run.

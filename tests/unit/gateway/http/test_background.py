@@ -8,6 +8,7 @@ import pytest
 
 from gateway.http.background import BackgroundRuns
 from gateway.store.stored_response import StoredResponse
+from gateway.transport.byte_budgets import Budgets, ByteBudgets
 from gateway.wire.errors import ProtocolError
 from gateway.wire.events import CreateBody
 from tests.patience import until
@@ -75,4 +76,38 @@ async def test_a_stream_begins_after_the_number_that_was_not_reached_yet() -> No
     numbers = [msgspec.json.decode(event)["sequence_number"] for event in events]
     assert numbers
     assert numbers == list(range(6, 6 + len(numbers)))
+    await runs.close()
+
+
+async def test_what_readers_are_sent_at_once_is_bounded() -> None:
+    world = World([])
+    world.gw.store = KeptStore()
+    in_flight = ByteBudgets(2_500, 1 << 40)  # less than two of its first events
+    world.gw.budgets = Budgets(in_flight=in_flight)
+    runs = BackgroundRuns(world.gw, 8)
+    await runs.create(TENANT, asked(instructions="x" * 900), 100)
+    (response_id,) = (reservation.id for reservation in world.pools.granted)
+    readers: list[Any] = []
+
+    async def follow() -> None:
+        readers.append(await runs.follow(TENANT, response_id, -1))
+
+    async def read_all() -> None:
+        for reader in readers:
+            await reader({"type": "http"}, asyncio.Event().wait, ignore)
+        readers.clear()
+
+    async def ignore(message: Any) -> None:
+        pass
+
+    await follow()
+    with pytest.raises(ProtocolError) as refused:
+        await follow()
+    assert refused.value.code == "rate_limit_exceeded"
+    (generation,) = world.fast.generations
+    generation.sink.finish(stop())
+    await read_all()
+    assert in_flight.num_bytes == 0
+    await follow()
+    await read_all()
     await runs.close()
