@@ -39,7 +39,7 @@ from gateway.wire.events import (
 from gateway.wire.items import InputReader
 from gateway.wire.requests import ParsedCreate, parse_create
 from gateway.wire.response import Emit, ResponseStream, ResponseWriter
-from gateway.wire.steering import Steer, failed_fields, parse_steer, steer_failed
+from gateway.wire.steering import Steer, failed_fields, inject_failed, parse_steer, steer_failed
 from router.classify.task import Tenant
 
 MAX_RUNNING = 16
@@ -181,15 +181,7 @@ class Session:
         if isinstance(event, ResponseRejoin):
             return self._rejoin(event)
         if isinstance(event, ResponseInject):
-            message = "No hosted agent waits for input here. Send the items in a response.create."
-            failed = {
-                "type": "response.inject.failed",
-                "sequence_number": 0,
-                "response_id": event.response_id,
-                "input": event.input if isinstance(event.input, list) else [],
-                "error": {"code": "response_not_found", "message": message},
-            }
-            self._send(msgspec.json.encode(failed))
+            self._send(inject_failed(event))
         return []
 
     def reject(self, bad: BadFrameError) -> None:

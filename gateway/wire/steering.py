@@ -1,4 +1,4 @@
-"""Reads steer events and writes the answers to them."""
+"""Reads steer events, and writes the answers to them and to injections."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ import msgspec
 
 from backends.contract import ContextItem, Message
 from gateway.wire.errors import ProtocolError
-from gateway.wire.events import ResponseSteer
+from gateway.wire.events import ResponseInject, ResponseSteer
 from gateway.wire.items import parse_input
 
 _encode = msgspec.json.encode
@@ -78,3 +78,16 @@ def failed_fields(
     if error.param is not None:
         said["param"] = error.param
     return b'"steer":' + _encode(steer) + b',"error":' + _encode(said)
+
+
+def inject_failed(event: ResponseInject) -> bytes:
+    """Writes `response.inject.failed`: no agent runs here that would take input amid its work."""
+    message = "No hosted agent waits for input here. Send the items in a response.create."
+    failed = {
+        "type": "response.inject.failed",
+        "sequence_number": 0,
+        "response_id": event.response_id,
+        "input": event.input if isinstance(event.input, list) else [],
+        "error": {"code": "response_not_found", "message": message},
+    }
+    return _encode(failed)
