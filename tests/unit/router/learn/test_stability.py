@@ -60,7 +60,7 @@ def test_flips_are_counted() -> None:
 
 def test_hardly_any_decision_flips() -> None:
     """The bound is loose: one in fifty; `lanewise eval` measures it on real texts."""
-    texts = [prompt.text for prompt in written_prompts(SEED)][::2]
+    texts = [prompt.text for prompt in written_prompts(SEED)][::6]
     for change, num_flipped in flips(texts, lane).items():
         assert num_flipped <= len(texts) / 50, (change, num_flipped, SEED)
 

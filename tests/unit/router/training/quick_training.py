@@ -1,4 +1,4 @@
-"""Runs a command of `router.training` on a tenth of the prompts that were written for it.
+"""Runs a command of `router.training` on a twentieth of the prompts that were written for it.
 
     python -m tests.unit.router.training.quick_training COMMAND ARGUMENTS...
 
@@ -14,7 +14,7 @@ from router.record.labelled import Record
 from router.training import fit, handovers
 
 WRITTEN = ("written_prompts", "security_prompts", "everyday_prompts")
-EVERY = 10
+EVERY = 20
 
 
 def main(command: str, arguments: Sequence[str]) -> int:
