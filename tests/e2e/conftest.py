@@ -13,7 +13,7 @@ from tests.e2e.gateway_process import (
     DEVELOPMENT_KEY,
     GatewayProcess,
     redis_server,
-    wait_until_at_rest,
+    served_cleanly,
 )
 from tests.e2e.socket_client import SocketClient
 
@@ -42,15 +42,8 @@ def redis_client(redis_url: str) -> Iterator["redis.Redis[bytes]"]:
 def gateway(folder: Path, redis_url: str) -> Iterator[GatewayProcess]:
     config = folder / "lanewise.toml"
     config.write_text(CONFIG)
-    process = GatewayProcess(folder, "--config", str(config), "--redis", redis_url)
-    try:
-        process.wait_until_ready()
+    with served_cleanly(config, redis_url) as process:
         yield process
-        wait_until_at_rest(process)  # whatever the tests did, nothing may be left
-        assert "Traceback" not in process.log, process.log
-    finally:
-        status = process.stop()
-    assert status == 0, process.log
 
 
 @pytest.hookimpl(wrapper=True)

@@ -269,6 +269,23 @@ def served(folder: Path, *arguments: str, **more: Any) -> Iterator[GatewayProces
         process.stop()
 
 
+@contextlib.contextmanager
+def served_cleanly(config: Path, redis_url: str, **more: Any) -> Iterator[GatewayProcess]:
+    """As `served`, with that configuration; whatever the tests did, nothing may be left of it.
+
+    It must come to rest, and end without an error or a traceback.
+    """
+    process = GatewayProcess(config.parent, "--config", str(config), "--redis", redis_url, **more)
+    try:
+        process.wait_until_ready()
+        yield process
+        wait_until_at_rest(process)
+    finally:
+        status = process.stop()
+    assert status == 0, process.log
+    assert "Traceback" not in process.log, process.log
+
+
 @contextlib.asynccontextmanager
 async def served_beside(folder: Path, toml: str, *arguments: str) -> AsyncIterator[GatewayProcess]:
     """As `served`, with that configuration, beside an upstream that this loop runs.

@@ -4,11 +4,12 @@ It streams its refusal if it is asked for the model `streamed`, and writes it wh
 """
 
 import json
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+
+from tests.threaded import serving
 
 PIECES = ("I ", "am sorry, ", "I cannot ", "help with that.")
 REFUSAL = "".join(PIECES)
@@ -107,11 +108,5 @@ def _events() -> list[dict[str, Any]]:
 @contextmanager
 def refusing_upstream() -> Iterator[RefusingUpstream]:
     """Serves until the context ends."""
-    with RefusingUpstream() as server:
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
-        thread.start()
-        try:
-            yield server
-        finally:
-            server.shutdown()
-            thread.join()
+    with serving(RefusingUpstream()) as server:
+        yield server

@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from tests.threaded import serving
+
 KEY = "sk-of-the-relay"
 WORDS = ("One, ", "two, ", "three.")
 
@@ -95,11 +97,5 @@ class _Answers(BaseHTTPRequestHandler):
 @contextmanager
 def relayed_server() -> Iterator[RelayedServer]:
     """Serves until the context ends."""
-    with RelayedServer() as server:
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
-        thread.start()
-        try:
-            yield server
-        finally:
-            server.shutdown()
-            thread.join()
+    with serving(RelayedServer()) as server:
+        yield server

@@ -18,6 +18,7 @@ from tests.e2e.gateway_process import (
     FAST_ONLY_KEY,
     GatewayProcess,
     served,
+    served_cleanly,
     wait_until_at_rest,
 )
 from tests.e2e.socket_client import SocketClient
@@ -48,13 +49,9 @@ def engine(tmp_path: Path, redis_url: str) -> Iterator[GatewayProcess]:
 def linked(tmp_path: Path, redis_url: str, engine: GatewayProcess) -> Iterator[GatewayProcess]:
     config = tmp_path / "linked.toml"
     config.write_text(CONFIG + LINKED.format(port=engine.port, key=DEVELOPMENT_KEY))
-    process = GatewayProcess(tmp_path, "--config", str(config), "--redis", redis_url)
-    process.wait_until_ready()
-    _wait_for_backend(process, up=True)
-    yield process
-    wait_until_at_rest(process)
-    assert process.stop() == 0, process.log
-    assert "Traceback" not in process.log, process.log
+    with served_cleanly(config, redis_url) as process:
+        _wait_for_backend(process, up=True)
+        yield process
 
 
 def _wait_for_backend(gateway: GatewayProcess, *, up: bool) -> None:

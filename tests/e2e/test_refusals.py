@@ -8,7 +8,11 @@ from openai import OpenAI
 from pydantic import BaseModel
 
 import lanewise
-from tests.e2e.gateway_process import DEVELOPMENT_KEY, GatewayProcess, wait_until_at_rest
+from tests.e2e.gateway_process import (
+    DEVELOPMENT_KEY,
+    GatewayProcess,
+    served_cleanly,
+)
 from tests.e2e.refusing_upstream import REFUSAL, RefusingUpstream, refusing_upstream
 
 BACKEND = """
@@ -48,14 +52,8 @@ def gateway(
     config.write_text(
         "".join(BACKEND.format(protocol=p, model=m, url=server.base_url) for p, _, m in named)
     )
-    process = GatewayProcess(folder, "--config", str(config), "--redis", redis_url)
-    try:
-        process.wait_until_ready()
+    with served_cleanly(config, redis_url) as process:
         yield process
-        wait_until_at_rest(process)
-        assert "Traceback" not in process.log, process.log
-    finally:
-        assert process.stop() == 0
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ from tests.e2e.gateway_process import (
     FAST_ONLY_KEY,
     SMALL_KEY,
     GatewayProcess,
-    wait_until_at_rest,
+    served_cleanly,
 )
 from tests.e2e.relayed_server import KEY, WORDS, RelayedServer, relayed_server
 
@@ -69,16 +69,8 @@ def relaying(
     config = folder / "relays.toml"
     price = '[[prices]]\nmodel = "embed"\ninput = 2.0\noutput = 0\n'
     config.write_text(CONFIG + BLOCKED + price + "".join(relays))
-    process = GatewayProcess(
-        folder, "--config", str(config), "--redis", redis_url, environ={"RELAY_KEY": KEY}
-    )
-    try:
-        process.wait_until_ready()
+    with served_cleanly(config, redis_url, environ={"RELAY_KEY": KEY}) as process:
         yield process
-        wait_until_at_rest(process)
-        assert "Traceback" not in process.log, process.log
-    finally:
-        assert process.stop() == 0
 
 
 @pytest.fixture

@@ -14,7 +14,12 @@ import pytest
 from anthropic import Anthropic
 from openai import AsyncOpenAI, OpenAI
 
-from tests.e2e.gateway_process import CONFIG, DEVELOPMENT_KEY, GatewayProcess, wait_until_at_rest
+from tests.e2e.gateway_process import (
+    CONFIG,
+    DEVELOPMENT_KEY,
+    GatewayProcess,
+    served_cleanly,
+)
 from tests.e2e.socket_client import TERMINALS, SocketClient, text_of
 from tests.e2e.strict_runs import RUNS, num_tokens
 from tests.e2e.strict_upstream import NUM_REJECTED, TEXT, TOKENS, StrictUpstream
@@ -44,12 +49,8 @@ def strict(
     # Words of the faults may count as of security, whose answers nobody else goes on with.
     policy.write_text("security_goes_deep = false\n")
     config.write_text(f'policy_path = "{policy}"\n' + CONFIG + upstream.config())
-    process = GatewayProcess(folder, "--config", str(config), "--redis", redis_url)
-    process.wait_until_ready()
-    yield process
-    wait_until_at_rest(process)
-    assert process.stop() == 0, process.log
-    assert "Traceback" not in process.log, process.log
+    with served_cleanly(config, redis_url) as process:
+        yield process
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 import asyncio
 import gzip
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,6 +16,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from tests.e2e.fronts import wait_for_backend
 from tests.e2e.gateway_process import DEVELOPMENT_KEY, GatewayProcess, served
 from tests.e2e.socket_client import SocketClient
+from tests.threaded import serving
 
 TRACE, SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 QUICK = {"OTEL_BSP_SCHEDULE_DELAY": "50"}  # OpenTelemetry's own: ms between two exports
@@ -76,13 +76,8 @@ class _Handler(BaseHTTPRequestHandler):
 
 @contextmanager
 def collecting() -> Iterator[Collector]:
-    with Collector() as collector:
-        serving = threading.Thread(target=collector.serve_forever, daemon=True)
-        serving.start()
-        try:
-            yield collector
-        finally:
-            collector.shutdown()
+    with serving(Collector()) as collector:
+        yield collector
 
 
 @contextmanager

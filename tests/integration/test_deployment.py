@@ -6,7 +6,6 @@ import shutil
 import stat
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -17,6 +16,7 @@ import yaml
 
 from deploy.pin_images import digest_of, images, pinned
 from gateway.config.config import load_config
+from tests.threaded import serving
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
 OVERLAYS = ("one-machine", "three-gateways", "dask")
@@ -203,13 +203,8 @@ class Registry(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def registry() -> Iterator[str]:
-    server = HTTPServer(("127.0.0.1", 0), Registry)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with serving(HTTPServer(("127.0.0.1", 0), Registry)) as server:
+        yield f"http://127.0.0.1:{server.server_port}"
 
 
 def test_images_are_exact_versions_and_can_be_pinned(registry: str) -> None:

@@ -105,6 +105,14 @@ def connected(app: Any) -> tuple[ServerState, Wire]:
     return state, wire
 
 
+async def reads_all(scope: Any, receive: Any, send: Any) -> None:
+    """Accepts a socket, and takes its messages until it ends."""
+    await receive()
+    await send({"type": "websocket.accept"})
+    while (await receive())["type"] != "websocket.disconnect":
+        pass
+
+
 async def conversation(request: bytes) -> dict[str, Any]:
     """All that the application and the client see of an upgrade and of one message."""
     seen: dict[str, Any] = {}
@@ -247,13 +255,7 @@ async def test_a_thousand_messages_that_come_at_once_are_read_in_turn_with_other
 
 
 async def test_a_pong_that_may_lie_unread_is_not_late() -> None:
-    async def app(scope: Any, receive: Any, send: Any) -> None:
-        await receive()
-        await send({"type": "websocket.accept"})
-        while (await receive())["type"] != "websocket.disconnect":
-            pass
-
-    state, wire = connected(app)
+    state, wire = connected(reads_all)
     wire.protocol.data_received(head())
     for _ in range(4):
         await asyncio.sleep(0)
@@ -272,13 +274,7 @@ async def test_a_pong_that_may_lie_unread_is_not_late() -> None:
 
 
 async def test_a_pong_that_is_being_waited_for_is_not_late(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def app(scope: Any, receive: Any, send: Any) -> None:
-        await receive()
-        await send({"type": "websocket.accept"})
-        while (await receive())["type"] != "websocket.disconnect":
-            pass
-
-    state, wire = connected(app)
+    state, wire = connected(reads_all)
     wire.protocol.data_received(head())
     for _ in range(4):
         await asyncio.sleep(0)

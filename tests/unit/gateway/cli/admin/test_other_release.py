@@ -2,12 +2,12 @@
 
 import http.server
 import json
-import threading
 from collections.abc import Iterator
 
 import pytest
 
 from gateway.cli.main import main
+from tests.threaded import serving
 
 BACKEND = {"name": "gpu", "group": "deep", "model": "lanewise-deep"}  # of before there was more
 POLICY_CHANGE = {"author": "ops", "action": "activate", "to": 1}
@@ -30,12 +30,8 @@ class _Older(http.server.BaseHTTPRequestHandler):
 
 @pytest.fixture
 def older() -> Iterator[str]:
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Older) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
+    with serving(http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Older)) as server:
         yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
-        thread.join()
 
 
 @pytest.mark.parametrize("command", [["backends", "list"], ["policy", "history"]])
