@@ -44,12 +44,12 @@ class HeldTurns:
 
     def hold(self, job: Job, holder: TurnHolder) -> None:
         """Notes who runs a job, until `release`."""
-        if job.parsed.hints.agent.turn_id is not None and None not in turn_of(job.parsed):
+        if None not in turn_of(job.parsed):
             self._held[_turn(job)] = HeldTurn(job, holder)
 
     def release(self, job: Job) -> None:
         """Forgets who runs a job; harmless if its turn went on elsewhere."""
-        held = self.get(job) if self._held else None
+        held = self.get(job)
         if held is not None and held.job is job:
             del self._held[_turn(job)]
 

@@ -210,8 +210,7 @@ class Branches(dict[int, Branch]):
     def cancel(self) -> None:
         """Cancels all branches; harmless when repeated."""
         for branch in self.values():
-            if branch.usage is None:
-                branch.cancel()
+            branch.cancel()
         self._used = self.usage_by_backend()
 
     def own_usages(self) -> list[Usage]:

@@ -373,8 +373,7 @@ class Run:
             before, self._delegation_states = self._delegation_states, states
             if states != before and self.on_delegations is not None:
                 self.on_delegations()
-        if self._one_over:
-            self._release_if_over()
+        self._release_if_over()
 
     def _release_if_over(self) -> None:
         if self._one_over and not self._num_acting:

@@ -133,11 +133,13 @@ class StoredBytes:
         before anybody loses a record for what only seems too much.
         """
         excess = sum(int(num_bytes) for _, num_bytes in found) - max_bytes
-        start = self._looked_up if self._looked_up < len(found) else 0
-        end = len(found) if excess > 0 else min(len(found), start + MAX_LOOKED_UP)
+        start, end = 0, len(found)
+        if excess <= 0:
+            start = self._looked_up if self._looked_up < len(found) else 0
+            end = min(len(found), start + MAX_LOOKED_UP)
         self._looked_up = end
         gone: set[bytes] = set()
-        for at in range(0 if excess > 0 else start, end, MAX_LOOKED_UP):
+        for at in range(start, end, MAX_LOOKED_UP):
             names = [name for name, _ in found[at : at + MAX_LOOKED_UP]]
             pipe = self._redis.pipeline(transaction=False)
             for name in names:
