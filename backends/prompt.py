@@ -177,10 +177,10 @@ def unsalted_hash(request: GenerateRequest) -> int:
 
 def render(item: Item) -> str:
     """Renders an item as the model reads it; items with equal text are the same."""
+    if isinstance(item, Message):  # as most are; a pattern would cost several times as much
+        who = item.role if item.name is None else f"{item.role} {item.name}"
+        return f"{who}\n{parts_text(item.content)}"
     match item:
-        case Message(role, content):
-            who = role if item.name is None else f"{role} {item.name}"
-            return f"{who}\n{parts_text(content)}"
         case FunctionCall(call_id, name, arguments, namespace=namespace):
             return f"call {call_id} {namespace or ''}.{name}\n{arguments}"
         case CustomToolCall(call_id, name, tool_input):
@@ -217,11 +217,10 @@ def said_item(
             return None
 
 
-def parts_text(parts: Iterable[Part]) -> str:
+def parts_text(parts: Sequence[Part]) -> str:
     """Returns the text of a message or tool output, with attachments named in brackets."""
-    match parts:
-        case (TextPart(text),):  # as most are
-            return text
+    if len(parts) == 1 and isinstance(only := parts[0], TextPart):  # as most are
+        return only.text
     return "\n".join(map(_part_text, parts))
 
 
@@ -244,19 +243,19 @@ def _address(text: str) -> str:
 
 
 def _attachment_tokens(item: Item) -> int:
-    match item:
-        case Message(_, parts) | FunctionCallOutput(_, parts) | CustomToolCallOutput(_, parts):
-            pass
-        case _:
-            return 0
+    if isinstance(item, Message):
+        parts = item.content
+    elif isinstance(item, (FunctionCallOutput, CustomToolCallOutput)):
+        parts = item.output
+    else:
+        return 0
     num_tokens = 0
     for part in parts:
-        match part:
-            case ImagePart():
-                num_tokens += IMAGE_LOW_TOKENS if part.detail == "low" else IMAGE_TOKENS
-            case FilePart():
-                # Inline data is base64, 3 bytes in 4 characters; a token is about 4 bytes.
-                num_tokens += len(part.file_data) * 3 // 16 if part.file_data else FILE_TOKENS
+        if isinstance(part, ImagePart):
+            num_tokens += IMAGE_LOW_TOKENS if part.detail == "low" else IMAGE_TOKENS
+        elif isinstance(part, FilePart):
+            # Inline data is base64, 3 bytes in 4 characters; a token is about 4 bytes.
+            num_tokens += len(part.file_data) * 3 // 16 if part.file_data else FILE_TOKENS
     return num_tokens
 
 

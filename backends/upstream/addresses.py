@@ -19,6 +19,7 @@ from backends.contract import (
     GenerateRequest,
     ImagePart,
     Message,
+    TextPart,
 )
 from backends.upstream.options import UpstreamOptions
 
@@ -70,19 +71,21 @@ def _addresses(request: GenerateRequest) -> list[tuple[str, str]]:
     """Returns the name of each field that holds an address, and the address."""
     found: list[tuple[str, str]] = []
     for number, entry in enumerate(request.items):
-        match entry.item:
-            case Message(_, parts):
-                field = "content"
-            case FunctionCallOutput(_, parts) | CustomToolCallOutput(_, parts):
-                field = "output"
-            case _:
-                continue
+        item = entry.item
+        if isinstance(item, Message):
+            parts, field = item.content, "content"
+        elif isinstance(item, (FunctionCallOutput, CustomToolCallOutput)):
+            parts, field = item.output, "output"
+        else:
+            continue
         for index, part in enumerate(parts):
-            match part:
-                case ImagePart(str(url)):
-                    found.append((f"input[{number}].{field}[{index}].image_url", url))
-                case FilePart(_, str(url)):
-                    found.append((f"input[{number}].{field}[{index}].file_url", url))
+            if isinstance(part, TextPart):
+                continue
+            name = f"input[{number}].{field}[{index}]"
+            if isinstance(part, ImagePart) and part.image_url is not None:
+                found.append((f"{name}.image_url", part.image_url))
+            elif isinstance(part, FilePart) and part.file_url is not None:
+                found.append((f"{name}.file_url", part.file_url))
     return found
 
 

@@ -110,13 +110,13 @@ def _responses_body(request: GenerateRequest, options: UpstreamOptions) -> dict[
 
 
 def _responses_item(item: Item, options: UpstreamOptions) -> dict[str, Any] | None:
+    if isinstance(item, Message):
+        content = _responses_content(item.content, item.role == "assistant")
+        # The type could be left out, but llama.cpp wants it of an assistant's messages.
+        message = {"type": "message", "role": item.role, "content": content}
+        return message if item.phase is None else message | {"phase": item.phase}
     native = options.custom_tools == "native"
     match item:
-        case Message(role, content):
-            # The type could be left out, but llama.cpp wants it of an assistant's messages.
-            message: dict[str, Any] = {"type": "message", "role": role}
-            message["content"] = _responses_content(content, role == "assistant")
-            return message if item.phase is None else message | {"phase": item.phase}
         case CustomToolCall(call_id, name, text) if native:
             call = {"type": "custom_tool_call", "call_id": call_id, "name": name}
             return call | {"input": text}
@@ -144,9 +144,8 @@ def _responses_item(item: Item, options: UpstreamOptions) -> dict[str, Any] | No
 
 def _responses_content(parts: tuple[Part, ...], is_output: bool) -> str | list[dict[str, Any]]:
     """Returns a plain string if that suffices, as every server understands it."""
-    match parts:
-        case (TextPart(text),):  # as most are
-            return text
+    if len(parts) == 1 and isinstance(only := parts[0], TextPart):  # as most are
+        return only.text
     if all(isinstance(part, TextPart) for part in parts):
         return parts_text(parts)
     return [_responses_part(part, "output_text" if is_output else "input_text") for part in parts]

@@ -31,7 +31,7 @@ from gateway.run.stall_watch import StallWatch
 from gateway.wire.response import ResponseWriter
 from gateway.wire.routing import RoutedDelegation
 from router.decide.decision import RankedRoute
-from router.strategies.actions import Action, CancelBranch, EndRun, Forward, StartBranch, WakeAt
+from router.strategies.actions import Action, CancelBranch, EndRun, Forward, StartBranch
 from router.strategies.delegate import Delegate
 from router.strategies.machine import Machine
 from router.strategies.single import Single
@@ -392,23 +392,23 @@ class Run:
                 self.on_group_done(index)
 
     def _do(self, action: Action) -> None:
-        match action:
-            case Forward():
-                self.shown.forward(action)
-            case StartBranch(number, index, part, own_reservation):
-                name, now_us = self.branches.backends[index], self._clock_us()
-                branch = Branch(self, number, index, part, own_reservation, name, now_us)
-                self.branches.add(branch)
-                self._starter.start(branch)
-            case CancelBranch(number, is_silent):
-                self._cancel(self.branches[number], is_silent=is_silent)
-            case WakeAt(at_us):
-                if self._timer is not None:
-                    self._timer.cancel()
-                delay_s = max(0, at_us - self._clock_us()) / 1e6
-                self._timer = self._loop.call_later(delay_s, self._on_time)
-            case EndRun():
-                self._end(action)
+        if isinstance(action, Forward):
+            self.shown.forward(action)
+        elif isinstance(action, StartBranch):
+            index, now_us = action.backend_index, self._clock_us()
+            name, own = self.branches.backends[index], action.own_reservation
+            branch = Branch(self, action.branch, index, action.part, own, name, now_us)
+            self.branches.add(branch)
+            self._starter.start(branch)
+        elif isinstance(action, EndRun):
+            self._end(action)
+        elif isinstance(action, CancelBranch):
+            self._cancel(self.branches[action.branch], is_silent=action.is_silent)
+        else:
+            if self._timer is not None:
+                self._timer.cancel()
+            delay_s = max(0, action.at_us - self._clock_us()) / 1e6
+            self._timer = self._loop.call_later(delay_s, self._on_time)
 
     def _cancel(self, branch: Branch, *, is_silent: bool) -> None:
         if is_silent:

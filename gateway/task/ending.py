@@ -191,9 +191,9 @@ def open_calls(output: tuple[Item, ...]) -> tuple[dict[str, str], ...]:
     """Returns a stub of each output that the response's whole calls wait for."""
     stubs: list[dict[str, str]] = []
     for item in output:
-        match item:
-            case FunctionCall(call_id=call_id, name=name, is_cut=False):
-                stubs.append({"type": "function_call_output", "call_id": call_id, "name": name})
-            case CustomToolCall(call_id=call_id, is_cut=False):
-                stubs.append({"type": "custom_tool_call_output", "call_id": call_id})
+        if isinstance(item, FunctionCall) and not item.is_cut:
+            stub = {"type": "function_call_output", "call_id": item.call_id, "name": item.name}
+            stubs.append(stub)
+        elif isinstance(item, CustomToolCall) and not item.is_cut:
+            stubs.append({"type": "custom_tool_call_output", "call_id": item.call_id})
     return tuple(stubs)
