@@ -43,7 +43,7 @@ def context_use(task: Task, num_output_tokens: int, window_tokens: int) -> Conte
     return ContextUse(
         used_tokens,
         window_tokens,
-        round(100 * used_tokens / window_tokens, 1),
+        (2_000 * used_tokens // window_tokens + 1) // 2 / 10,  # rounded to a tenth
         now,
         None if before == now else before,
     )

@@ -47,22 +47,20 @@ def decided_routing(
     """Builds `routing` from a decision, and from what has happened since."""
     chosen = decision.chosen
     assert chosen is not None
-    infos = [backends[name] for name in chosen.backends]
+    infos = list(map(backends.__getitem__, chosen.backends))
+    least_window = infos[0].window_tokens  # of one, as most have
+    if len(infos) > 1:
+        least_window = min([info.window_tokens for info in infos])
     task_class = decision.task_class
     has_moved = task.last_backend is not None and task.last_backend not in chosen.backends
     return Routing(
         route=chosen.route,
         strategy=chosen.strategy,
-        backends=tuple(
-            [
-                RoutedBackend(info.name, info.group, info.model, info.simulated, info.speed_basis)
-                for info in infos
-            ]
-        ),
+        backends=tuple(map(_routed, infos)),
         task_class=RoutedClass(
             task_class.label,
-            round(task_class.p_deep, 4),
-            round(task_class.p_security, 4),
+            round(task_class.p_deep * 1e4) / 1e4,  # a third of the time of `round(..., 4)`
+            round(task_class.p_security * 1e4) / 1e4,
             task_class.signals,
         ),
         reason=chosen.reason,
@@ -70,7 +68,7 @@ def decided_routing(
         policy_version=decision.policy_version,
         pools=pool_balances(decision.balances, chosen.route.groups),
         ratelimit_mode=decision.mode,
-        context=context_use(task, 0, min([info.window_tokens for info in infos])),
+        context=context_use(task, 0, least_window),
         budgets=budget_uses(decision.accounts) if decision.accounts else (),
         moved_from=task.last_backend if has_moved else None,
         failovers=failovers,
@@ -78,6 +76,10 @@ def decided_routing(
         delegations=delegations,
         compaction=compaction,
     )
+
+
+def _routed(info: BackendInfo) -> RoutedBackend:
+    return RoutedBackend(info.name, info.group, info.model, info.simulated, info.speed_basis)
 
 
 def running_routing(gw: Gateway, running: RunningTask) -> Routing:

@@ -188,7 +188,7 @@ def record_of(
     reading = task.reading
     return DecisionRecord(
         id=task.id,
-        at=round(task.arrived_unix_s, 6),
+        at=round(task.arrived_unix_s * 1e6) / 1e6,
         tenant=task.tenant.id,
         tier=task.tenant.tier,
         conversation=task.conversation_digest,
@@ -241,7 +241,7 @@ def _end_of(ended: TaskOutcome, backends: Mapping[str, BackendInfo]) -> dict[str
     """Returns the fields that say how a task ended."""
     durations_us = (ended.queued_us, ended.waited_us, ended.left_us, ended.ttft_us, ended.tpot_us)
     queued_ms, waited_ms, left_ms, ttft_ms, tpot_ms = [
-        None if duration_us is None else round(duration_us / 1e3, 3) for duration_us in durations_us
+        None if duration_us is None else round(duration_us) / 1e3 for duration_us in durations_us
     ]
     usage: tuple[UsageRecord, ...] = ()
     input_tokens = output_tokens = 0
