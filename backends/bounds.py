@@ -43,7 +43,7 @@ _UNIT = re.compile(rf"[{_CJK}]{{1,4}}|[^{_SPACE}{_CJK}]{{1,128}}|[{_SPACE}]{{128
 def max_answer_bytes(max_tokens: int, max_bytes: int | None = None) -> int:
     """Returns the most bytes of an answer of so many tokens."""
     of_tokens = SPARE_BYTES + MAX_TOKEN_BYTES * max_tokens
-    return of_tokens if max_bytes is None else min(of_tokens, max_bytes)
+    return of_tokens if max_bytes is None or of_tokens < max_bytes else max_bytes
 
 
 class OutputMeter:
@@ -122,7 +122,7 @@ class OutputMeter:
         """Sets how many characters may pass unmeasured: each has a word and four bytes at most."""
         num_units_left = self._max_units - self._num_units
         num_chars_left = (self.max_bytes - self._num_measured_bytes) // 4
-        self._num_free_chars = min(num_units_left, num_chars_left)
+        self._num_free_chars = num_units_left if num_units_left < num_chars_left else num_chars_left
 
     def _measured(self, text: str) -> str:
         """Counts what was let through, and returns what of the next text may pass."""
@@ -182,15 +182,20 @@ def bounded_usage(
     if num_rejected and num_rejected + reported.num_reasoning_tokens > reported.num_output_tokens:
         num_output = reported.num_output_tokens + num_rejected
         reported = msgspec.structs.replace(reported, num_output_tokens=num_output)
-    hidden = max(num_hidden_tokens, reported.num_reasoning_tokens) + num_rejected
-    shown = meter.num_bytes + MARKER_TOKENS
-    most_output = min(hidden + shown, meter.max_tokens + num_rejected)
+    hidden = reported.num_reasoning_tokens
+    if hidden < num_hidden_tokens:
+        hidden = num_hidden_tokens
+    most_output = hidden + num_rejected + meter.num_bytes + MARKER_TOKENS
+    if most_output > meter.max_tokens + num_rejected:
+        most_output = meter.max_tokens + num_rejected
+    num_accepted = reported.num_accepted_tokens
     if (
         0 <= reported.num_cached_tokens <= reported.num_input_tokens <= max_input_tokens
         and 0 <= reported.num_cache_write_tokens <= reported.num_input_tokens
         and 0 <= reported.num_reasoning_tokens <= reported.num_output_tokens <= most_output
         and reported.num_rejected_tokens == num_rejected
-        and 0 <= reported.num_accepted_tokens <= min(most_predicted, reported.num_output_tokens)
+        and 0 <= num_accepted <= most_predicted
+        and num_accepted <= reported.num_output_tokens
     ):
         return reported
     num_input = _between(reported.num_input_tokens, max_input_tokens)

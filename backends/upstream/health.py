@@ -88,7 +88,8 @@ class Health:
         return max(1, int(slots * share))
 
     def on_request(self) -> None:
-        self._retry_balance = min(self._retry_balance + RETRY_EARNED, MAX_RETRY_BALANCE)
+        if self._retry_balance < MAX_RETRY_BALANCE:
+            self._retry_balance = min(self._retry_balance + RETRY_EARNED, MAX_RETRY_BALANCE)
 
     def take_retry(self) -> bool:
         if self._retry_balance < 1:

@@ -252,9 +252,18 @@ class Branches(dict[int, Branch]):
         answering = self._answering()
         if not answering:  # nothing of the answer has come
             return Usage(num_input_tokens=context_tokens if self else 0)
-        usages = [branch.usage or NO_USAGE for branch in answering]
-        usage = usages[0] if len(usages) == 1 else sum(usages, NO_USAGE)
-        num_input_tokens = max([each.context_read_tokens(context_tokens) for each in answering])
+        latest = answering[-1].usage or NO_USAGE
+        if len(answering) == 1:
+            usage, num_input_tokens = latest, answering[0].context_read_tokens(context_tokens)
+            is_plain = usage.num_input_tokens == num_input_tokens and not usage.num_rejected_tokens
+            if (
+                is_plain
+                and usage.num_cached_tokens + usage.num_cache_write_tokens <= num_input_tokens
+            ):
+                return usage
+        else:
+            usage = sum([branch.usage or NO_USAGE for branch in answering], NO_USAGE)
+            num_input_tokens = max([each.context_read_tokens(context_tokens) for each in answering])
         num_cached_tokens = min(usage.num_cached_tokens, num_input_tokens)
         return msgspec.structs.replace(
             usage,
@@ -264,7 +273,7 @@ class Branches(dict[int, Branch]):
                 usage.num_cache_write_tokens, num_input_tokens - num_cached_tokens
             ),
             num_output_tokens=usage.num_output_tokens - usage.num_rejected_tokens,
-            service_tier=usages[-1].service_tier,
+            service_tier=latest.service_tier,
         )
 
     def _answering(self) -> list[Branch]:
@@ -272,6 +281,9 @@ class Branches(dict[int, Branch]):
 
         What an engine only reasoned, and another answered, is none of them.
         """
+        if len(self) == 1 and not self.past:  # as most often
+            only = next(iter(self.values()))
+            return [only] if only.answers or only.is_shown or only.part.is_sent else []
         running = list(self.values())
         heard = [each for each in running if each.answers]
         heard = heard or [each for each in running if each.is_shown]

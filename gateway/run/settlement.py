@@ -26,9 +26,10 @@ def start_settlement(
     """
     live = gw.live.pop(reservation.id, None)
     held = reservation if live is None else live.reservation
-    # Also groups already released, in case that call had no reply.
-    groups = {demand.group for demand in reservation.demands}
-    charged = {group: tokens for group, tokens in used_tokens.items() if group in groups}
+    charged: dict[BackendGroup, int] = {}
+    for demand in reservation.demands:  # released ones, too, in case that call had no reply
+        if demand.group in used_tokens:
+            charged[demand.group] = used_tokens[demand.group]
 
     sent = gw.pools.settle(held, charged, nusd) if held.hold else gw.pools.settle(held, charged)
 

@@ -63,17 +63,12 @@ def entry_of(
     duration_us: int,
 ) -> LedgerEntry:
     """Makes a task's entry; the route's backends that are not in the bill used nothing."""
-    worked = {billed.backend for billed in bill}
-    idle = [Billed(name, NO_USAGE, None) for name in chosen.backends if name not in worked]
-    billed = (*idle, *bill)
-    if len(billed) > 1:
-        order = {name: place for place, name in enumerate(chosen.backends)}
-        billed = tuple(sorted(billed, key=lambda each: order.get(each.backend, len(order))))
-    lines = [
-        line_of(each.backend, info.group, info.model, each.usage, weights, each.nusd)
-        for each in billed
-        for info in [infos[each.backend]]
-    ]
+    if len(bill) != 1 or chosen.backends != (bill[0].backend,):
+        bill = _with_idle(bill, chosen.backends)
+    lines: list[LedgerLine] = []
+    for each in bill:
+        name, info = each.backend, infos[each.backend]
+        lines.append(line_of(name, info.group, info.model, each.usage, weights, each.nusd))
     return LedgerEntry(
         task_id=task_id,
         tenant_id=tenant.id,
@@ -85,6 +80,14 @@ def entry_of(
         duration_ms=duration_us // 1_000,
         lines=tuple(lines),
     )
+
+
+def _with_idle(bill: Bill, backends: tuple[str, ...]) -> Bill:
+    """Adds the backends of a route that used nothing, and sorts a bill as the route names them."""
+    worked = {billed.backend for billed in bill}
+    idle = [Billed(name, NO_USAGE, None) for name in backends if name not in worked]
+    order = {name: place for place, name in enumerate(backends)}
+    return tuple(sorted((*idle, *bill), key=lambda each: order.get(each.backend, len(order))))
 
 
 def line_of(

@@ -5,7 +5,11 @@ import math
 
 def log_odds(probability: float, margin: float) -> float:
     """Returns the log-odds of a probability that is kept `margin` away from 0 and 1."""
-    bounded = min(1 - margin, max(margin, probability))
+    bounded = probability
+    if probability < margin:
+        bounded = margin
+    elif probability > 1 - margin:
+        bounded = 1 - margin
     return math.log(bounded / (1 - bounded))
 
 

@@ -70,7 +70,9 @@ class Sensitivity:
             found.append((self._instructions(task.request.instructions), "the instructions"))
         if len(items) > 1 or (items and not is_user(items[0])):
             found += self._said(items)
-        p_security, where = max(found, default=(0.0, ""))
+        if not found:
+            return NOTHING
+        p_security, where = max(found)
         return Surroundings(p_security, where) if p_security else NOTHING
 
     def _instructions(self, text: str) -> float:

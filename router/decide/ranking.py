@@ -266,7 +266,7 @@ def _orders(
     stats: Sequence[BackendStats], task: Task, wish: _Wish, least_tokens: int
 ) -> dict[BackendGroup, list[BackendStats]]:
     """Returns the backends that can serve the task, by group and best first."""
-    orders: dict[BackendGroup, list[BackendStats]] = {group: [] for group in _GROUPS}
+    orders: dict[BackendGroup, list[BackendStats]] = {"fast": [], "deep": []}
     for each in stats:
         if _obstacle(each, task, wish, least_tokens) is None:
             orders[each.info.group].append(each)
@@ -388,11 +388,11 @@ def _best(
     names: tuple[str, ...] = ()
     spares: tuple[tuple[str, ...], ...] = ()
     for group in route.groups:
-        if not orders[group]:
+        order = orders[group]
+        if not order:
             return None
-        first, *others = [each.info.name for each in orders[group][: 1 + MAX_SPARES]]
-        names += (first,)
-        spares += ((*others,),)
+        names += (order[0].info.name,)
+        spares += (tuple([each.info.name for each in order[1 : 1 + MAX_SPARES]]),)
     return names, spares
 
 

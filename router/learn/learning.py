@@ -267,7 +267,7 @@ def trait_values(reading: Reading, task_class: TaskClass) -> list[float]:
         log_odds(task_class.p_gain, 1e-4),
         log_odds(task_class.p_deep, 1e-4) / 3,
         log_odds(task_class.p_security, 1e-4) / 3,
-        (math.log2(max(1, task_class.expected_output_tokens)) - 9) / 2,
+        (math.log2(task_class.expected_output_tokens or 1) - 9) / 2,
     ]
     return _bounded(opinion) + shape + sketch
 
@@ -308,4 +308,7 @@ def _sketch(distinct: dict[bytes, None]) -> list[float]:
 
 
 def _bounded(values: list[float]) -> list[float]:
-    return [min(MAX_TRAIT, max(-MAX_TRAIT, value)) for value in values]
+    return [
+        value if -MAX_TRAIT <= value <= MAX_TRAIT else math.copysign(MAX_TRAIT, value)
+        for value in values
+    ]

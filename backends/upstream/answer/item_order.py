@@ -316,7 +316,8 @@ class ItemOrder:
         """Asks the meter how much may pass without it, beside so many tokens that it has seen."""
         num_tokens = self.num_tokens + num_more_tokens
         may_have = num_tokens + self._meter.num_free_tokens()
-        self.max_unmeasured_tokens = min(may_have, self._meter.max_tokens)
+        most = self._meter.max_tokens
+        self.max_unmeasured_tokens = may_have if may_have < most else most
 
 
 def _unwrapped(arguments: str) -> str:
