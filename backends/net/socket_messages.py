@@ -7,12 +7,15 @@ between pings, needs none of that (RFC 6455 5.2). The plain twin is that library
 `tests/unit/backends/net/test_socket_messages.py` compares the two.
 """
 
+import struct
+
 _PLAIN = frozenset({0x81, 0x82})  # FIN with text or binary
 _KNOWN = _PLAIN | {0x88, 0x89, 0x8A}  # close, ping, pong
 _WIDTHS = {126: 2, 127: 8}  # length marker -> bytes of the extended length
 _TEXT_HEAD = 0x817E << 16  # with a length of two bytes behind it
 _TEXT_START = b"\x81~"  # the same
 _LEAST_BYTES = 126  # of a message with such a head
+_told_bytes = struct.Struct(">H").unpack_from  # a length of two bytes
 
 LONE_BYTES = 2_048  # at most, of a message that `lone` returns; a token's has 150 to 500
 
@@ -108,5 +111,5 @@ def _texts_of(arrived: bytes, max_bytes: int) -> list[bytes] | None:
     sizes = list(map(len, texts))
     if min(sizes) < _LEAST_BYTES or max(sizes) > max_bytes:
         return None
-    told = [frame[0] << 8 | frame[1] for frame in frames]
-    return texts if told == sizes else None
+    told = list(map(_told_bytes, frames))
+    return texts if told == list(zip(sizes, strict=True)) else None

@@ -17,8 +17,9 @@ from backends.contract import (
 )
 from gateway.chat.request import ChatBody
 from gateway.chat.terms import ChatTerms
+from gateway.wire.item_events import joined_bytes
 from gateway.wire.requests import ParsedCreate
-from gateway.wire.response import Ending, ResponseWriter, at_once, joined_bytes
+from gateway.wire.response import Ending, ResponseWriter, at_once
 from gateway.wire.response_json import asked_tier
 from gateway.wire.routing import Routing, Unrouted
 

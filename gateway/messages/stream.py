@@ -16,8 +16,9 @@ from gateway.messages.errors import error_body
 from gateway.messages.request import MessagesBody
 from gateway.messages.thinking import signature
 from gateway.wire.errors import ProtocolError
+from gateway.wire.item_events import joined_bytes
 from gateway.wire.requests import ParsedCreate
-from gateway.wire.response import Ending, ResponseWriter, at_once, joined_bytes
+from gateway.wire.response import Ending, ResponseWriter, at_once
 from gateway.wire.routing import Routing
 
 _encode = msgspec.json.encode

@@ -27,6 +27,9 @@ class Feedback(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     fast_success: bool | None = None
 
 
+_PINNED = (Reason.MODEL, Reason.HINT)  # the client's own choice
+
+
 def note_end(gw: Gateway, ended: EndedTask) -> PendingOutcome | None:
     """Remembers a whole answer until its outcome is known; None if nothing is to be learned."""
     running, finished = ended.running, ended.response
@@ -51,7 +54,7 @@ def note_end(gw: Gateway, ended: EndedTask) -> PendingOutcome | None:
         answered_by=answered_by,
         others=others,
         backend=backend,
-        pinned=chosen.reason in (Reason.MODEL, Reason.HINT),
+        pinned=chosen.reason in _PINNED,
     )
 
 

@@ -138,6 +138,11 @@ ASIDE = "_aside"
 OutputItem = MessageOutput | ReasoningOutput | CallOutput | CompactionOutput
 
 
+# Read once: looking a member up in its enumeration takes as long as a call.
+TEXT, REASONING = DeltaKind.TEXT, DeltaKind.REASONING
+FUNCTION_CALL, CUSTOM_CALL = DeltaKind.FUNCTION_CALL, DeltaKind.CUSTOM_CALL
+
+
 class OpenItem(msgspec.Struct, eq=False):
     """The output item that deltas go to now."""
 
@@ -158,15 +163,15 @@ class OpenItem(msgspec.Struct, eq=False):
 
     def output(self, status: str, text: str | None) -> OutputItem:
         """Returns the item as the response shows it; `text` is None while it is open."""
-        if self.kind is DeltaKind.TEXT:
+        if self.kind is TEXT:
             content: tuple[OutputText | RefusalText, ...] = ()
             if text is not None:
                 content = (RefusalText(text) if self.refuses else OutputText(text),)
             return MessageOutput(self.id, "message", "assistant", status, content, self.phase)
-        if self.kind is DeltaKind.REASONING:
+        if self.kind is REASONING:
             summary = (SummaryText("summary_text", text),) if text else ()
             return ReasoningOutput(self.id, "reasoning", summary, status, self.sealed)
-        is_custom = self.kind is DeltaKind.CUSTOM_CALL
+        is_custom = self.kind is CUSTOM_CALL
         return CallOutput(
             id=self.id,
             call_id=self.call_id,
@@ -180,12 +185,12 @@ class OpenItem(msgspec.Struct, eq=False):
 
     def context_item(self, text: str, *, is_cut: bool) -> Item:
         """Returns the item as context for the next turn; `is_cut`: it ended before it was whole."""
-        if self.kind is DeltaKind.TEXT:
+        if self.kind is TEXT:
             part = RefusalPart(text) if self.refuses else TextPart(text)
             return Message("assistant", (part,), id=self.id, phase=self.phase)
-        if self.kind is DeltaKind.REASONING:
+        if self.kind is REASONING:
             return Reasoning(self.id, (text,) if text else (), (), self.sealed or None)
-        if self.kind is DeltaKind.CUSTOM_CALL:
+        if self.kind is CUSTOM_CALL:
             return CustomToolCall(self.call_id, self.name, text, self.id, is_cut)
         return FunctionCall(self.call_id, self.name, text, self.id, self.namespace, is_cut)
 

@@ -1,7 +1,6 @@
 """Checks a decoded request, and makes the `Task` of it once its context is joined."""
 
 from collections.abc import Mapping
-from typing import NamedTuple
 
 import msgspec
 
@@ -320,38 +319,32 @@ def make_task(
         prompt_cache_key=body.prompt_cache_key,
         prediction=parsed.prediction,
     )
-    said = _said_by_user(items)
+    attached, num_messages, first, last_text, num_last_tokens = _said_by_user(items)
     return Task(
         id=parsed.id,
         tenant=tenant,
         request=request,
         hints=parsed.hints,
-        last_user_message=said.last_text,
-        num_last_message_tokens=said.num_last_tokens,
-        num_turns=said.num_messages,
-        has_images=ImagePart in said.attached,
-        has_files=FilePart in said.attached,
+        last_user_message=last_text,
+        num_last_message_tokens=num_last_tokens,
+        num_turns=num_messages,
+        has_images=ImagePart in attached,
+        has_files=FilePart in attached,
         last_backend=last_backend,
         arrived_us=arrived_us,
         arrived_unix_s=arrived_unix_s,
         # Without a cache key, the first user message identifies it.
-        conversation=body.prompt_cache_key or said.first,
+        conversation=body.prompt_cache_key or first,
         generate=parsed.generate,
     )
 
 
-class _Said(NamedTuple):
-    """Says what the router needs to know of a context's messages."""
+def _said_by_user(items: tuple[ContextItem, ...]) -> tuple[set[type[Part]], int, str, str, int]:
+    """Reads a context's messages; it may have hundreds of items.
 
-    attached: set[type[Part]]  # the kinds of all messages' parts
-    num_messages: int  # the user's
-    first: str  # the first one's hash, or nothing
-    last_text: str  # the last one's, which the router classifies
-    num_last_tokens: int
-
-
-def _said_by_user(items: tuple[ContextItem, ...]) -> _Said:
-    """Reads a context's messages; it may have hundreds of items."""
+    Returns the kinds of all messages' parts; the number of the user's, and the first one's hash;
+    the text of the last one, which the router classifies, and its tokens.
+    """
     attached: set[type[Part]] = set()
     users: list[ContextItem] = []
     for entry in items:
@@ -361,12 +354,8 @@ def _said_by_user(items: tuple[ContextItem, ...]) -> _Said:
             if item.role == "user":
                 users.append(entry)
     if not users:
-        return _Said(attached, 0, "", "", 0)
+        return attached, 0, "", "", 0
     last = users[-1]
     assert isinstance(last.item, Message)
-    parts = last.item.content
-    if len(parts) == 1 and isinstance(parts[0], TextPart):
-        text = parts[0].text
-    else:
-        text = "\n".join([part.text for part in parts if isinstance(part, TextPart)])
-    return _Said(attached, len(users), f"{users[0].digest:x}", text, last.num_tokens)
+    text = "\n".join([part.text for part in last.item.content if isinstance(part, TextPart)])
+    return attached, len(users), f"{users[0].digest:x}", text, last.num_tokens

@@ -13,7 +13,6 @@ from backends.contract import (
     BackendGroup,
     Compaction,
     Delta,
-    DeltaKind,
     FunctionTool,
     Item,
     Message,
@@ -21,9 +20,12 @@ from backends.contract import (
 )
 from backends.prompt import parts_text
 from gateway.wire.errors import ProtocolError
-from gateway.wire.item_events import KINDS, REFUSALS, head_of, suffix_of
+from gateway.wire.item_events import KINDS, REFUSALS, head_of, joined_bytes, suffix_of
 from gateway.wire.output_items import (
     ASIDE,
+    FUNCTION_CALL,
+    REASONING,
+    TEXT,
     CompactionOutput,
     OpenItem,
     SummaryText,
@@ -229,7 +231,7 @@ class ResponseStream(ResponseWriter):
         if not self._pending:
             return
         assert item is not None
-        if not item.pieces and item.kind is DeltaKind.REASONING:
+        if not item.pieces and item.kind is REASONING:
             part = b',"part":' + _encode(SummaryText("summary_text", ""))
             self._event("response.reasoning_summary_part.added", item.position + part)
         text = "".join(self._pending)
@@ -245,7 +247,7 @@ class ResponseStream(ResponseWriter):
     def words(self) -> tuple[str, bool]:
         texts = [parts_text(item.content) for item in self._output if isinstance(item, Message)]
         item = self._item
-        if item is not None and item.kind is DeltaKind.TEXT:
+        if item is not None and item.kind is TEXT:
             texts.append("".join((*item.pieces, *self._pending)))
         return "\n\n".join(texts), self.has_calls
 
@@ -329,7 +331,7 @@ class ResponseStream(ResponseWriter):
     @property
     def calls(self) -> bool:
         """Says whether the open item is a call."""
-        return self._item is not None and self._item.kind >= DeltaKind.FUNCTION_CALL
+        return self._item is not None and self._item.kind >= FUNCTION_CALL
 
     def leave(self) -> None:
         """Goes on without a client: events are numbered and not sent, until `join`."""
@@ -391,16 +393,16 @@ class ResponseStream(ResponseWriter):
         index = len(self._items)
         kind, is_aside = delta.kind, phase == "commentary"
         if is_aside and not self._parsed.shows_commentary:
-            kind = DeltaKind.REASONING  # clients show it apart, and no SDK takes it for the answer
+            kind = REASONING  # clients show it apart, and no SDK takes it for the answer
         number = f"{self.id.removeprefix('resp_')}{index:04x}{ASIDE if is_aside else ''}"
         item_id = f"{KINDS[kind].id_prefix}_{number}"
         phase = phase or delta.phase or None
         called = (delta.call_id, delta.name, self._namespaces.get(delta.name))
         item = self._item = OpenItem(delta.index, kind, item_id, phase, *called, is_aside=is_aside)
         if delta.refuses:
-            item.refuses = kind is DeltaKind.TEXT
-        self.has_calls = self.has_calls or kind >= DeltaKind.FUNCTION_CALL
-        if not self.words_at_us and kind is not DeltaKind.REASONING:
+            item.refuses = kind is TEXT
+        self.has_calls = self.has_calls or kind >= FUNCTION_CALL
+        if not self.words_at_us and kind is not REASONING:
             self.words_at_us = delta.at_us
         self._send_added(item, index)
         return item
@@ -410,11 +412,11 @@ class ResponseStream(ResponseWriter):
         self._event("response.output_item.added", added)
         position = b'"item_id":"%b","output_index":%d' % (item.id.encode(), index)
         events = REFUSALS if item.refuses else KINDS[item.kind]
-        if item.kind is DeltaKind.TEXT:
+        if item.kind is TEXT:
             position += b',"content_index":0'
             self._event("response.content_part.added", position + events.no_text)
             position += events.logprobs
-        elif item.kind is DeltaKind.REASONING:
+        elif item.kind is REASONING:
             position += b',"summary_index":0'
         item.position, item.delta_type = position, events.delta
         suffix = self._suffix.replace(b"%", b"%%")  # it may have the client's name of a stream
@@ -435,15 +437,15 @@ class ResponseStream(ResponseWriter):
 
     def _send_done(self, item: OpenItem, index: int, text: str, done: bytes) -> None:
         position = item.position
-        if item.kind is DeltaKind.FUNCTION_CALL:
+        if item.kind is FUNCTION_CALL:
             position += b',"name":' + _encode(item.name)
         events = REFUSALS if item.refuses else KINDS[item.kind]
-        if text or item.kind is not DeltaKind.REASONING:
+        if text or item.kind is not REASONING:
             self._event(events.done, position + events.text + _encode(text))
-        if item.kind is DeltaKind.TEXT:
+        if item.kind is TEXT:
             part = position.removesuffix(events.logprobs) + b',"part":' + _encode(events.part(text))
             self._event("response.content_part.done", part)
-        elif item.kind is DeltaKind.REASONING and text:
+        elif item.kind is REASONING and text:
             part = b',"part":' + _encode(SummaryText("summary_text", text))
             self._event("response.reasoning_summary_part.done", position + part)
         self._event("response.output_item.done", b'"output_index":%d,"item":%b' % (index, done))
@@ -475,15 +477,6 @@ class ResponseStream(ResponseWriter):
             routing=routing,
         )
         return b"%b,%b" % (self._start, _encode(state)[1:])
-
-
-def joined_bytes(pieces: list[str]) -> int:
-    """Joins pieces of text in place, and returns their size as UTF-8."""
-    if not pieces:
-        return 0
-    text = "".join(pieces)
-    pieces[:] = [text]
-    return len(text) if text.isascii() else len(text.encode(errors="replace"))
 
 
 def at_once(writer: ResponseWriter) -> None:

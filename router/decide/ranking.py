@@ -39,7 +39,8 @@ from router.strategies.table import STRATEGIES
 HELD_TOKENS = 8_192  # a KV prefix that outweighs any difference in load
 HOLDING_LOAD = 0.2  # the load that any conversation's prefix outweighs, so that it does not flap
 
-_GROUPS: tuple[BackendGroup, ...] = Route.PARALLEL.groups
+_PARALLEL = Route.PARALLEL  # read once: looking it up takes as long as a call
+_GROUPS: tuple[BackendGroup, ...] = _PARALLEL.groups
 _LOAD_AND_NAME = itemgetter(0, 1)
 _REASONS = {reason.value: reason for reason in Reason}
 _ALONE = {group: Route(group) for group in _GROUPS}  # the routes of one engine
@@ -92,7 +93,7 @@ def rank(
         least_tokens = task.max_prompt_tokens + room_tokens
         orders = _orders(named, task, wish, least_tokens)
         able = wish
-        is_parallel = wish.route is Route.PARALLEL or Route.PARALLEL in wish.fallback
+        is_parallel = wish.route is _PARALLEL or _PARALLEL in wish.fallback
         if is_parallel and record.needs_prediction:
             able = _with_predictions(wish, task, orders)
         elif is_parallel and must_call and not record.calls_tools(options):
@@ -367,7 +368,7 @@ def _routes(
             RankedRoute(
                 route=route,
                 backends=names,
-                strategy=wish.strategy if route is Route.PARALLEL else None,
+                strategy=wish.strategy if route is _PARALLEL else None,
                 options=options,
                 reason=reason,
                 why=f"{why}: {route} on {' and '.join(names)}{held}.",
@@ -392,7 +393,8 @@ def _best(
         if not order:
             return None
         names += (order[0].info.name,)
-        spares += (tuple([each.info.name for each in order[1 : 1 + MAX_SPARES]]),)
+        others = order[1 : 1 + MAX_SPARES]
+        spares += (tuple([each.info.name for each in others]) if others else (),)
     return names, spares
 
 

@@ -25,6 +25,10 @@ class _WrappedInput(msgspec.Struct, frozen=True):
     input: str
 
 
+# Read once: looking a member up in its enumeration takes as long as a call.
+_REASONING, _CALL = DeltaKind.REASONING, DeltaKind.FUNCTION_CALL
+
+
 class OrderedItem(msgspec.Struct, eq=False):
     """Is one item of an answer."""
 
@@ -110,7 +114,7 @@ class ItemOrder:
                 message = f"a call whose id or name has more than {MAX_NAME_CHARS} characters"
                 raise TooMuchError(message)
             self._passes(len(call_id) + len(name))
-        wrapped = kind is DeltaKind.FUNCTION_CALL and name in self._wrapped
+        wrapped = kind is _CALL and name in self._wrapped
         kind = DeltaKind.CUSTOM_CALL if wrapped else kind
         item = self.known[key] = OrderedItem(kind, call_id, name, wrapped, phase, refuses)
         later = self.known.get(before)
@@ -218,7 +222,7 @@ class ItemOrder:
         if item.index < 0:
             if self._meter.is_over:
                 return None
-            if not item.pending and item.kind < DeltaKind.FUNCTION_CALL and not sealed:
+            if not item.pending and item.kind < _CALL and not sealed:
                 return None
             item.index = self._num_indexes
             self._num_indexes += 1
@@ -243,7 +247,7 @@ class ItemOrder:
         elif text:
             self.unmeasured.append(text)
         self.num_tokens += num_tokens
-        if item.kind is DeltaKind.REASONING:
+        if item.kind is _REASONING:
             self.num_reasoning_tokens += num_tokens
         return Delta(
             item.index,

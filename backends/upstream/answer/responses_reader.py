@@ -42,6 +42,15 @@ _REASONS = {  # of an incomplete response
 }
 
 
+# Read once: looking a member up in its enumeration takes as long as a call.
+_TEXT, _REASONING, _CALL, _STOP = (
+    DeltaKind.TEXT,
+    DeltaKind.REASONING,
+    DeltaKind.FUNCTION_CALL,
+    FinishReason.STOP,
+)
+
+
 class ResponsesReader(Reader):
     """Reads one generation's events."""
 
@@ -71,7 +80,7 @@ class ResponsesReader(Reader):
 
     def ended(self, now_us: int) -> Finish | None:
         finish, figures = super().ended(now_us), self._figures
-        if finish is None or figures is None or finish.reason is not FinishReason.STOP:
+        if finish is None or figures is None or finish.reason is not _STOP:
             return finish
         # llama.cpp reports "completed" although the token limit has cut the text.
         limit, num_output = self._request.max_output_tokens, figures.num_output or 0
@@ -123,11 +132,11 @@ class ResponsesReader(Reader):
             if self._texts.stops:
                 self._stop_sequence = self._texts.found_stop()
                 if self._stop_sequence is not None:
-                    reason = reason or FinishReason.STOP
+                    reason = reason or _STOP
             if reason is not None:
                 for key in self._texts.stops:
                     self._texts.end(key)
-                if reason is FinishReason.STOP:
+                if reason is _STOP:
                     self._complete_bare()
                 self.items.close_all()
                 self.reason = reason
@@ -178,7 +187,7 @@ class ResponsesReader(Reader):
         if key not in self.items.known:
             key = self._keys.find(event.item_id, event.output_index, kind)
             if key not in self.items.known:
-                if kind >= DeltaKind.FUNCTION_CALL:
+                if kind >= _CALL:
                     return  # its name and all of its text come with the item
                 self._begin(key, event.output_index, kind)
         if event.type == REFUSAL_DELTA:
@@ -191,7 +200,7 @@ class ResponsesReader(Reader):
             self._texts.begin_part(key, kind, index)
         self._whole = None
         self._texts.add(key, kind, event.delta or "")
-        is_plain = kind is not DeltaKind.REASONING and not self._texts.stops
+        is_plain = kind is not _REASONING and not self._texts.stops
         if is_plain and key == event.item_id:
             self._latest_type, self._latest_id = event.type, event.item_id
             self._decode_piece = DECODE_PIECE[event.type]
@@ -212,7 +221,7 @@ class ResponsesReader(Reader):
             key = self._keys.find(event.item_id, event.output_index, kind)
             key = self._begun(key, event.output_index, kind, [whole])
             if key not in self.items.known:
-                if kind >= DeltaKind.FUNCTION_CALL:
+                if kind >= _CALL:
                     return
                 self._begin(key, event.output_index, kind)
         if self.items.known[key].closed:
@@ -240,7 +249,7 @@ class ResponsesReader(Reader):
     def _open(
         self, item: UpstreamItem, key: Hashable, kind: DeltaKind, before: Hashable = None
     ) -> None:
-        is_text, is_call = kind is DeltaKind.TEXT, kind >= DeltaKind.FUNCTION_CALL
+        is_text, is_call = kind is _TEXT, kind >= _CALL
         self.items.open(
             key,
             kind,
@@ -256,12 +265,12 @@ class ResponsesReader(Reader):
         if (key, texts[0]) != self._whole:
             self._texts.add(key, kind, self._texts.rest(key, texts) or "")
         self._whole = None
-        if kind is DeltaKind.FUNCTION_CALL and not self.items.num_given(key):
+        if kind is _CALL and not self.items.num_given(key):
             self._bare.add(key)  # its arguments may come with the whole response
             return
         if item.id is not None:
             self._done[item.id] = len(texts[0])
-        if kind is DeltaKind.REASONING and item.encrypted_content and self._model is not None:
+        if kind is _REASONING and item.encrypted_content and self._model is not None:
             self.items.seal(key, wrap(self._model, item.id or "", item.encrypted_content))
         if self._texts.stops:
             self._texts.end(key)
@@ -290,7 +299,7 @@ class ResponsesReader(Reader):
                 message = f"the upstream cut its answer: {said or 'no reason given'}"
                 raise broken(self._backend, message)
             return reason
-        return FinishReason.STOP
+        return _STOP
 
     def _take_output(self, response: UpstreamResponse) -> None:
         """Adds what the events left out of the items that the whole response has."""
@@ -311,12 +320,12 @@ class ResponsesReader(Reader):
             kind = ITEM_KINDS.get(item.type)
             if kind is None:
                 continue
-            is_reasoning = kind is DeltaKind.REASONING
+            is_reasoning = kind is _REASONING
             if key not in known:
                 later = [each for each in keys[number + 1 :] if is_reasoning and each in known]
                 if any(map(self._is_told, later)):
                     continue  # it would follow what it led to
-                if kind < DeltaKind.FUNCTION_CALL:
+                if kind < _CALL:
                     text = item_texts(item)[0]
                     if any(self._texts.has(other, text) for other in odd):
                         continue
@@ -331,9 +340,7 @@ class ResponsesReader(Reader):
 
     def _is_told(self, key: Hashable) -> bool:
         """Returns whether an item was passed on or is about to be: a call as soon as it begins."""
-        return self.items.known[key].kind >= DeltaKind.FUNCTION_CALL or bool(
-            self.items.num_given(key)
-        )
+        return self.items.known[key].kind >= _CALL or bool(self.items.num_given(key))
 
     def _error(self, event: Event) -> Failure:
         error = event.error or WireError(event.message, event.code)
