@@ -217,7 +217,7 @@ class Client:
             former, self._socket = self._socket, opened
             self._sockets.add(opened)
             if former is not None:
-                await former.retire()
+                former.retire()
             return opened
 
     def _unreachable(self, error: Exception) -> LanewiseError:
@@ -244,6 +244,7 @@ class _Socket:
         self._streams: dict[str, Stream] = {}
         self._retired = False
         self._why: LanewiseError | None = None
+        self._closing: asyncio.Task[None] | None = None
         self._reader = asyncio.create_task(self._read())
 
     async def begin(self, stream: "Stream") -> None:
@@ -267,12 +268,12 @@ class _Socket:
         with contextlib.suppress(ConnectionClosed):
             await self._connection.send(msgspec.json.encode(frame).decode())
 
-    async def retire(self) -> None:
-        """Takes nothing new, and closes when the last turn is over."""
+    def retire(self) -> None:
+        """Takes nothing new, and closes when the last turn is over, for which nobody waits."""
         self._retired = True
         self._client.retired(self)
         if not self._streams:
-            await self._connection.close()
+            self._closing = asyncio.create_task(self._connection.close())
 
     async def close(self) -> None:
         """Closes now; what runs is lost."""
@@ -302,7 +303,7 @@ class _Socket:
         stream.receive(event)
         turn = stream.turn
         if event.get("type") == "error" and event["error"].get("code") in ELSEWHERE:
-            await self.retire()
+            self.retire()
         if turn.over or turn.again is not None:
             self._drop(name)
             if self._retired and not self._streams:

@@ -112,3 +112,19 @@ async def test_a_socket_in_the_place_of_an_old_one_is_closed_whoever_opened_it(
         await asyncio.gather(asking, return_exceptions=True)
         connections[0].held_up.set()
     assert [each.is_closing.is_set() for each in connections] == [True, True]
+
+
+async def test_a_new_socket_waits_for_no_old_one_to_close(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A peer that is gone takes the whole time that a close may take."""
+    client, connections = opened(monkeypatch)
+    async with client:
+        connections[0].held_up.clear()
+        assert client._socket is not None
+        client._socket.opened_s -= MAX_AGE_S
+        asking = asyncio.create_task(client.create("Hello"))
+        await turns()
+        assert connections[0].is_closing.is_set()
+        assert len(connections[1].sent) == 1, "the turn waits for the old socket"
+        asking.cancel()
+        await asyncio.gather(asking, return_exceptions=True)
+        connections[0].held_up.set()
