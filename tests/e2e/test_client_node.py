@@ -51,3 +51,4 @@ def test_the_client(gateway: GatewayProcess) -> None:
     }
     assert told["typed"] is True
     assert told["closed"] == "client_closed"
+    assert told["early"] == [["response.create", None], ["response.cancel", "resp_1"]]

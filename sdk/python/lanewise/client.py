@@ -67,6 +67,8 @@ MAX_AGE_S = 55 * 60.0  # then new turns open another socket: servers close their
 OPEN_TIMEOUT_S = 10.0
 MAX_FRAME_BYTES = 64 << 20
 UNREACHABLE = (OSError, InvalidHandshake)  # a TimeoutError is an OSError
+# A turn's id comes in one of them.
+NAMING = frozenset({"response.waiting", "response.created"})
 
 
 def connect(
@@ -308,7 +310,7 @@ class _Socket:
             self._drop(name)
             if self._retired and not self._streams:
                 await self._connection.close()
-        elif turn.cancelled and event.get("type") == "response.created":
+        elif turn.cancelled and event.get("type") in NAMING:  # no cancel could be sent before
             await self.send(turn_cancel(turn))
 
     def _lose(self) -> None:

@@ -17,6 +17,7 @@ const DEFAULT_URL = "http://127.0.0.1:8080";
 const MAX_STREAMS = 32; // named streams per connection, docs/protocol.md
 const MAX_AGE_MS = 55 * 60_000; // then new turns open another: servers close theirs after 60 minutes
 const OPEN_TIMEOUT_MS = 10_000;
+const NAMING = new Set(["response.waiting", "response.created"]); // a turn's id comes in one of them
 const IN_NODE = typeof process !== "undefined" && process.versions?.node !== undefined;
 
 export interface ConnectOptions {
@@ -271,7 +272,7 @@ class Socket {
     stream.receive(event);
     const { turn } = stream;
     if (turn.over || turn.again) this.#drop(event.stream_id, stream);
-    else if (turn.cancelled && event.type === "response.created") stream.cancel();
+    else if (turn.cancelled && NAMING.has(event.type)) stream.cancel(); // it could not be before
     if (code !== undefined && ELSEWHERE.has(code)) this.retire();
     else if (this.#retired && this.#streams.size === 0) this.close();
   }

@@ -106,4 +106,26 @@ client.close();
 told.closed = await codeOf(client.create("Hi."));
 relay.close();
 for (const link of links) link.destroy();
+
+const sockets = [];
+globalThis.WebSocket = class {
+  static OPEN = 1;
+  readyState = 1;
+  sent = [];
+  constructor() {
+    sockets.push(this);
+    queueMicrotask(() => this.onopen());
+  }
+  send(frame) {
+    this.sent.push(JSON.parse(frame));
+  }
+};
+const early = (await connect({ url, apiKey })).stream("Hi.");
+early.response();
+const [socket] = sockets;
+while (!socket.sent.length) await new Promise((resolve) => setTimeout(resolve, 1));
+early.cancel(); // it has no id yet
+const queued = { type: "response.waiting", stream_id: "s0", response_id: "resp_1", group: "fast" };
+socket.onmessage({ data: JSON.stringify(queued) });
+told.early = socket.sent.map(({ type, response_id }) => [type, response_id]);
 console.log(JSON.stringify(told));

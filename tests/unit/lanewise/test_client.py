@@ -1,6 +1,7 @@
 """The client's sockets and the streams on them, without a gateway: what it opens, it closes."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
@@ -128,3 +129,24 @@ async def test_a_new_socket_waits_for_no_old_one_to_close(monkeypatch: pytest.Mo
         asking.cancel()
         await asyncio.gather(asking, return_exceptions=True)
         connections[0].held_up.set()
+
+
+WAITING = {"type": "response.waiting", "response_id": "r1", "group": "fast"}
+CREATED = {"type": "response.created", "response": {"id": "r1", "status": "in_progress"}}
+
+
+@pytest.mark.parametrize("naming", [WAITING, CREATED])
+async def test_a_turn_that_is_cancelled_early_is_cancelled_once_it_has_an_id(
+    naming: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client, connections = opened(monkeypatch)
+    async with client:
+        async with client.stream("Hello"):
+            await turns()
+        assert len(connections[0].sent) == 1, "it has no id to be cancelled by"
+        assert client._socket is not None
+        await client._socket._receive({**naming, "stream_id": "s0"})
+        assert json.loads(connections[0].sent[-1]) == {
+            "type": "response.cancel",
+            "response_id": "r1",
+        }
