@@ -50,6 +50,7 @@ from gateway.wire.errors import OR_CONTINUE, ProtocolError
 from gateway.wire.events import CountBody, CreateBody, decode
 from gateway.wire.items import wire_item
 from router.classify.task import Tenant
+from router.policy.policy import AUTO
 
 MAX_LISTED_ITEMS = 100  # per page of input_items; OpenAI's limit
 
@@ -169,6 +170,8 @@ async def count_input_tokens(request: AnyRequest) -> ASGIResponse:
     """How many tokens a request would bring, by the gateway's own rule."""
     services, tenant = _caller(request)
     body = decode(await request.document(), CountBody)
+    if body.model is None:
+        body = msgspec.structs.replace(body, model=AUTO)
     task = await request_context(services.gw, tenant, body)
     tokens = task.request.num_prompt_tokens
     return json_response({"object": "response.input_tokens", "input_tokens": tokens})

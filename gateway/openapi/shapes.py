@@ -74,7 +74,7 @@ _OF_CREATE: dict[str, Any] = {
     "client_metadata": Any,
 }
 Create = _described(CreateBody, **_OF_CREATE)
-Count = _described(CountBody, **_OF_CREATE)
+Count = _described(CountBody, **_OF_CREATE | {"model": _Model | None})
 _AMessage = _described(MessageParam, content=str | list[Item])
 Messages = _described(
     MessagesBody,

@@ -116,7 +116,7 @@ class CreateBody(GenerationBody, frozen=True, kw_only=True):
 class CountBody(CreateBody, frozen=True, kw_only=True):
     """Body of `POST /v1/responses/input_tokens`, which need not say where it would run."""
 
-    model: ModelName = AUTO
+    model: ModelName | None = AUTO  # type: ignore[assignment]  # null is taken, as OpenAI's does
 
 
 class ResponseCreate(CreateBody, frozen=True, kw_only=True, tag="response.create"):
