@@ -123,15 +123,23 @@ async def get_tenant(request: AnyRequest, tenant_id: str) -> TenantView:
 
 @post("/tenants")
 async def create_tenant(request: AnyRequest, data: NewTenant) -> TenantView:
-    """Make a tenant; it has no keys yet. 409 if an earlier one of this id left stored responses."""
-    if data.id in _tenant_view(request).tenants:
-        raise ProtocolError("conflict", f"There is a tenant '{data.id}' already. Change that one.")
+    """Make a tenant; it has no keys yet. 409 if an earlier one of this id left stored responses.
+
+    The same request again, as after a 503, is answered as the first until the tenant has a key.
+    """
+    # A tenant whose reply was lost may be there, and nothing tells this process of it yet.
+    await services_of(request).access.tenant_store.catch_up()
     given = msgspec.structs.asdict(data)
-    if not given.pop("keep_data") and TENANT_ID.fullmatch(data.id):
-        await _begin_without_data(request, data.id)
+    keeps_data = given.pop("keep_data")
     record = TenantRecord(**given, created_s=services_of(request).gw.wall_s())
-    await _keep(request, "tenants.create", record)
-    return _view(request, record)
+    made = _tenant_view(request).tenants.get(data.id)
+    if made is not None and not _is_as_made(request, made, record):
+        raise ProtocolError("conflict", f"There is a tenant '{data.id}' already. Change that one.")
+    if not keeps_data and TENANT_ID.fullmatch(data.id):
+        await _begin_without_data(request, data.id)
+    if made is None:
+        await _keep(request, "tenants.create", record)
+    return _view(request, record if made is None else made)
 
 
 @patch("/tenants/{tenant_id:str}")
@@ -254,6 +262,14 @@ def _check_not_configured(request: AnyRequest, tenant_id: str) -> None:
 def _budgets_of_tier(tenant_view: TenantsView, name: str) -> Budgets:
     tier = tenant_view.tiers.get(name)
     return {} if tier is None else tier.budgets
+
+
+def _is_as_made(request: AnyRequest, made: TenantRecord, record: TenantRecord) -> bool:
+    """Says whether a tenant is what a request would make, and has been nobody's so far."""
+    tenant_view = _tenant_view(request)
+    if made.id in tenant_view.configured or any(tenant_view.keys_of(made.id)):
+        return False
+    return made == msgspec.structs.replace(record, created_s=made.created_s)
 
 
 async def _begin_without_data(request: AnyRequest, tenant_id: str) -> None:

@@ -340,6 +340,25 @@ def test_a_change_that_landed_without_a_word_is_no_conflict(
     assert admin.do("PATCH", "/tenants/acme", weight=3)["tier"] == "free"
 
 
+def test_a_tenant_is_made_again_as_it_was_until_it_has_a_key(
+    admin: Admin, redis_client: "redis.Redis[bytes]"
+) -> None:
+    tag = "lw1:{directory}:"
+    landed = {"id": "acme", "tier": "pro", "weight": 3, "created_s": 5}
+    redis_client.hset(f"{tag}records", "tenant:acme", json.dumps(landed))  # and its reply was lost
+    version = redis_client.hincrby(f"{tag}head", "v", 1)
+    redis_client.zadd(f"{tag}changed", {"tenant:acme": version})
+    asked = {"id": "acme", "tier": "pro", "weight": 3}
+    for _ in range(2):
+        assert admin.do("POST", "/tenants", **asked)["created_at"] == 5
+    for other in ({"tier": "free"}, {"weight": None}, {"access": ["deep"]}):
+        assert admin.refused("POST", "/tenants", **asked | other)[0] == 409
+    key_id, _ = admin.key("acme")
+    assert admin.refused("POST", "/tenants", **asked)[0] == 409, "it is somebody's by now"
+    admin.do("POST", f"/keys/{key_id}/revoke")
+    assert admin.refused("POST", "/tenants", **asked)[0] == 409
+
+
 def test_keys_of_the_configuration_count_as_active(admin: Admin) -> None:
     def num_active() -> int:
         found: int = admin.do("GET", "/tenants/small")["active_keys"]
