@@ -5,6 +5,7 @@ This is an edge.
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Callable
 
 from gateway.core.gateway import Gateway
@@ -19,6 +20,8 @@ NDJSON = "application/x-ndjson"
 
 MAX_LINES = 50_000  # of one request; its bytes are bounded as every body's are
 MAX_AT_ONCE = 2  # batches in one process: they share its core with the streams
+MAX_OF_TENANT = 2  # that run or wait
+MAX_HELD = 16  # of all tenants, that run or wait: each holds its body
 SLICE_NS = 2_000_000  # decided in one go; then whatever streams has its turn
 RETRY_US = 1_000_000
 
@@ -39,11 +42,15 @@ def live_desk(gw: Gateway, tenant: Tenant) -> Desk:
 
 
 class RouteBatches:
-    """Decides batches, a few at once."""
+    """Decides batches, a few at once; of the others some wait, and the first to come is the next.
+
+    A tenant that sends one after the other stands behind those of others each time.
+    """
 
     def __init__(self, desk_for: Callable[[Tenant], Desk]) -> None:
         self._desk_for = desk_for
-        self._num_running = 0
+        self._places = asyncio.Semaphore(MAX_AT_ONCE)
+        self._num_held: Counter[str] = Counter()  # tenant id -> its batches that run or wait
 
     async def decide(self, tenant: Tenant, body: bytes) -> bytes:
         """Returns a line of JSON for each line of the body that is not blank.
@@ -60,14 +67,18 @@ class RouteBatches:
         if num_lines > MAX_LINES:
             message = f"Expected at most {MAX_LINES} lines, got {num_lines}: send several requests."
             raise ProtocolError("message_too_large", message)
-        if self._num_running >= MAX_AT_ONCE:
-            message = f"{MAX_AT_ONCE} batches are being decided already. Try again in 1s."
+        if self._num_held[tenant.id] >= MAX_OF_TENANT or self._num_held.total() >= MAX_HELD:
+            message = (
+                f"At most {MAX_OF_TENANT} batches of a tenant are decided at once, and {MAX_HELD} "
+                "of all tenants wait or run. Try again in 1s."
+            )
             raise ProtocolError("server_is_overloaded", message, retry_after_us=RETRY_US)
-        self._num_running += 1
+        self._num_held[tenant.id] += 1
         try:
-            return b"".join(await _decide(self._desk_for(tenant), body.splitlines()))
+            async with self._places:
+                return b"".join(await _decide(self._desk_for(tenant), body.splitlines()))
         finally:
-            self._num_running -= 1
+            self._num_held -= Counter((tenant.id,))  # which forgets who has none
 
 
 def _num_lines(body: bytes) -> int:

@@ -4,9 +4,10 @@ import asyncio
 import json
 import tracemalloc
 
+import msgspec
 import pytest
 
-from gateway.http.batch_route import MAX_AT_ONCE, MAX_LINES, RouteBatches
+from gateway.http.batch_route import MAX_AT_ONCE, MAX_HELD, MAX_LINES, RouteBatches
 from gateway.wire.errors import ProtocolError
 from router.policy.policy import DEFAULT_POLICY
 from router.record.batch import Desk
@@ -30,6 +31,39 @@ async def test_a_few_at_once_and_turns_for_others() -> None:
         rows = [json.loads(line) for line in (await one).splitlines()]
         assert [row["id"] for row in rows] == [str(n) for n in range(NUM_LINES)]
     assert await batches.decide(PRO, b'{"id": "a", "text": "b"}')
+
+
+async def test_no_tenant_keeps_the_others_out() -> None:
+    batches = RouteBatches(lambda tenant: Desk(policy=DEFAULT_POLICY, tenant=tenant))
+    ended: list[str] = []
+
+    async def decide(tenant_id: str) -> None:
+        await batches.decide(msgspec.structs.replace(PRO, id=tenant_id), BODY)
+        ended.append(tenant_id)
+
+    async def greedy() -> None:
+        while "small" not in ended:
+            await decide("greedy")
+
+    running = [asyncio.create_task(greedy()) for _ in range(MAX_AT_ONCE)]
+    await asyncio.sleep(0)
+    await decide("small")
+    await asyncio.gather(*running)
+    assert ended.index("small") <= MAX_AT_ONCE, "it waited for more than those that ran"
+
+
+async def test_only_so_many_wait() -> None:
+    batches = RouteBatches(lambda tenant: Desk(policy=DEFAULT_POLICY, tenant=tenant))
+    tenants = [msgspec.structs.replace(PRO, id=f"t{number}") for number in range(MAX_HELD + 1)]
+    held = [asyncio.create_task(batches.decide(one, BODY)) for one in tenants[:MAX_HELD]]
+    await asyncio.sleep(0)
+    with pytest.raises(ProtocolError) as refused:
+        await batches.decide(tenants[-1], BODY)
+    assert refused.value.code == "server_is_overloaded"
+    for one in held:
+        one.cancel()
+    await asyncio.gather(*held, return_exceptions=True)
+    assert await batches.decide(tenants[-1], LINES[0].encode())
 
 
 async def test_a_batch_that_is_cancelled_makes_room() -> None:
