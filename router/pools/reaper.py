@@ -11,16 +11,21 @@ again. So an entry is good for a lease, unless Redis loses it. This is an edge.
 """
 
 import asyncio
+import logging
 from collections.abc import Coroutine
 from typing import Any
 
+from router.classify.task import TENANT_ID
 from router.pools.script_calls import NUM_KEYS, SCRIPT, reap_call
 from router.redis.servers import RedisAway, RedisServers, Script
+
+logger = logging.getLogger("lanewise")
 
 KEY = "lw1:{sweeper}:due"  # member: tenant id; score: when to look, server's ms
 LEASES_PER_CALL = 100  # expired leases that one call releases
 MAX_TAKEN = 100  # tenants that one round reaps
 AGAIN_MS = 400  # until a taken entry is due again
+TOLD_S = 60.0  # between lines of the log about entries that no gateway made
 
 # Scores are whole ms; the half of one marks an idle entry.
 
@@ -85,6 +90,7 @@ class Reaper:
         self._now_s = asyncio.get_running_loop().time
         self._entered_s: dict[str, float] = {}  # when; a sixth of a lease later it is done again
         self._entering: set[asyncio.Task[None]] = set()
+        self._told_s = -TOLD_S
 
     def note(self, tenant_id: str) -> None:
         """Enters a tenant; on the connection this precedes the reservation that follows."""
@@ -115,8 +121,13 @@ class Reaper:
         taken: list[Any] = await self._servers.run(_TAKE, (KEY, MAX_TAKEN, AGAIN_MS))
         total = 0
         for tenant, score in zip(taken[::2], taken[1::2], strict=True):
-            tenant_id = tenant.decode()
-            num_reaped, next_ms = await self.reap_tenant(tenant_id)
+            tenant_id = tenant.decode(errors="replace")
+            num_reaped, next_ms = 0, 0
+            if TENANT_ID.fullmatch(tenant_id):
+                num_reaped, next_ms = await self.reap_tenant(tenant_id)
+            elif self._now_s() - self._told_s >= TOLD_S:  # nobody's; it goes as an idle one does
+                self._told_s = self._now_s()
+                logger.warning("no tenant can be called %.80r, as %s has one", tenant_id, KEY)
             total += num_reaped
             done = (KEY, tenant_id, score.decode(), next_ms, self._lease_ms)
             await self._servers.run(_DONE, done)

@@ -187,6 +187,29 @@ async def test_who_crashes_at_once_is_reaped_though_nobody_asks_again(redis_url:
     await alive.close()
 
 
+async def test_an_entry_that_is_no_tenant_keeps_none_from_being_reaped(
+    redis_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    limits = GroupLimits(requests_per_min=6_000, tokens_per_min=60_000, max_concurrent=40)
+    tenant = Tenant(id="sound", tier="pro", limits={"deep": limits})
+    crashed, alive = (RedisPools(redis_url, lease_us=1_000, budget_us=BUDGET_US) for _ in range(2))
+    await crashed.reserve_first(tenant, "x", [(Demand(group="deep", tokens=1),)])
+    await crashed.close()
+    odd: dict[str | bytes, float] = {"": 0, "No {tenant}": 0, b"\xff": 0, "Another": 0}
+    give_up_s = time.monotonic() + PATIENCE_S
+    with Redis.from_url(redis_url) as client:
+        client.zadd(reaper.KEY, odd)
+        while client.zcard(reaper.KEY) > 1:  # all are gone but for what is no text
+            assert time.monotonic() < give_up_s
+            await alive.reap()
+        assert client.zcard("lw1:{sound}:lease") == 0
+        client.delete(reaper.KEY)
+    await alive.close()
+    assert [line for line in caplog.messages if "no tenant" in line] == [
+        f"no tenant can be called '', as {reaper.KEY} has one"
+    ]
+
+
 async def test_what_one_that_dies_had_taken_is_soon_due_again(
     redis_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
