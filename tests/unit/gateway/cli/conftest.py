@@ -1,0 +1,12 @@
+"""Commands read the environment: none of whoever runs the tests reaches them."""
+
+import os
+
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def without_own_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in list(os.environ):
+        if name.startswith("LANEWISE_"):
+            monkeypatch.delenv(name)
