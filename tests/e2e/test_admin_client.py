@@ -59,3 +59,16 @@ def test_a_fault_is_one_line(
     told = capsys.readouterr().err
     assert told.startswith("lanewise: ")
     assert said in told
+
+
+def test_this_machine_is_asked_without_a_proxy(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with answering(HEAD + b"content-length: 2\r\n\r\n[]") as url, answering(CUT) as proxy:
+        monkeypatch.setenv("http_proxy", proxy)
+        for name in ("no_proxy", "NO_PROXY"):
+            monkeypatch.delenv(name, raising=False)
+        assert main(["keys", "list", "--url", url, "--json"]) == 0
+        assert capsys.readouterr().out == "[]\n"
+        assert main(["keys", "list", "--url", "http://gateway.example", "--json"]) == 2
+        assert "broke off: IncompleteRead" in capsys.readouterr().err

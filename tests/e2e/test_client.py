@@ -38,6 +38,19 @@ async def test_a_conversation_with_hints(gateway: GatewayProcess) -> None:
         assert both.routing.strategy == "hedge"
 
 
+async def test_this_machine_is_reached_without_a_proxy(
+    gateway: GatewayProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ws_proxy", "http://127.0.0.1:1")  # goes before http_proxy
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    async with client_of(gateway) as client:
+        assert (await client.create("Say hello.")).text
+    with pytest.raises(lanewise.LanewiseError, match=r"'127.0.0.1', 1"):
+        async with lanewise.connect("http://gateway.example", DEVELOPMENT_KEY):
+            pass
+
+
 async def test_two_streams_side_by_side(gateway: GatewayProcess) -> None:
     async with client_of(gateway) as client:
         first, second = (

@@ -34,6 +34,7 @@ from lanewise.turn import (
     Waiting,
     create_fields,
     error_of,
+    is_loopback,
     retry_delay_s,
     socket_url,
 )
@@ -207,6 +208,8 @@ class Client:
                     open_timeout=OPEN_TIMEOUT_S,
                     max_size=MAX_FRAME_BYTES,
                     compression=None,
+                    # A proxy of the environment would look for this machine at itself.
+                    proxy=None if is_loopback(self._url) else True,
                 )
             except InvalidStatus as error:
                 if error.response.status_code in (401, 403):

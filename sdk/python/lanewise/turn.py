@@ -4,7 +4,9 @@
 stream, and tells it when the socket is lost; then `again` says whether to send once more.
 """
 
+import ipaddress
 from typing import Any, ClassVar
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -422,6 +424,15 @@ def socket_url(url: str) -> str:
         raise ValueError(f"expected an http, https, ws or wss URL, got {url!r}")
     base = rest.rstrip("/").removesuffix("/responses").removesuffix("/v1")
     return f"{schemes[scheme]}://{base}/v1/responses"
+
+
+def is_loopback(url: str) -> bool:
+    """Says whether a URL names this machine itself, as far as one sees without asking for it."""
+    host = urlsplit(url).hostname or ""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def retry_delay_s(num_retries: int, chance: float, retry_after_s: float | None) -> float:
