@@ -15,11 +15,11 @@ def asked_with(monkeypatch: pytest.MonkeyPatch) -> list[str | None]:
     """Lets nobody answer, and keeps who was said to ask."""
     seen: list[str | None] = []
 
-    def urlopen(request: urllib.request.Request, timeout: float) -> Any:
+    def open_(_: object, request: urllib.request.Request, timeout: float) -> Any:
         seen.append(request.get_header("Authorization"))
         raise OSError("nobody is there")
 
-    monkeypatch.setattr("urllib.request.urlopen", urlopen)
+    monkeypatch.setattr("urllib.request.OpenerDirector.open", open_)
     return seen
 
 
