@@ -13,19 +13,19 @@ import msgspec
 Role = Literal["user", "assistant", "system", "developer"]
 
 
-class TextPart(msgspec.Struct, frozen=True, tag="text"):
+class TextPart(msgspec.Struct, frozen=True, tag="text", gc=False):
     """Holds a piece of text inside a message or a tool's output."""
 
     text: str
 
 
-class RefusalPart(msgspec.Struct, frozen=True, tag="refusal"):
+class RefusalPart(msgspec.Struct, frozen=True, tag="refusal", gc=False):
     """Holds the words in which the assistant refused."""
 
     refusal: str
 
 
-class ImagePart(msgspec.Struct, frozen=True, tag="image"):
+class ImagePart(msgspec.Struct, frozen=True, tag="image", gc=False):
     """Names an image by URL (a data URL included) or by file id; we never fetch it."""
 
     image_url: str | None = None
@@ -33,7 +33,7 @@ class ImagePart(msgspec.Struct, frozen=True, tag="image"):
     detail: str = "auto"
 
 
-class FilePart(msgspec.Struct, frozen=True, tag="file"):
+class FilePart(msgspec.Struct, frozen=True, tag="file", gc=False):
     """Holds a file of the client; it is passed through to engines that take files."""
 
     file_id: str | None = None
@@ -45,7 +45,7 @@ class FilePart(msgspec.Struct, frozen=True, tag="file"):
 Part = TextPart | RefusalPart | ImagePart | FilePart
 
 
-class Message(msgspec.Struct, frozen=True, tag="message"):
+class Message(msgspec.Struct, frozen=True, tag="message", gc=False):
     """Is one message of the conversation."""
 
     role: Role
@@ -55,7 +55,7 @@ class Message(msgspec.Struct, frozen=True, tag="message"):
     name: str | None = None  # of the participant, in chat completions alone
 
 
-class FunctionCall(msgspec.Struct, frozen=True, tag="function_call"):
+class FunctionCall(msgspec.Struct, frozen=True, tag="function_call", gc=False):
     """Is the model's call of a client's function."""
 
     call_id: str
@@ -66,7 +66,7 @@ class FunctionCall(msgspec.Struct, frozen=True, tag="function_call"):
     is_cut: bool = False  # it broke off: nobody is to run it
 
 
-class FunctionCallOutput(msgspec.Struct, frozen=True, tag="function_call_output"):
+class FunctionCallOutput(msgspec.Struct, frozen=True, tag="function_call_output", gc=False):
     """Holds what the client's function returned."""
 
     call_id: str
@@ -74,7 +74,7 @@ class FunctionCallOutput(msgspec.Struct, frozen=True, tag="function_call_output"
     id: str | None = None
 
 
-class CustomToolCall(msgspec.Struct, frozen=True, tag="custom_tool_call"):
+class CustomToolCall(msgspec.Struct, frozen=True, tag="custom_tool_call", gc=False):
     """Is the model's call of a free-form tool."""
 
     call_id: str
@@ -84,7 +84,7 @@ class CustomToolCall(msgspec.Struct, frozen=True, tag="custom_tool_call"):
     is_cut: bool = False
 
 
-class CustomToolCallOutput(msgspec.Struct, frozen=True, tag="custom_tool_call_output"):
+class CustomToolCallOutput(msgspec.Struct, frozen=True, tag="custom_tool_call_output", gc=False):
     """Holds what the client's free-form tool returned."""
 
     call_id: str
@@ -92,7 +92,7 @@ class CustomToolCallOutput(msgspec.Struct, frozen=True, tag="custom_tool_call_ou
     id: str | None = None
 
 
-class Reasoning(msgspec.Struct, frozen=True, tag="reasoning"):
+class Reasoning(msgspec.Struct, frozen=True, tag="reasoning", gc=False):
     """Is a reasoning item as the client sends it back; its encrypted content is opaque."""
 
     id: str | None = None
@@ -101,7 +101,7 @@ class Reasoning(msgspec.Struct, frozen=True, tag="reasoning"):
     encrypted_content: str | None = None
 
 
-class Compaction(msgspec.Struct, frozen=True, tag="compaction"):
+class Compaction(msgspec.Struct, frozen=True, tag="compaction", gc=False):
     """Stands for an earlier part of the conversation that was compacted."""
 
     encrypted_content: str
@@ -132,7 +132,7 @@ class ContextItem(msgspec.Struct, frozen=True, gc=False):
     digest: int  # 64-bit hash of the rendered item; equal items have equal digests
 
 
-class FunctionTool(msgspec.Struct, frozen=True, tag="function"):
+class FunctionTool(msgspec.Struct, frozen=True, tag="function", gc=False):
     """Describes a function of the client; `parameters` is its JSON schema."""
 
     name: str
@@ -142,7 +142,7 @@ class FunctionTool(msgspec.Struct, frozen=True, tag="function"):
     namespace: str | None = None
 
 
-class CustomTool(msgspec.Struct, frozen=True, tag="custom"):
+class CustomTool(msgspec.Struct, frozen=True, tag="custom", gc=False):
     """Describes a free-form tool of the client; `format` is its grammar, if it has one."""
 
     name: str
@@ -153,14 +153,14 @@ class CustomTool(msgspec.Struct, frozen=True, tag="custom"):
 Tool = FunctionTool | CustomTool
 
 
-class ToolChoice(msgspec.Struct, frozen=True):
+class ToolChoice(msgspec.Struct, frozen=True, gc=False):
     """Says whether the model may, must or must not call a tool, and which (empty `names`: any)."""
 
     mode: Literal["auto", "none", "required"] = "auto"
     names: tuple[str, ...] = ()
 
 
-class TextFormat(msgspec.Struct, frozen=True):
+class TextFormat(msgspec.Struct, frozen=True, gc=False):
     """Says which format the response must have; the other fields are for `json_schema` only."""
 
     type: Literal["text", "json_object", "json_schema"] = "text"
@@ -169,7 +169,7 @@ class TextFormat(msgspec.Struct, frozen=True):
     strict: bool | None = None  # None: the engine's default
 
 
-class Extras(msgspec.Struct, frozen=True, kw_only=True):
+class Extras(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Holds what few requests ask of an engine; one that cannot do it leaves it out."""
 
     min_tokens: int = 0  # the answer goes on for so many, whatever it says (vLLM's name)

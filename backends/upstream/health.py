@@ -22,7 +22,7 @@ RETRY_EARNED = 0.2
 MAX_RETRY_BALANCE = 10.0
 
 
-class HealthState(msgspec.Struct, frozen=True):
+class HealthState(msgspec.Struct, frozen=True, gc=False):
     """Says what the methods of `Health` of these names say at one moment."""
 
     healthy: bool

@@ -35,7 +35,7 @@ class Listener(Protocol):
     def break_off(self, error: Exception) -> None: ...
 
 
-class TokenTimes(msgspec.Struct):
+class TokenTimes(msgspec.Struct, gc=False):
     """A branch's first token, timed by its engine's clock, and its latest delta."""
 
     first_at_us: int

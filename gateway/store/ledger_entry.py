@@ -16,7 +16,7 @@ from router.money.prices import Bill, Billed
 DAY_S = 86_400
 
 
-class LedgerLine(msgspec.Struct, frozen=True, kw_only=True):
+class LedgerLine(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A task's usage of one backend, in one tier that it served."""
 
     backend: str
@@ -35,7 +35,7 @@ class LedgerLine(msgspec.Struct, frozen=True, kw_only=True):
     service_tier: str = ""  # that an upstream says it served; "" where there are none
 
 
-class LedgerEntry(msgspec.Struct, frozen=True, kw_only=True):
+class LedgerEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The usage of a settled task; entries with the same id are the same."""
 
     task_id: str

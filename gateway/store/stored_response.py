@@ -9,7 +9,7 @@ from router.learn.pending_outcomes import PendingOutcome
 MAX_ANCESTORS = 64
 
 
-class Lineage(msgspec.Struct, frozen=True):
+class Lineage(msgspec.Struct, frozen=True, gc=False):
     """The stored responses, oldest first, that hold the first `num_items` of a context.
 
     And the size of its latest answer's prompt: who continues it is told no smaller one.

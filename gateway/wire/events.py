@@ -28,7 +28,7 @@ _T = TypeVar("_T")
 NULL = msgspec.Raw(b"null")  # of fields that may be any JSON: msgspec takes no `Raw | None`
 
 
-class ReasoningParam(msgspec.Struct, frozen=True):
+class ReasoningParam(msgspec.Struct, frozen=True, gc=False):
     """`reasoning` of a request."""
 
     effort: Effort | None = None
@@ -36,26 +36,26 @@ class ReasoningParam(msgspec.Struct, frozen=True):
     generate_summary: Literal["auto", "concise", "detailed"] | None = None
 
 
-class TextParam(msgspec.Struct, frozen=True):
+class TextParam(msgspec.Struct, frozen=True, gc=False):
     """`text` of a request."""
 
     format: msgspec.Raw = NULL
     verbosity: Literal["low", "medium", "high"] | None = None
 
 
-class CacheOptions(msgspec.Struct, frozen=True):
+class CacheOptions(msgspec.Struct, frozen=True, gc=False):
     """`prompt_cache_options` of a request."""
 
     prewarm: bool | None = None
 
 
-class BackgroundOptions(msgspec.Struct, frozen=True):
+class BackgroundOptions(msgspec.Struct, frozen=True, gc=False):
     """`background_options` of a request."""
 
     completion_window: Literal["soonest", "2h", "8h"] | None = None
 
 
-class ContextManagement(msgspec.Struct, frozen=True):
+class ContextManagement(msgspec.Struct, frozen=True, gc=False):
     """An entry of `context_management` of a request."""
 
     type: Literal["compaction"]
@@ -70,7 +70,7 @@ Metadata = Annotated[
 ]
 
 
-class GenerationBody(msgspec.Struct, frozen=True, kw_only=True):
+class GenerationBody(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What bodies of Responses and of chat have in common; null means the default throughout."""
 
     model: ModelName
@@ -86,7 +86,7 @@ class GenerationBody(msgspec.Struct, frozen=True, kw_only=True):
     moderation: None = None  # refused, as `gateway.wire.fields` says
 
 
-class CreateBody(GenerationBody, frozen=True, kw_only=True):
+class CreateBody(GenerationBody, frozen=True, kw_only=True, gc=False):
     """Body of `POST /v1/responses`, and of `response.create`."""
 
     input: str | list[msgspec.Raw] | None = None
@@ -113,13 +113,13 @@ class CreateBody(GenerationBody, frozen=True, kw_only=True):
     client_metadata: msgspec.Raw = NULL  # Codex' own, read by `gateway.wire.agents`
 
 
-class CountBody(CreateBody, frozen=True, kw_only=True):
+class CountBody(CreateBody, frozen=True, kw_only=True, gc=False):
     """Body of `POST /v1/responses/input_tokens`, which need not say where it would run."""
 
     model: ModelName | None = AUTO  # type: ignore[assignment]  # null is taken, as OpenAI's does
 
 
-class ResponseCreate(CreateBody, frozen=True, kw_only=True, tag="response.create"):
+class ResponseCreate(CreateBody, frozen=True, kw_only=True, tag="response.create", gc=False):
     """Asks for a response on the socket."""
 
     stream_id: Any = msgspec.UNSET  # checked by `stream_id_of`, so that its error has its own code
@@ -133,20 +133,20 @@ class ResponseSteer(msgspec.Struct, frozen=True, tag="response.steer", forbid_un
     input: Any = None
 
 
-class ResponseInject(msgspec.Struct, frozen=True, tag="response.inject"):
+class ResponseInject(msgspec.Struct, frozen=True, tag="response.inject", gc=False):
     """Brings tool outputs to a hosted agent; we host none."""
 
     response_id: str
     input: Any = None
 
 
-class ResponseCancel(msgspec.Struct, frozen=True, tag="response.cancel"):
+class ResponseCancel(msgspec.Struct, frozen=True, tag="response.cancel", gc=False):
     """Stops a response of this connection; it is our extension."""
 
     response_id: str
 
 
-class ResponseRejoin(msgspec.Struct, frozen=True, tag="response.rejoin"):
+class ResponseRejoin(msgspec.Struct, frozen=True, tag="response.rejoin", gc=False):
     """Goes on with a response whose connection was lost; it is our extension."""
 
     response_id: str
@@ -154,7 +154,7 @@ class ResponseRejoin(msgspec.Struct, frozen=True, tag="response.rejoin"):
     stream_id: Any = msgspec.UNSET
 
 
-class ResponseProcessed(msgspec.Struct, frozen=True, tag="response.processed"):
+class ResponseProcessed(msgspec.Struct, frozen=True, tag="response.processed", gc=False):
     """Comes from older Codex builds, and asks for nothing."""
 
 

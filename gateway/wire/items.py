@@ -46,7 +46,7 @@ _OPENAIS_TOOLS = (
 )
 
 
-class _Head(msgspec.Struct, frozen=True):
+class _Head(msgspec.Struct, frozen=True, gc=False):
     """Tells kinds of items, parts and tools apart."""
 
     type: str | None = None
@@ -54,7 +54,7 @@ class _Head(msgspec.Struct, frozen=True):
     id: str | None = None
 
 
-class _WireMessage(msgspec.Struct, frozen=True):
+class _WireMessage(msgspec.Struct, frozen=True, gc=False):
     role: Role
     content: str | list[msgspec.Raw] | None = None
     id: str | None = None
@@ -62,7 +62,7 @@ class _WireMessage(msgspec.Struct, frozen=True):
     name: str | None = None  # chat completions alone have it
 
 
-class _WireCall(msgspec.Struct, frozen=True):
+class _WireCall(msgspec.Struct, frozen=True, gc=False):
     call_id: str
     name: str
     arguments: str = ""
@@ -72,46 +72,46 @@ class _WireCall(msgspec.Struct, frozen=True):
     status: Any = None
 
 
-class _WireCallOutput(msgspec.Struct, frozen=True):
+class _WireCallOutput(msgspec.Struct, frozen=True, gc=False):
     call_id: str
     output: str | list[msgspec.Raw]
     id: str | None = None
 
 
-class _WireText(msgspec.Struct, frozen=True):
+class _WireText(msgspec.Struct, frozen=True, gc=False):
     text: str
 
 
-class _WireReasoning(msgspec.Struct, frozen=True):
+class _WireReasoning(msgspec.Struct, frozen=True, gc=False):
     id: str | None = None
     summary: list[_WireText] | None = None
     content: list[_WireText] | None = None
     encrypted_content: str | None = None
 
 
-class _WireImage(msgspec.Struct, frozen=True):
+class _WireImage(msgspec.Struct, frozen=True, gc=False):
     image_url: str | None = None
     file_id: str | None = None
     detail: str | None = None
 
 
-class _WireFile(msgspec.Struct, frozen=True):
+class _WireFile(msgspec.Struct, frozen=True, gc=False):
     file_id: str | None = None
     file_url: str | None = None
     filename: str | None = None
     file_data: str | None = None
 
 
-class _WireRefusal(msgspec.Struct, frozen=True):
+class _WireRefusal(msgspec.Struct, frozen=True, gc=False):
     refusal: str
 
 
-class _WireCompaction(msgspec.Struct, frozen=True):
+class _WireCompaction(msgspec.Struct, frozen=True, gc=False):
     encrypted_content: str
     id: str | None = None
 
 
-class _WireTool(msgspec.Struct, frozen=True):
+class _WireTool(msgspec.Struct, frozen=True, gc=False):
     name: str
     description: str | None = None
     parameters: dict[str, Any] | None = None
@@ -119,22 +119,22 @@ class _WireTool(msgspec.Struct, frozen=True):
     format: dict[str, Any] | None = None
 
 
-class _WireNamespace(msgspec.Struct, frozen=True):
+class _WireNamespace(msgspec.Struct, frozen=True, gc=False):
     name: str
     tools: list[msgspec.Raw] = []
 
 
-class _WireTools(msgspec.Struct, frozen=True):
+class _WireTools(msgspec.Struct, frozen=True, gc=False):
     tools: list[msgspec.Raw] = []
 
 
-class ItemReference(msgspec.Struct, frozen=True):
+class ItemReference(msgspec.Struct, frozen=True, gc=False):
     """A stored item named by id; resolved before a task exists."""
 
     id: str
 
 
-class ParsedInput(msgspec.Struct, frozen=True):
+class ParsedInput(msgspec.Struct, frozen=True, gc=False):
     """A request's own input: items in order, and the tools that Codex sends among them.
 
     References are still to be resolved, and compactions of ours to be opened.
@@ -353,15 +353,15 @@ def check_tools(raws: list[msgspec.Raw] | None, tools: tuple[Tool, ...]) -> None
             raise ProtocolError("unsupported_parameter", message, param="tools[0].type")
 
 
-class _WireNamed(msgspec.Struct, frozen=True):
+class _WireNamed(msgspec.Struct, frozen=True, gc=False):
     name: str
 
 
-class _WireMaybeNamed(msgspec.Struct, frozen=True):
+class _WireMaybeNamed(msgspec.Struct, frozen=True, gc=False):
     name: str = ""  # hosted tools have none
 
 
-class _WireAllowed(msgspec.Struct, frozen=True):
+class _WireAllowed(msgspec.Struct, frozen=True, gc=False):
     tools: list[_WireMaybeNamed]
     mode: str = "auto"
 
@@ -407,7 +407,7 @@ def _require_tools(found: bool, complaint: str) -> None:
         raise ProtocolError("invalid_value", message, param="tool_choice")
 
 
-class _WireFormat(msgspec.Struct, frozen=True):
+class _WireFormat(msgspec.Struct, frozen=True, gc=False):
     type: str
     name: str | None = None
     schema: dict[str, Any] | None = None

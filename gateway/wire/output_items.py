@@ -18,14 +18,14 @@ from backends.contract import (
 )
 
 
-class InputDetails(msgspec.Struct, frozen=True):
+class InputDetails(msgspec.Struct, frozen=True, gc=False):
     """The input tokens by kind."""
 
     cached_tokens: int  # input tokens that a KV cache held
     cache_write_tokens: int  # input tokens that an upstream wrote to its cache
 
 
-class OutputDetails(msgspec.Struct, frozen=True, omit_defaults=True):
+class OutputDetails(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """The output tokens by kind."""
 
     reasoning_tokens: int  # output tokens spent on reasoning
@@ -35,7 +35,7 @@ class OutputDetails(msgspec.Struct, frozen=True, omit_defaults=True):
     rejected_prediction_tokens: int | None = None
 
 
-class ResponseUsage(msgspec.Struct, frozen=True):
+class ResponseUsage(msgspec.Struct, frozen=True, gc=False):
     """Tokens of a response, or of what a backend did for it."""
 
     input_tokens: int  # tokens of the prompt
@@ -69,7 +69,7 @@ def usage_by_name(used: Mapping[str, Usage]) -> dict[str, ResponseUsage]:
     return {name: response_usage(usage) for name, usage in used.items()}
 
 
-class OutputText(msgspec.Struct, frozen=True, tag="output_text"):
+class OutputText(msgspec.Struct, frozen=True, tag="output_text", gc=False):
     """A content part."""
 
     text: str
@@ -77,20 +77,20 @@ class OutputText(msgspec.Struct, frozen=True, tag="output_text"):
     logprobs: tuple[()] = ()
 
 
-class RefusalText(msgspec.Struct, frozen=True, tag="refusal"):
+class RefusalText(msgspec.Struct, frozen=True, tag="refusal", gc=False):
     """A content part of a message that refuses."""
 
     refusal: str
 
 
-class SummaryText(msgspec.Struct, frozen=True):
+class SummaryText(msgspec.Struct, frozen=True, gc=False):
     """A part of a reasoning summary."""
 
     type: Literal["summary_text"]
     text: str
 
 
-class MessageOutput(msgspec.Struct, frozen=True, omit_defaults=True):
+class MessageOutput(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """A message; `phase` only where one is known."""
 
     id: str
@@ -101,7 +101,7 @@ class MessageOutput(msgspec.Struct, frozen=True, omit_defaults=True):
     phase: str | None = None
 
 
-class ReasoningOutput(msgspec.Struct, frozen=True, omit_defaults=True):
+class ReasoningOutput(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """A reasoning item."""
 
     id: str
@@ -111,7 +111,7 @@ class ReasoningOutput(msgspec.Struct, frozen=True, omit_defaults=True):
     encrypted_content: str = ""
 
 
-class CallOutput(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class CallOutput(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """A call of a function (`arguments`) or of a custom tool (`input`)."""
 
     id: str
@@ -124,7 +124,7 @@ class CallOutput(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     input: str | None = None
 
 
-class CompactionOutput(msgspec.Struct, frozen=True):
+class CompactionOutput(msgspec.Struct, frozen=True, gc=False):
     """A compaction item."""
 
     id: str | None
@@ -143,7 +143,7 @@ TEXT, REASONING = DeltaKind.TEXT, DeltaKind.REASONING
 FUNCTION_CALL, CUSTOM_CALL = DeltaKind.FUNCTION_CALL, DeltaKind.CUSTOM_CALL
 
 
-class OpenItem(msgspec.Struct, eq=False):
+class OpenItem(msgspec.Struct, eq=False, gc=False):
     """The output item that deltas go to now."""
 
     source: int  # the engine's index of the item
@@ -195,12 +195,12 @@ class OpenItem(msgspec.Struct, eq=False):
         return FunctionCall(self.call_id, self.name, text, self.id, self.namespace, is_cut)
 
 
-class _DoneText(msgspec.Struct):
+class _DoneText(msgspec.Struct, gc=False):
     text: str = ""
     refusal: str | None = None
 
 
-class _DoneItem(msgspec.Struct):
+class _DoneItem(msgspec.Struct, gc=False):
     """A finished item of any kind, as it was written."""
 
     type: str

@@ -44,7 +44,7 @@ DEFAULT_MAX_OUTPUT_TOKENS = 16_384
 MAX_TRUNCATED_TOKENS = 1 << 20  # of an input whose beginning may be dropped
 
 
-class ParsedCreate(msgspec.Struct, frozen=True, kw_only=True):
+class ParsedCreate(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A valid request, whose context is not loaded yet."""
 
     id: str  # of the response to be

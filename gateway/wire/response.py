@@ -55,7 +55,7 @@ TERMINAL = frozenset({"response.completed", "response.incomplete", "response.fai
 _encode = msgspec.json.encode
 
 
-class Ending(msgspec.Struct, frozen=True, kw_only=True):
+class Ending(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """How a response ended; `reason` is set for `incomplete`, `error` for `failed`."""
 
     status: str  # completed | incomplete | failed | cancelled

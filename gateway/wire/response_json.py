@@ -20,21 +20,21 @@ _AUTO = msgspec.Raw(b'"auto"')
 _TIERS = {"auto": "default", "fast": "priority"}  # as responses name the tier that was used
 
 
-class ReasoningEcho(msgspec.Struct, frozen=True):
+class ReasoningEcho(msgspec.Struct, frozen=True, gc=False):
     """`reasoning` of the request."""
 
     effort: str | None  # how much reasoning was asked for
     summary: str | None  # the kind of summary that was asked for
 
 
-class TextEcho(msgspec.Struct, frozen=True, omit_defaults=True):
+class TextEcho(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """`text` of the request."""
 
     format: msgspec.Raw  # plain text, or a JSON schema that the text follows
     verbosity: str | None = None  # how wordy the text was asked to be
 
 
-class ResponseError(msgspec.Struct, frozen=True, omit_defaults=True):
+class ResponseError(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """Why a response failed."""
 
     code: str  # for programs
@@ -42,14 +42,14 @@ class ResponseError(msgspec.Struct, frozen=True, omit_defaults=True):
     param: str | None = None  # the field of the request that was wrong
 
 
-class IncompleteDetails(msgspec.Struct, frozen=True):
+class IncompleteDetails(msgspec.Struct, frozen=True, gc=False):
     """Why a response is incomplete."""
 
     # `max_output_tokens` or `content_filter`; ours are `steered`, `cancelled` and `awaited`
     reason: str | None
 
 
-class ResponseStart(msgspec.Struct, frozen=True, kw_only=True):
+class ResponseStart(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What is the same in every event of a response."""
 
     id: str  # names the response; the next one continues it by `previous_response_id`
@@ -76,7 +76,7 @@ class ResponseStart(msgspec.Struct, frozen=True, kw_only=True):
     user: str | None  # the request's name for its user, as older clients send it
 
 
-class ResponseState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class ResponseState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """What changes from event to event."""
 
     output: list[msgspec.Raw]  # the items that are done

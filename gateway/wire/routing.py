@@ -21,7 +21,7 @@ CompactionState = Literal["running", "done", "failed", "limit_reached", "nothing
 WarmUpState = Literal["warming", "held", "opened", "declined", "limited", "cut", "failed"]
 
 
-class RoutedBackend(msgspec.Struct, frozen=True, omit_defaults=True):
+class RoutedBackend(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """A backend that works on the response."""
 
     name: str  # its name in the gateway's configuration
@@ -32,7 +32,7 @@ class RoutedBackend(msgspec.Struct, frozen=True, omit_defaults=True):
     speed_basis: str = ""
 
 
-class RoutedClass(msgspec.Struct, frozen=True):
+class RoutedClass(msgspec.Struct, frozen=True, gc=False):
     """How the task was classified."""
 
     label: Label  # the kind of engine that it needs
@@ -41,7 +41,7 @@ class RoutedClass(msgspec.Struct, frozen=True):
     signals: tuple[str, ...]  # the signals that counted, strongest first
 
 
-class PoolBalance(msgspec.Struct, frozen=True):
+class PoolBalance(msgspec.Struct, frozen=True, gc=False):
     """What is left in one of the tenant's pools."""
 
     group: BackendGroup  # the group of engines that the pool limits
@@ -64,7 +64,7 @@ def pool_balances(
     )
 
 
-class ContextUse(msgspec.Struct, frozen=True, omit_defaults=True):
+class ContextUse(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """How full the context window is."""
 
     used_tokens: int  # tokens of prompt and output together
@@ -74,7 +74,7 @@ class ContextUse(msgspec.Struct, frozen=True, omit_defaults=True):
     crossed_from: Band | None = None  # the band before, where this turn led into another
 
 
-class RoutedFailover(msgspec.Struct, frozen=True):
+class RoutedFailover(msgspec.Struct, frozen=True, gc=False):
     """A backend failed before its first word, and another began again."""
 
     from_backend: str = msgspec.field(name="from")  # the backend that failed
@@ -82,7 +82,7 @@ class RoutedFailover(msgspec.Struct, frozen=True):
     error: str  # what was wrong with the first
 
 
-class RoutedContinuation(msgspec.Struct, frozen=True):
+class RoutedContinuation(msgspec.Struct, frozen=True, gc=False):
     """A backend broke off or fell silent amid the answer, and another went on with its words."""
 
     from_backend: str = msgspec.field(name="from")  # the backend that broke off
@@ -93,7 +93,7 @@ class RoutedContinuation(msgspec.Struct, frozen=True):
     error: str  # what was wrong, for people
 
 
-class RoutedDelegation(msgspec.Struct, frozen=True):
+class RoutedDelegation(msgspec.Struct, frozen=True, gc=False):
     """A sub-task of the strategy `delegate`."""
 
     id: str  # steer or cancel the sub-task by it
@@ -101,7 +101,7 @@ class RoutedDelegation(msgspec.Struct, frozen=True):
     state: str  # `running`, `finished`, `failed` or `cancelled`
 
 
-class RoutedCompaction(msgspec.Struct, frozen=True, omit_defaults=True):
+class RoutedCompaction(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """What became of the compaction before the answer."""
 
     state: CompactionState  # how far the compaction is; docs/context.md explains each
@@ -114,7 +114,7 @@ class RoutedCompaction(msgspec.Struct, frozen=True, omit_defaults=True):
     usage: dict[str, ResponseUsage] | None = None  # what the summary took, by backend
 
 
-class RoutedGeneration(msgspec.Struct, frozen=True):
+class RoutedGeneration(msgspec.Struct, frozen=True, gc=False):
     """One generation of a strategy."""
 
     backend: str  # the backend that generated
@@ -126,21 +126,21 @@ class RoutedGeneration(msgspec.Struct, frozen=True):
     reasoning_tokens: int  # those of them that were reasoning
 
 
-class RoutedCost(msgspec.Struct, frozen=True):
+class RoutedCost(msgspec.Struct, frozen=True, gc=False):
     """What a response costs."""
 
     amount: float  # by the prices of the day that it ended on
     currency: str  # `USD`
 
 
-class RoutedVariations(msgspec.Struct, frozen=True):
+class RoutedVariations(msgspec.Struct, frozen=True, gc=False):
     """How many variations `breadth` made."""
 
     asked: int  # variations that were begun
     whole: int  # variations that came to their end
 
 
-class RoutedWarmUp(msgspec.Struct, frozen=True):
+class RoutedWarmUp(msgspec.Struct, frozen=True, gc=False):
     """How far one backend is ready after a warm-up."""
 
     backend: str  # the backend's name
@@ -149,7 +149,7 @@ class RoutedWarmUp(msgspec.Struct, frozen=True):
     cached_tokens: int  # those of them that it held before
 
 
-class RoutedRejoin(msgspec.Struct, frozen=True):
+class RoutedRejoin(msgspec.Struct, frozen=True, gc=False):
     """A client came back to the response after its connection was lost."""
 
     times: int  # how often it came back
@@ -157,7 +157,7 @@ class RoutedRejoin(msgspec.Struct, frozen=True):
     away_ms: int  # how long nobody listened, the last time
 
 
-class Routing(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Routing(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """Where a response ran and why."""
 
     route: Route  # where the task went
@@ -191,5 +191,5 @@ class Routing(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     warm: tuple[RoutedWarmUp, ...] | None = None  # after a warm-up: how ready each backend is
 
 
-class Unrouted(msgspec.Struct, frozen=True):
+class Unrouted(msgspec.Struct, frozen=True, gc=False):
     """`routing` of a response that ended by a fault of the gateway: nothing is said."""

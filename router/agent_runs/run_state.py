@@ -54,7 +54,7 @@ _WORD = re.compile(r"\w+")
 _FIRST_UNSPACED = "\u2e80"  # from here on are the scripts of East Asia
 
 
-class RunState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class RunState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """Holds how a run goes, since the last ask of its user where nothing else is said."""
 
     strain: float = 0.0  # 0 to `MAX_STRAIN`

@@ -11,7 +11,7 @@ AgentRole = Literal["main", "subagent", "auxiliary"]
 MAX_LABEL_CHARS = 64
 
 
-class Agent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Agent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """Holds which part of an agent asks; None where its client does not say."""
 
     role: AgentRole | None = None

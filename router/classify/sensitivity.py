@@ -39,7 +39,7 @@ class Judges(msgspec.Struct, frozen=True):
     is_telling: Callable[[str], bool]  # cheaply, whether a text may be sensitive
 
 
-class Surroundings(msgspec.Struct, frozen=True):
+class Surroundings(msgspec.Struct, frozen=True, gc=False):
     """Holds how sensitive a task is by all but its last user message."""
 
     p_security: float = 0.0

@@ -94,7 +94,7 @@ def run_name(run: str) -> str:
 OptionValue = int | bool | str  # of a strategy, as a client sets it
 
 
-class Hints(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Hints(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """Holds the client's routing hints, from standard fields and metadata."""
 
     model: str = "auto"
@@ -161,7 +161,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return read(self.last_user_message)
 
 
-class Features(msgspec.Struct, frozen=True, kw_only=True):
+class Features(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Holds what the classifier looks at."""
 
     reading: Reading  # the prompt's words and shape

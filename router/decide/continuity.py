@@ -34,7 +34,7 @@ GROWN_TOKENS = 24_000  # of tool outputs since the prompt, a sign of more work t
 MAX_COLD_TOKENS = 16_384
 
 
-class ConversationState(msgspec.Struct, frozen=True, kw_only=True):
+class ConversationState(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Holds the state of a conversation."""
 
     holder: BackendGroup | None = None  # whose backend answered last

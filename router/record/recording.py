@@ -32,7 +32,7 @@ class EngineSettings(msgspec.Struct, frozen=True):
     options: dict[str, Any] = {}
 
 
-class RankedRecord(msgspec.Struct, frozen=True):
+class RankedRecord(msgspec.Struct, frozen=True, gc=False):
     """Records one route that the task might have taken."""
 
     route: str
@@ -50,7 +50,7 @@ class ShadowRecord(msgspec.Struct, frozen=True):
     rule: str
 
 
-class UsageRecord(msgspec.Struct, frozen=True):
+class UsageRecord(msgspec.Struct, frozen=True, gc=False):
     """Records what one backend used."""
 
     backend: str
@@ -62,7 +62,7 @@ class UsageRecord(msgspec.Struct, frozen=True):
     exact: bool
 
 
-class DecisionRecord(msgspec.Struct, frozen=True, kw_only=True):
+class DecisionRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Records a task, its decision and its outcome; null where it did not get so far."""
 
     schema: int = SCHEMA
@@ -152,7 +152,7 @@ class DecisionRecord(msgspec.Struct, frozen=True, kw_only=True):
     engine_settings: tuple[EngineSettings, ...] = ()  # in some lines only
 
 
-class TaskOutcome(msgspec.Struct, frozen=True, kw_only=True):
+class TaskOutcome(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Describes how a task ended; None where it did not get so far."""
 
     outcome: str

@@ -56,7 +56,7 @@ class ContextRecord(msgspec.Struct, frozen=True):
     prefix: tuple[tuple[int, int], ...] = ()  # hash of the prompt so far, its tokens; the newest
 
 
-class RunRecord(msgspec.Struct, frozen=True):
+class RunRecord(msgspec.Struct, frozen=True, gc=False):
     """Records what of an agent's run the other fields do not say."""
 
     calm_steps: int = 0

@@ -16,7 +16,7 @@ Phase = Literal["commentary", "final_answer"]
 FAST, DEEP = 0, 1  # indexes of the backends of a PARALLEL route
 
 
-class StartBranch(msgspec.Struct, frozen=True):
+class StartBranch(msgspec.Struct, frozen=True, gc=False):
     """Starts a generation; a refusal by the backend becomes a finish with an error."""
 
     branch: int
@@ -46,7 +46,7 @@ class WakeAt(msgspec.Struct, frozen=True):
     at_us: int
 
 
-class EndRun(msgspec.Struct, frozen=True):
+class EndRun(msgspec.Struct, frozen=True, gc=False):
     """Ends the response.
 
     `finish.usage` sums the usage of branches that finished, without that of cancelled ones.

@@ -8,14 +8,14 @@ from backends.upstream.answer.errors import WireError
 from backends.upstream.answer.lenient import fitted
 
 
-class ChunkFunction(msgspec.Struct, frozen=True):
+class ChunkFunction(msgspec.Struct, frozen=True, gc=False):
     """Is a piece of what a call has of its function."""
 
     name: str | None = None
     arguments: str | None = None
 
 
-class ChunkCall(msgspec.Struct, frozen=True):
+class ChunkCall(msgspec.Struct, frozen=True, gc=False):
     """Is a piece of a call."""
 
     index: int | None = None
@@ -23,7 +23,7 @@ class ChunkCall(msgspec.Struct, frozen=True):
     function: ChunkFunction | None = None
 
 
-class ChunkDelta(msgspec.Struct, frozen=True):
+class ChunkDelta(msgspec.Struct, frozen=True, gc=False):
     """Is what a chunk adds to an answer."""
 
     content: str | None = None
@@ -34,7 +34,7 @@ class ChunkDelta(msgspec.Struct, frozen=True):
     function_call: ChunkFunction | None = None  # what was before calls had ids
 
 
-class ChunkChoice(msgspec.Struct, frozen=True):
+class ChunkChoice(msgspec.Struct, frozen=True, gc=False):
     """Is what a chunk says of one answer."""
 
     index: int = 0
@@ -44,7 +44,7 @@ class ChunkChoice(msgspec.Struct, frozen=True):
     stop_reason: Any = None  # vLLM's: the stop sequence, or the number of a token
 
 
-class Chunk(msgspec.Struct, frozen=True):
+class Chunk(msgspec.Struct, frozen=True, gc=False):
     """Is one event of a chat completion."""
 
     choices: list[ChunkChoice] | None = None

@@ -110,7 +110,7 @@ class Failure(Exception):  # noqa: N818 -- an outcome that travels as an excepti
         return self
 
 
-class WireError(msgspec.Struct, frozen=True):
+class WireError(msgspec.Struct, frozen=True, gc=False):
     """Is an error as servers write it; all fields are optional, as servers differ."""
 
     message: str | None = None
@@ -120,7 +120,7 @@ class WireError(msgspec.Struct, frozen=True):
     param: str | None = None
 
 
-class _Body(msgspec.Struct, frozen=True):
+class _Body(msgspec.Struct, frozen=True, gc=False):
     error: WireError | str | None = None
     message: Any = None  # a text but for Mistral's, which may be an object
     detail: Any = None  # FastAPI's: a text, or what is wrong of each field

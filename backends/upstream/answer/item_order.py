@@ -29,7 +29,7 @@ class _WrappedInput(msgspec.Struct, frozen=True):
 _REASONING, _CALL = DeltaKind.REASONING, DeltaKind.FUNCTION_CALL
 
 
-class OrderedItem(msgspec.Struct, eq=False):
+class OrderedItem(msgspec.Struct, eq=False, gc=False):
     """Is one item of an answer."""
 
     kind: DeltaKind

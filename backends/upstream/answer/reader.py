@@ -42,7 +42,7 @@ def decoded(
     return events, None
 
 
-class Bounds(msgspec.Struct, frozen=True):
+class Bounds(msgspec.Struct, frozen=True, gc=False):
     """Bounds an answer and its usage, beside the request's limit in tokens."""
 
     max_answer_bytes: int | None = None

@@ -20,7 +20,7 @@ from backends.contract import (
 SPARE_INPUT_TOKENS = 64  # of a chat template's own words, where a prompt is short
 
 
-class Figures(msgspec.Struct, frozen=True, kw_only=True):
+class Figures(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Holds what a server reports, before it is bounded; None for what it does not say."""
 
     num_input: int | None
@@ -37,20 +37,20 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
 _Count = Annotated[int, msgspec.Meta(ge=0)] | None
 
 
-class PromptFigures(msgspec.Struct, frozen=True):
+class PromptFigures(msgspec.Struct, frozen=True, gc=False):
     """Is what either protocol says of a prompt."""
 
     cached_tokens: _Count = None
     cache_write_tokens: _Count = None
 
 
-class AnswerFigures(msgspec.Struct, frozen=True):
+class AnswerFigures(msgspec.Struct, frozen=True, gc=False):
     """Is what a Responses server says of an answer."""
 
     reasoning_tokens: _Count = None
 
 
-class CompletionFigures(msgspec.Struct, frozen=True):
+class CompletionFigures(msgspec.Struct, frozen=True, gc=False):
     """Is what a chat server says of an answer."""
 
     reasoning_tokens: _Count = None
@@ -58,7 +58,7 @@ class CompletionFigures(msgspec.Struct, frozen=True):
     rejected_prediction_tokens: _Count = None
 
 
-class ResponsesFigures(msgspec.Struct, frozen=True):
+class ResponsesFigures(msgspec.Struct, frozen=True, gc=False):
     """Is the usage object of a Responses server."""
 
     input_tokens: _Count = None
@@ -67,7 +67,7 @@ class ResponsesFigures(msgspec.Struct, frozen=True):
     output_tokens_details: AnswerFigures | None = None
 
 
-class ChatFigures(msgspec.Struct, frozen=True):
+class ChatFigures(msgspec.Struct, frozen=True, gc=False):
     """Is the usage object of a chat server."""
 
     prompt_tokens: _Count = None

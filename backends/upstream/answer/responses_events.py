@@ -12,7 +12,7 @@ from backends.upstream.answer.lenient import fitted
 TERMINALS = ("response.completed", "response.incomplete", "response.failed")
 
 
-class UpstreamPart(msgspec.Struct, frozen=True):
+class UpstreamPart(msgspec.Struct, frozen=True, gc=False):
     """Is a part of an item's text."""
 
     type: str = ""
@@ -20,7 +20,7 @@ class UpstreamPart(msgspec.Struct, frozen=True):
     refusal: str | None = None
 
 
-class UpstreamItem(msgspec.Struct, frozen=True):
+class UpstreamItem(msgspec.Struct, frozen=True, gc=False):
     """Is an output item of any kind, with the fields that matter of ours."""
 
     type: str = ""
@@ -35,11 +35,11 @@ class UpstreamItem(msgspec.Struct, frozen=True):
     phase: str | None = None
 
 
-class _Incomplete(msgspec.Struct, frozen=True):
+class _Incomplete(msgspec.Struct, frozen=True, gc=False):
     reason: str | None = None
 
 
-class UpstreamResponse(msgspec.Struct, frozen=True):
+class UpstreamResponse(msgspec.Struct, frozen=True, gc=False):
     """Is the response that an event has."""
 
     id: str | None = None
@@ -51,13 +51,13 @@ class UpstreamResponse(msgspec.Struct, frozen=True):
     service_tier: Any = None
 
 
-class _Whole(UpstreamResponse, frozen=True, kw_only=True):
+class _Whole(UpstreamResponse, frozen=True, kw_only=True, gc=False):
     """Is a response that came in place of events."""
 
     object: Literal["response"]
 
 
-class Event(msgspec.Struct, frozen=True):
+class Event(msgspec.Struct, frozen=True, gc=False):
     """Is any event, with the fields that matter of all of them."""
 
     type: str
