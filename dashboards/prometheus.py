@@ -44,7 +44,7 @@ def _rule(alert: Alert) -> dict[str, Any]:
 
 
 def tests() -> dict[str, str]:
-    """Two tests of each alert, for `promtool test rules`: it fires, it stays silent.
+    """The tests of each alert, for `promtool test rules`: it fires, it stays silent.
 
     File -> text. Those over days have a file of their own: their rules are evaluated less often.
     """
@@ -60,6 +60,8 @@ def tests() -> dict[str, str]:
         cases.append(_case(alert, "fires", alert.fires.case, [raised]))
         if alert.silent is not None:
             cases.append(_case(alert, "stays silent", alert.silent, []))
+        if alert.few is not None:
+            cases.append(_case(alert, "stays silent for few", alert.few, []))
     files: dict[str, str] = {}
     for name, interval, of_days in (
         ("lanewise.test.yml", "10s", False),

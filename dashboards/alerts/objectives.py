@@ -13,6 +13,11 @@ ALL = 'lanewise_requests_total{outcome=~"ok|error|timeout|shed"}'
 ON_TIME = 'lanewise_ttft_seconds_bucket{route="fast",le="0.25"}'
 FAST = 'lanewise_ttft_seconds_count{route="fast"}'
 LEAST = 20  # tasks in a minute: of fewer, one failure says little
+# What pages counts at least so many failed or late tasks in an hour, which at low traffic a share
+# alone does not say. One task may be three of them: clients send it again twice.
+LEAST_BAD = 5
+ENOUGH_FAILED = f"sum(increase({BAD}[1h])) >= {LEAST_BAD}"
+ENOUGH_LATE = f"sum(increase({FAST}[1h])) - sum(increase({ON_TIME}[1h])) >= {LEAST_BAD}"
 
 
 # What long windows average: a rule over days of every series would read millions of samples.
@@ -77,6 +82,13 @@ def _first_tokens(num_on_time: int, num_all: int, steps: int) -> Series:
     return {ON_TIME: f"0+{num_on_time}x{steps}", FAST: f"0+{num_all}x{steps}"}
 
 
+# One task that fails, with what its client sends again, is a large share of few and pages nobody.
+ONE_FAILS = {
+    'lanewise_requests_total{route="fast",outcome="ok"}': "0+1x120",
+    'lanewise_requests_total{route="fast",outcome="error"}': "0x40 3x80",
+}
+ONE_IS_LATE = {ON_TIME: "0x240", FAST: "0x40 1 2x4 3x200"}
+
 # What is not our fault pages nobody, however much there is.
 NOT_OURS = {
     'lanewise_requests_total{route="fast",outcome="ok"}': "0+10x400",
@@ -132,7 +144,7 @@ of them to say so. At this rate a month's budget of failures is gone within hour
     ),
     Alert(
         name="LanewiseErrorBudgetBurnFast",
-        expr=_pair("error_ratio", "1h", "5m", 14.4, 0.001),
+        expr=_pair("error_ratio", "1h", "5m", 14.4, 0.001) + f" and {ENOUGH_FAILED}",
         severity="page",
         summary="Tasks fail so often that the month's error budget is gone in two days.",
         lasts="2m",
@@ -141,6 +153,7 @@ of them to say so. At this rate a month's budget of failures is gone within hour
             "Tasks fail so often that the month's error budget is gone in two days.",
         ),
         silent=Case(NOT_OURS, at="30m"),
+        few=Case(ONE_FAILS, at="24m"),
         meaning="""\
 More than 1.44 % of tasks failed, over the last hour and over the last five minutes. One hour of it
 spends 2 % of the failures that 30 days may have.""",
@@ -149,7 +162,7 @@ spends 2 % of the failures that 30 days may have.""",
     ),
     Alert(
         name="LanewiseErrorBudgetBurnSlow",
-        expr=_pair("error_ratio", "6h", "30m", 6, 0.001),
+        expr=_pair("error_ratio", "6h", "30m", 6, 0.001) + f" and {ENOUGH_FAILED}",
         severity="page",
         summary="Tasks fail so often that the month's error budget is gone in five days.",
         lasts="15m",
@@ -158,6 +171,7 @@ spends 2 % of the failures that 30 days may have.""",
             "Tasks fail so often that the month's error budget is gone in five days.",
         ),
         silent=Case(NOT_OURS, at="50m"),
+        few=Case(ONE_FAILS, at="50m"),
         meaning="""\
 More than 0.6 % of tasks failed, over the last six hours and over the last half hour: too few to see
 at a glance, and enough to spend a month's budget in five days.""",
@@ -183,7 +197,7 @@ the objective will be missed if it goes on.""",
     ),
     Alert(
         name="LanewiseFastFirstTokenLate",
-        expr=_pair("fast_ttft_miss_ratio", "1h", "5m", 14.4, 0.05),
+        expr=_pair("fast_ttft_miss_ratio", "1h", "5m", 14.4, 0.05) + f" and {ENOUGH_LATE}",
         severity="page",
         summary="Most fast tasks wait longer than 250 ms for their first token.",
         lasts="5m",
@@ -192,6 +206,7 @@ the objective will be missed if it goes on.""",
             "Most fast tasks wait longer than 250 ms for their first token.",
         ),
         silent=Case(_first_tokens(96, 100, 60), at="20m"),
+        few=Case(ONE_IS_LATE, at="27m"),
         meaning="""\
 More than 72 % of the fast tasks of the last hour, and of the last five minutes, showed their first
 token after more than 250 ms. The fast route is not fast.""",
@@ -200,7 +215,7 @@ token after more than 250 ms. The fast route is not fast.""",
     ),
     Alert(
         name="LanewiseFastFirstTokenLateForHours",
-        expr=_pair("fast_ttft_miss_ratio", "6h", "30m", 6, 0.05),
+        expr=_pair("fast_ttft_miss_ratio", "6h", "30m", 6, 0.05) + f" and {ENOUGH_LATE}",
         severity="page",
         summary="A third or more of the fast tasks have waited over 250 ms for hours.",
         lasts="15m",
@@ -209,6 +224,7 @@ token after more than 250 ms. The fast route is not fast.""",
             "A third or more of the fast tasks have waited over 250 ms for hours.",
         ),
         silent=Case(_first_tokens(9, 10, 240), at="2h"),
+        few=Case(ONE_IS_LATE, at="40m"),
         meaning="""\
 More than 30 % of the fast tasks of the last six hours, and of the last half hour, showed their
 first token after more than 250 ms.""",

@@ -1,4 +1,4 @@
-"""What an alert is: its rule, the page that it links to, and two tests of it."""
+"""What an alert is: its rule, the page that it links to, and the tests of it."""
 
 from collections.abc import Mapping
 from typing import Literal, NamedTuple
@@ -38,7 +38,7 @@ class Fires(NamedTuple):
 
 
 class Alert(NamedTuple):
-    """One alert. The last three fields are its runbook, as Markdown."""
+    """One alert. Three fields are its runbook, as Markdown."""
 
     name: str
     expr: str
@@ -50,6 +50,7 @@ class Alert(NamedTuple):
     first_look: str
     remedy: str
     lasts: str = "0s"  # before it is raised
+    few: Case | None = None  # as bad a share, of too few to say: it stays silent, too
 
     @property
     def runbook_url(self) -> str:
