@@ -7,6 +7,7 @@ from typing import Any, Literal
 import msgspec
 
 from gateway.config.sections import RedisConfig
+from gateway.store.evictions import evicts_all, has_evicted
 
 Level = Literal["ok", "warn", "fail"]
 
@@ -126,7 +127,7 @@ def redis_findings(facts: RedisFacts, config: RedisConfig) -> list[Finding]:
         found = [
             Finding("redis version", "fail", f"{name} {version}", f"{oldest} or newer is needed")
         ]
-    found.append(_eviction(int(info.get("maxmemory", 0)), str(info.get("maxmemory_policy", ""))))
+    found.append(_eviction(info))
     late = facts.round_trip_ms > config.budget_ms * LATE_SHARE
     found.append(
         Finding(
@@ -139,18 +140,22 @@ def redis_findings(facts: RedisFacts, config: RedisConfig) -> list[Finding]:
     return [*found, clock_finding("Redis", facts.clock_offset_s)]
 
 
-def _eviction(max_memory_bytes: int, policy: str) -> Finding:
-    check = "redis eviction"
-    if policy.startswith("allkeys-"):
-        advice = "set maxmemory-policy volatile-lru"
-        return Finding(check, "fail", f"{policy} evicts pools, and with them limits", advice)
+def _eviction(info: Mapping[str, Any]) -> Finding:
+    check, policy = "redis eviction", str(info.get("maxmemory_policy", ""))
+    max_memory_bytes = int(info.get("maxmemory", 0))
+    if (risk := evicts_all(info)) is not None:
+        return Finding(check, "fail", risk, "set maxmemory-policy volatile-lru")
     if max_memory_bytes == 0:
         advice = "set maxmemory, and maxmemory-policy volatile-lru"
         return Finding(check, "warn", f"no maxmemory, policy {policy}", advice)
     if policy == "noeviction":
         advice = "set maxmemory-policy volatile-lru: stored responses may go"
         return Finding(check, "warn", "noeviction: once it is full, every write fails", advice)
-    return Finding(check, "ok", f"{policy}, maxmemory {max_memory_bytes >> 20} MiB")
+    bounded = f"{policy}, maxmemory {max_memory_bytes >> 20} MiB"
+    if (lost := has_evicted(info)) is not None:
+        advice = "raise maxmemory, or lower store.max_bytes"
+        return Finding(check, "warn", f"{bounded}; {lost}", advice)
+    return Finding(check, "ok", bounded)
 
 
 def least_offset_s(low_s: float, high_s: float) -> float:

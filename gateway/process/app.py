@@ -55,7 +55,7 @@ from gateway.logs.task_line import TaskLog
 from gateway.metrics.metrics import Metrics
 from gateway.openapi.document import RENDERINGS, TENANT_KEY, OpenApiConfig, schema_routes
 from gateway.process.embedded_redis import redis_at
-from gateway.process.maintenance import every, maintenance
+from gateway.process.maintenance import every, follow_evictions, maintenance
 from gateway.rejoin.elsewhere import Elsewhere
 from gateway.rejoin.rejoins import Rejoins
 from gateway.store.decision_log import LogInUse, Recorder
@@ -247,7 +247,9 @@ async def _redis(stack: AsyncExitStack, config: Config) -> _Redis:
     url, num_restarts = await redis_at(stack, config.redis.url)
     budget_ms = config.redis.budget_ms
     store = _client(stack, url, STORE_BUDGETS * budget_ms)
-    return _Redis(url, num_restarts, store, _client(stack, url, ADMIN_BUDGETS * budget_ms))
+    admin = _client(stack, url, ADMIN_BUDGETS * budget_ms)
+    _run(stack, [follow_evictions(admin)])
+    return _Redis(url, num_restarts, store, admin)
 
 
 def _usage_recorder(ledger: Ledger, metrics: Metrics) -> Callable[[LedgerEntry], None]:

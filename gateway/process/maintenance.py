@@ -6,9 +6,13 @@ from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from typing import Any
 
+from redis.asyncio import Redis
+from redis.exceptions import RedisError
+
 from gateway.config.config import Config
 from gateway.core.gateway import Gateway
 from gateway.run.leases import extend_outgrown, reap_leases
+from gateway.store.evictions import evicts_all, has_evicted
 from gateway.transport.gc_freeze import thaw_and_trim
 from router.pools.ceiling_leases import CeilingLeases
 from router.pools.failover_pools import FailoverPools
@@ -20,6 +24,8 @@ CHECK_INTERVAL_S = 1.0
 CEILINGS_INTERVAL_S = 0.25
 REAP_INTERVAL_S = 0.4  # a crash's reservations are free within a lease and a second
 ADAPT_INTERVAL_S = 1.0
+EVICTIONS_INTERVAL_S = 600.0
+EVICTIONS_RETRY_S = 10.0  # where Redis did not answer
 
 
 def maintenance(
@@ -53,6 +59,22 @@ async def every(interval_s: float, act: Callable[[], Awaitable[None]]) -> None:
             await act()
         except Exception:
             logger.exception("a periodic task failed")
+
+
+async def follow_evictions(redis: Redis) -> None:
+    """Logs at the start, and whenever more was dropped, what Redis may lose; until cancelled."""
+    told: str | None = None
+    while True:
+        try:
+            info: Any = await redis.info()
+        except (RedisError, OSError):
+            await asyncio.sleep(EVICTIONS_RETRY_S)
+            continue
+        said = evicts_all(info) or has_evicted(info)
+        if said not in (None, told):
+            logger.warning("Redis: %s (docs/operations.md, Redis; or `lanewise doctor`)", said)
+        told = said
+        await asyncio.sleep(EVICTIONS_INTERVAL_S)
 
 
 async def _check_pools(pools: FailoverPools) -> None:

@@ -68,6 +68,13 @@ def test_what_it_evicts(max_memory_bytes: int, policy: str, level: str) -> None:
     assert (found.level == "ok") == (not found.advice)
 
 
+def test_what_it_has_evicted() -> None:
+    assert of_redis(evicted_keys=0)["redis eviction"].level == "ok"
+    found = of_redis(evicted_keys=12)["redis eviction"]
+    assert (found.level, "started: 12" in found.text) == ("warn", True)
+    assert "maxmemory" in found.advice
+
+
 @pytest.mark.parametrize(("round_trip_ms", "level"), [(0.3, "ok"), (24.0, "ok"), (26.0, "warn")])
 def test_how_far_it_is(round_trip_ms: float, level: str) -> None:
     assert of_redis(round_trip_ms)["redis distance"].level == level
