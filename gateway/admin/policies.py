@@ -142,6 +142,7 @@ class VersionView(msgspec.Struct, frozen=True, kw_only=True):
     version: int
     document: str
     stored: Stored | None
+    problems: tuple[Problem, ...] = ()  # why this gateway cannot read it
 
 
 class DiffView(msgspec.Struct, frozen=True, kw_only=True):
@@ -230,8 +231,16 @@ async def get_policy_audit(
 @get("/policies/{version:int}")
 async def get_policy(request: AnyRequest, version: VersionInPath) -> VersionView:
     """A version's document; 0: the configured policy, as JSON."""
-    stored, content = await _document(services_of(request), version)
-    return VersionView(version=version, document=content.decode(), stored=stored)
+    services = services_of(request)
+    stored, content = await _document(services, version)
+    problems: tuple[Problem, ...] = ()
+    if stored is not None:
+        try:
+            await services.apart(read_version, version, content)
+        except PolicyError as error:
+            problems = error.problems
+    document = content.decode(errors="replace")
+    return VersionView(version=version, document=document, stored=stored, problems=problems)
 
 
 async def _document(services: Services, version: int) -> tuple[Stored | None, bytes]:

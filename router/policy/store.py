@@ -16,7 +16,8 @@ import msgspec
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
-from router.policy.policy import Policy, parse_policy
+from router.policy.document import Problem
+from router.policy.policy import Policy, PolicyError, parse_policy
 from router.redis.announcements import announcements
 from router.redis.audit import AuditEntry, Author, read_entry
 
@@ -131,12 +132,16 @@ class PolicyStore:
         raise PolicyStoreUnavailable("others store policies at the same time; try again")
 
     async def load(self, version: int) -> tuple[Stored, bytes]:
-        """Reads a version and its content."""
+        """Reads a version and its content; `PolicyError` if that is lost."""
         with _as_unavailable():
             found: Any = await self._redis.hgetall(_key(version))
         if not found:
             raise NoSuchVersion(version)
-        return _stored(version, [found[name.encode()] for name in _FIELDS]), found[b"content"]
+        if b"content" not in found:  # an empty document would be the default policy
+            problem = Problem("Redis has lost its document: apply your own copy of it")
+            raise PolicyError((problem,), f"v{version}")
+        stored = _stored(version, [found.get(name.encode()) for name in _FIELDS])
+        return stored, found[b"content"]
 
     async def versions(self) -> list[Stored]:
         """Lists all versions, the latest first."""
@@ -252,11 +257,11 @@ def _key(version: int) -> str:
     return f"lw1:{{policy}}:v:{version}"
 
 
-def _stored(version: int, values: list[bytes]) -> Stored:
-    row = [version, *(value.decode() for value in values)]
-    return msgspec.convert(
-        dict(zip(Stored.__struct_fields__, row, strict=True)), Stored, strict=False
-    )
+def _stored(version: int, values: list[bytes | None]) -> Stored:
+    """Makes a version's description of whatever is there: a damaged one must be shown, too."""
+    *texts, at = ((value or b"").decode(errors="replace") for value in values)
+    named = dict(zip(_FIELDS, texts, strict=False))
+    return Stored(version=version, at=int(at) if at.isdecimal() else 0, **named)
 
 
 def _audit_entry(entry_id: bytes, fields: dict[bytes, bytes]) -> AuditEntry:

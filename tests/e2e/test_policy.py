@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from openai import OpenAI
+from redis import Redis
 
 from gateway.cli.main import main
 from tests.e2e.admin_api import ADMIN_KEY, ask
@@ -67,24 +68,32 @@ FOLLOW_S = 60.0  # bounds a hang; that it takes less than a second is the watch'
 
 
 @pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[GatewayProcess, ...]]:
+def redis_of_pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URL of the Redis that both gateways have."""
+    with redis_server(tmp_path_factory.mktemp("redis")) as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def pair(
+    tmp_path_factory: pytest.TempPathFactory, redis_of_pair: str
+) -> Iterator[tuple[GatewayProcess, ...]]:
     """Two gateways on one Redis."""
     folder = tmp_path_factory.mktemp("lw")
     config = folder / "lanewise.toml"
     config.write_text(CONFIG + STUDIO + ADMINS)
-    with redis_server(folder) as url:
-        arguments = ("--config", str(config), "--redis", url)
-        gateways = tuple(GatewayProcess(folder, *arguments) for _ in range(2))
-        try:
-            for gateway in gateways:
-                gateway.wait_until_ready()
-            yield gateways
-            for gateway in gateways:
-                wait_until_at_rest(gateway)
-                assert "Traceback" not in gateway.log, gateway.log
-        finally:
-            statuses = [gateway.stop() for gateway in gateways]
-        assert statuses == [0, 0]
+    arguments = ("--config", str(config), "--redis", redis_of_pair)
+    gateways = tuple(GatewayProcess(folder, *arguments) for _ in range(2))
+    try:
+        for gateway in gateways:
+            gateway.wait_until_ready()
+        yield gateways
+        for gateway in gateways:
+            wait_until_at_rest(gateway)
+            assert "Traceback" not in gateway.log, gateway.log
+    finally:
+        statuses = [gateway.stop() for gateway in gateways]
+    assert statuses == [0, 0]
 
 
 class Admin:
@@ -284,6 +293,36 @@ def test_commands_as_programs_use_them(
     assert json.loads(policy(first, "show", "0", "--json"))["stored"] is None
     as_json = policy(first, "show")
     assert policy(first, "check", "-", "--offline", stdin=as_json).endswith("valid policy.\n")
+
+
+UNREADABLE = {  # what a stored version may be like: field -> content, and what is said of it
+    "newer": ({"content": b'{"version": "x", "invented_later": 1}'}, "invented_later"),
+    "no text": ({"content": b"version = '\xff'"}, "UTF-8"),
+    "other rot": ({"content": b"rules = 3", "at": b"yesterday", "author": b"\xff"}, "rules"),
+}
+
+
+@pytest.mark.parametrize("kind", UNREADABLE)
+def test_a_stored_version_that_cannot_be_read_is_shown(
+    pair: tuple[GatewayProcess, ...], policy: Admin, redis_of_pair: str, kind: str
+) -> None:
+    first, _ = pair
+    fields, named = UNREADABLE[kind]
+    applied = policy(first, "apply", "-", "--store-only", "--json", stdin=f"{POLICY}# {kind}\n")
+    version = json.loads(applied)["version"]
+    assert json.loads(policy(first, "show", str(version), "--json"))["problems"] == []
+    key = f"lw1:{{policy}}:v:{version}"
+    with Redis.from_url(redis_of_pair) as redis:
+        redis.hset(key, mapping=fields)
+    told = policy(first, "show", str(version), status=1)
+    assert fields["content"].decode(errors="replace") in told
+    assert f"cannot read version {version}" in told
+    assert named in told.partition("cannot read")[2]
+    assert "rollback" in told
+    assert policy(first, "list")
+    with Redis.from_url(redis_of_pair) as redis:
+        redis.hdel(key, "content")
+    assert "lost its document: apply" in policy(first, "show", str(version), status=2)
 
 
 def test_two_admins_do_not_undo_each_other(pair: tuple[GatewayProcess, ...], policy: Admin) -> None:

@@ -164,6 +164,16 @@ async def test_a_document_that_cannot_be_read_changes_nothing(
     assert follower.versions == ("store", 2, 0)
 
 
+async def test_a_document_that_is_lost_is_not_the_default_policy(redis: "Redis") -> None:
+    await activate(redis, ONE)
+    follower = Follower(redis)
+    await follower.watch.start()
+    version = await activate(redis, TWO)
+    await redis.hdel(f"lw1:{{policy}}:v:{version}", "content")
+    assert not await follower.watch.refresh()
+    assert follower.versions == ("store", 1, 0)
+
+
 async def test_a_version_that_is_gone_changes_nothing(redis: "Redis") -> None:
     follower = Follower(redis)
     await activate(redis, ONE)

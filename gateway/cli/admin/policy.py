@@ -34,6 +34,13 @@ answers; 3 somebody else changed the policy meanwhile.
     shared=ADMIN_ARGUMENTS,
 )
 
+UNREADABLE = """\
+This gateway cannot read version {version}:
+{found}
+Where it is in force, such a gateway goes on with the last policy that it could read. If a newer
+or an older release wrote it, use that release, or change what is named and apply the document as
+a new version; if it is damaged, `lanewise policy rollback`, or apply your own copy of it."""
+
 _FILE = argument("file", help="TOML or JSON; - reads standard input")
 _VERSION = argument("version", type=int)
 _COMMENT = argument("--comment", default="", help="why; for the history")
@@ -240,7 +247,7 @@ def _value(value: Any) -> str:
 
 @COMMAND.command(
     "show",
-    "Print a version's document.",
+    "Print a version's document, and why a gateway cannot read it, if so.",
     "lanewise policy show 7",
     argument("version", type=int, nargs="?", help="(default: what is in force)"),
 )
@@ -249,7 +256,12 @@ def _show(arguments: argparse.Namespace) -> int:
     if version is None:
         version = _ask(arguments, "GET", "policies")["active"]
     answer = _ask(arguments, "GET", "policies", str(version))
-    return show(arguments, answer, answer["document"].rstrip("\n"))
+    problems = answer.get("problems", ())  # an older gateway's answer says nothing of them
+    status = show(arguments, answer, answer["document"].rstrip("\n"), NO if problems else OK)
+    if problems and not arguments.json:
+        found = "\n".join(f"  {_problem(f'v{version}', problem)}" for problem in problems)
+        print(UNREADABLE.format(version=version, found=found), file=sys.stderr)
+    return status
 
 
 @COMMAND.command("list", "List versions and what is in force.", "lanewise policy list")
