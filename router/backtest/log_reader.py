@@ -21,6 +21,7 @@ from router.strategies.table import RECORDS, REMOVED, STRATEGIES
 WHOLE_PARTS = ("answer", "judge")  # of which a generation's length is that of a whole answer
 NOTICED_US = 10_000_000  # a failed generation so long before an outage belongs to it
 _US = 1_000_000
+_ROUTES = {route.value: route for route in Route}
 
 
 class Logged(msgspec.Struct, frozen=True):
@@ -196,7 +197,7 @@ def _hints(record: DecisionRecord) -> Hints:
     strategy, options = _asked_strategy(record)
     return Hints(
         model=record.model,
-        route=None if record.asked_route is None else Route(record.asked_route),
+        route=_ROUTES.get(record.asked_route or ""),  # None: none, or one of a newer release
         strategy=strategy,
         strategy_options=options,
         deadline_us=None if record.deadline_ms is None else round(record.deadline_ms * 1e3),

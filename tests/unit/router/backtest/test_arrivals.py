@@ -7,6 +7,7 @@ import pytest
 from router.backtest.arrivals import AnswerLength
 from router.backtest.lengths import learn_lengths, length_of, sources
 from router.backtest.log_reader import read_records
+from router.classify.task import Route
 from router.record.recording import DecisionRecord, UsageRecord
 from router.record.seen import ContextRecord, EngineSeen, GenerationRecord, SeenRecord
 from tests.unit.router.backtest.scenes import START_US, arrival
@@ -53,6 +54,11 @@ def test_lengths_are_of_whole_answers() -> None:
     first, second = read_records([both, cut]).arrivals
     assert dict(first.lengths) == {"fast": AnswerLength(40), "deep": AnswerLength(80)}
     assert (second.lengths, second.at_least_tokens) == ((), 30)
+
+
+def test_a_route_of_a_later_version_is_read_as_none_asked() -> None:
+    asked = read_records([record(0, asked_route="deep"), record(1, asked_route="quick")]).arrivals
+    assert [each.hints.route for each in asked] == [Route.DEEP, None]
 
 
 def test_strategies_and_options_of_earlier_versions_are_read_as_their_successors() -> None:
