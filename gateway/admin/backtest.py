@@ -29,6 +29,7 @@ from router.policy.store import (
     MAX_VERSION,
     NoSuchVersion,
     PolicyStoreUnavailable,
+    Stored,
     read_version,
 )
 from router.record.recording import encode_line
@@ -159,12 +160,13 @@ async def _inquiry(services: Services, data: Backtest, policies: dict[str, Polic
     for each in (services.policies.configured, current.policy):
         bases[each.version] = each
     since_s = time.time() - data.last_s
-    for each in await _in_force_since(services, since_s):
-        bases[each.version] = each
+    in_force = await _in_force_since(services, since_s)
+    bases |= {policy.version: policy for _, policy in in_force}
     inquiry = Inquiry(
         since_s=since_s,
         backends=config.backends,
         bases=bases,
+        stored_s={policy.version: float(stored.at) for stored, policy in in_force},
         policies=policies,
         weights=config.cost_weights,
         prices=config.prices,
@@ -179,17 +181,18 @@ async def _inquiry(services: Services, data: Backtest, policies: dict[str, Polic
     return _with_log(services, inquiry)
 
 
-async def _in_force_since(services: Services, since_s: float) -> list[Policy]:
-    """Returns the stored policies that may have made the log since a Unix time, the latest first.
+async def _in_force_since(services: Services, since_s: float) -> list[tuple[Stored, Policy]]:
+    """Returns the stored versions that may have made the log since a Unix time, the latest first.
 
     Without those that cannot be had: it is only some policies fewer that are known.
     """
-    found: list[Policy] = []
+    found: list[tuple[Stored, Policy]] = []
     with contextlib.suppress(PolicyStoreUnavailable):
         for version in _versions_since(await services.policies.store.audit(), since_s):
             with contextlib.suppress(NoSuchVersion, PolicyError):
-                _, content = await services.policies.store.load(version)
-                found.append(await services.apart(read_version, version, content))
+                stored, content = await services.policies.store.load(version)
+                policy = await services.apart(read_version, version, content)
+                found.append((stored, policy))
     return found
 
 

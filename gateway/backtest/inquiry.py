@@ -5,9 +5,10 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from backends.contract import BackendGroup
 from gateway.backtest.fleets import Speeds, fleet_of, fleet_of_settings, has_servers
@@ -23,7 +24,7 @@ from router.comparison.statistics import Slo
 from router.money.cost import CostWeights
 from router.money.prices import ModelPrice, PriceList
 from router.policy.policy import Policy
-from router.record.recording import EngineSettings, decode_line
+from router.record.recording import DecisionRecord, EngineSettings, decode_line
 from router.waiting.rules import AdaptationConfig, WaitingConfig
 
 MAX_TASKS = 1_000_000
@@ -33,14 +34,17 @@ _DURATION = re.compile(r"(\d+(?:\.\d+)?)(s|m|h|d)")
 _SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 
 
-class _Line(Protocol):
-    """Is a line of a log, as far as it was decoded."""
+class _Glance(msgspec.Struct):
+    """Holds the little that must be known of a log before its tasks are read."""
 
-    @property
-    def at(self) -> float: ...
+    at: float
+    duration_ms: float = 0.0
+    policy: str | None = None
+    engine_settings: tuple[EngineSettings, ...] = ()
 
 
-Line = TypeVar("Line", bound=_Line)
+_GLANCE = msgspec.json.Decoder(_Glance)
+Line = TypeVar("Line", _Glance, DecisionRecord)
 
 
 class InquiryError(Exception):
@@ -56,6 +60,7 @@ class Inquiry(msgspec.Struct, frozen=True, kw_only=True):
     backends: tuple[BackendConfig, ...] | None = None  # None: those that the log names
     bases: dict[str, Policy] = {}  # policies that may have made the log, by version
     base: str | None = None  # the one that did; None: that of most tasks
+    stored_s: dict[str, float] = {}  # version -> Unix time from which it can have decided tasks
     policies: dict[str, Policy] = {}
     tenants: dict[str, Tenant] = {}
     weights: dict[BackendGroup, CostWeights] = {}
@@ -110,17 +115,6 @@ def check_of(inquiry: Inquiry, prediction: PolicyPrediction) -> PredictionCheck 
         return check(prediction, read_records(decided))
     except LogFileError as error:
         raise InquiryError(str(error)) from error
-
-
-class _Glance(msgspec.Struct):
-    """Holds the little that must be known of a log before its tasks are read."""
-
-    at: float
-    policy: str | None = None
-    engine_settings: tuple[EngineSettings, ...] = ()
-
-
-_GLANCE = msgspec.json.Decoder(_Glance)
 
 
 def question_of(inquiry: Inquiry, on_progress: Progress | None = None) -> BacktestQuestion:
@@ -189,11 +183,12 @@ def _lines(
 ) -> Iterator[Line]:
     """Yields the lines that an inquiry is about; `what` is done is told."""
 
+    total_bytes = 0
+
     def told(num_bytes: int) -> None:
         if on_progress is not None:
             on_progress(f"{what} (kB)", num_bytes // 1_000, total_bytes // 1_000)
 
-    total_bytes = 0
     if inquiry.lines:
         lines: Iterable[bytes] = inquiry.lines
     elif inquiry.since_s is None:
@@ -204,8 +199,12 @@ def _lines(
     for number, line in enumerate(records_of(lines, decode)):
         if number >= MAX_TASKS:
             raise InquiryError(f"the log has more than {MAX_TASKS:,} tasks: take a part, --last 1h")
-        if inquiry.since_s is None or line.at >= inquiry.since_s:
-            yield line
+        if inquiry.since_s is not None and line.at < inquiry.since_s:
+            continue
+        # A Redis that lost its policies numbers them from 1 again.
+        if line.at + line.duration_ms / 1e3 < inquiry.stored_s.get(line.policy or "", 0.0):
+            line = replace(line, policy=f"an earlier {line.policy}")
+        yield line
 
 
 def _base(inquiry: Inquiry, versions: Counter[str]) -> Policy:
@@ -216,7 +215,7 @@ def _base(inquiry: Inquiry, versions: Counter[str]) -> Policy:
     if inquiry.base is not None:
         base = inquiry.bases[inquiry.base]
         # A log knows a stored policy by its number, its document by a name of its own.
-        return base if base.version in versions else msgspec.structs.replace(base, version=version)
+        return base if base.version in versions else replace(base, version=version)
     known = inquiry.bases.get(version)
     if known is None:
         raise InquiryError(

@@ -27,6 +27,15 @@ def test_a_stored_policys_document_is_known_by_the_number_that_the_log_has(tmp_p
     assert any("v6 (1)" in note for note in report.notes)
 
 
+def test_what_a_version_of_an_emptied_store_decided_is_not_the_present_ones(tmp_path: Path) -> None:
+    path = tmp_path / "d.jsonl"
+    path.write_bytes(b"".join([line(0, (WAFER,), "v1"), *(line(n, (), "v1") for n in range(1, 3))]))
+    bases = {"v1": parse_policy(b'version = "v1"')}
+    report = answer(Inquiry(paths=(path,), bases=bases, stored_s={"v1": 1_000.5}))
+    assert report.first_line.startswith("Replay under 'v1', which made 66.7% of the log: ")
+    assert any("an earlier v1 (1)" in note for note in report.notes)
+
+
 def test_tasks_that_no_policy_decided_are_left_out_and_counted(tmp_path: Path) -> None:
     path = tmp_path / "d.jsonl"
     over = line(1, policy=None, outcome="rate_limited", error="budget_exceeded")
