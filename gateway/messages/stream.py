@@ -43,6 +43,7 @@ class _Block:
         self.source = delta.index  # the engine's index of the item
         self.call_id = delta.call_id
         self.name = delta.name
+        self.refuses = delta.refuses and kind == "text"
         self.sealed = ""
         self.pieces: list[str] = []
 
@@ -195,6 +196,8 @@ class MessageStream(ResponseWriter):
             reason = "max_tokens"
         elif reason == "end_turn" and any(block.kind == "tool_use" for block in self._blocks):
             reason = "tool_use"
+        elif reason == "end_turn" and any(block.refuses for block in self._blocks):
+            reason = "refusal"
         delta: dict[str, Any] = {"stop_reason": reason, "stop_sequence": None}
         if ending.stop_sequence is not None and reason == "end_turn":
             delta |= {"stop_reason": "stop_sequence", "stop_sequence": ending.stop_sequence}

@@ -4,6 +4,7 @@ import json
 import random
 from typing import Any
 
+import msgspec
 import pytest
 from anthropic.lib.streaming._messages import accumulate_event
 from anthropic.types import Message as WireMessage
@@ -98,6 +99,7 @@ CALL = (call('{"a":1}', 1), None)
 CUT = (call('{"a":', 1), None)
 DEEP = (call('{"a":' + "[" * 10_000, 1), None)
 ANSWER = (text("It is.", 2), "final_answer")
+REFUSED = (msgspec.structs.replace(text("No.", 3), refuses=True), None)
 
 
 def without_signature(content: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -170,6 +172,9 @@ ENDINGS = [
     ({"status": "incomplete", "reason": "content_filter"}, [ANSWER], "refusal", None),
     ({"status": "completed", "stop_sequence": "END"}, [ANSWER], "stop_sequence", "END"),
     ({"status": "completed", "stop_sequence": "END"}, [CALL], "tool_use", None),
+    ({"status": "completed"}, [REFUSED], "refusal", None),
+    ({"status": "completed"}, [ANSWER, REFUSED], "refusal", None),
+    ({"status": "completed"}, [REFUSED, CALL], "tool_use", None),
 ]
 
 
