@@ -29,7 +29,6 @@ from gateway.transport.flush_timer import FlushTimer
 from gateway.transport.gc_freeze import SocketAges
 from gateway.transport.outbox import Outbox
 from gateway.wire.sealing import Seals, make_seals
-from router.decide.concurrency_limiter import ConcurrencyLimiter
 from router.learn.experience import Experience
 from router.money.cost import Weights
 from router.money.prices import PriceList
@@ -90,7 +89,7 @@ class Gateway:
     max_compactions: int = 2  # automatic ones, of one conversation
     # For compactions; without shared peppers the secret is this process's.
     seals: Seals = field(default_factory=lambda: make_seals(Peppers(), [secrets.token_hex(32)]))
-    live: dict[str, "Live"] = field(default_factory=dict)  # reservation id -> its holder
+    in_use: dict[str, "ReservationInUse"] = field(default_factory=dict)  # by reservation id
     flush_timer: FlushTimer = field(default_factory=FlushTimer)  # flushes buffered text
     max_unread_bytes: int = 1 << 20  # of text that a client leaves unread
     # Outboxes with a pending write, and how to close each connection.
@@ -122,11 +121,6 @@ class Gateway:
         """Returns the current stats of all backends."""
         return stats_of(self.backends, self.state.drained)
 
-    @property
-    def limiter(self) -> ConcurrencyLimiter:
-        """Returns the limiter of tasks per group."""
-        return self.waiting.limiter
-
     def spawn(self, coroutine: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
         """Runs a coroutine to its end, even if the caller is cancelled."""
         return self.detached.spawn(coroutine)
@@ -150,8 +144,8 @@ class _Infos(Mapping[str, BackendInfo]):
         return len(self._gateway.backends)
 
 
-class Live(msgspec.Struct):
-    """A reservation in use, to be extended as its task grows, and its job's heartbeat."""
+class ReservationInUse(msgspec.Struct):
+    """Holds a reservation, to be extended as its task grows, and what its job's heartbeat needs."""
 
     reservation: Reservation  # as the latest extension left it
     job: Job

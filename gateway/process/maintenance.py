@@ -109,8 +109,8 @@ async def _count_bytes(gw: Gateway) -> None:
 
 async def _heartbeats(gw: Gateway) -> None:
     """Sends a heartbeat on responses that were silent since the last one."""
-    for live in list(gw.live.values()):
-        writer = live.job.writer
-        if writer.num_events == live.num_events:
+    for in_use in list(gw.in_use.values()):
+        writer = in_use.job.writer
+        if writer.num_events == in_use.num_events:
             writer.heartbeat()
-        live.num_events = writer.num_events
+        in_use.num_events = writer.num_events

@@ -101,5 +101,5 @@ async def apply(made: Services, config: Config) -> None:
 
 def _after_those_of_now(made: Services) -> Callable[[Backend], bool]:
     """Returns whether the tasks that run now have ended, wherever they run."""
-    running = frozenset(made.gw.live)
-    return lambda _: running.isdisjoint(made.gw.live)
+    running = frozenset(made.gw.in_use)
+    return lambda _: running.isdisjoint(made.gw.in_use)

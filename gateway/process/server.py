@@ -243,8 +243,8 @@ class Server(StoppedBySignals):
             await asyncio.sleep(0.05)
         deadline_s = time.monotonic() + TERMINAL_TIMEOUT_S
         while gw.state.num_tasks and time.monotonic() < deadline_s and not self.force_exit:
-            for live in list(gw.live.values()):  # again: a part may just have been reserved
-                live.job.stop("draining")  # sends its terminal event, and settles
+            for in_use in list(gw.in_use.values()):  # again: a part may just have been reserved
+                in_use.job.stop("draining")  # sends its terminal event, and settles
             await asyncio.sleep(0.01)
         self.should_exit = True
 

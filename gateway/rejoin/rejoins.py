@@ -198,8 +198,8 @@ class Rejoins:
         lost.timer = asyncio.get_running_loop().call_later(TICK_S, self._tick, lost)
 
     def _cost(self, job: Job) -> int:
-        live = self._gw.live.get(job.parsed.id)
-        return 0 if live is None else sum(live.used().values())
+        in_use = self._gw.in_use.get(job.parsed.id)
+        return 0 if in_use is None else sum(in_use.used().values())
 
     def _ended(self, lost: LostResponse, pump: "asyncio.Task[Ended | None]") -> None:
         """Notes the end of a running response, whether or not its client has come back."""

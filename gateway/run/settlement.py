@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 
 from backends.contract import BackendGroup
-from gateway.core.gateway import Gateway, Live
+from gateway.core.gateway import Gateway, ReservationInUse
 from gateway.core.job import Job
 from gateway.run.leases import bring_up_to_date
 from router.pools.pools import Reservation
@@ -24,8 +24,8 @@ def start_settlement(
     `used_tokens` are weighted, and groups outside of the reservation are ignored; `nusd` is the
     money that was spent.
     """
-    live = gw.live.pop(reservation.id, None)
-    held = reservation if live is None else live.reservation
+    in_use = gw.in_use.pop(reservation.id, None)
+    held = reservation if in_use is None else in_use.reservation
     charged: dict[BackendGroup, int] = {}
     for demand in reservation.demands:  # released ones, too, in case that call had no reply
         if demand.group in used_tokens:
@@ -59,18 +59,18 @@ class TaskReservation:
         self._used = used
         self._spent_nusd = spent_nusd
         self._settlement: asyncio.Task[None] | None = None
-        gw.live[reservation.id] = Live(reservation, job, used)
+        gw.in_use[reservation.id] = ReservationInUse(reservation, job, used)
 
     def release(self, group: BackendGroup) -> None:
         """Releases a group that the task needs no more: its slot and unused tokens."""
-        live = self._gw.live.get(self._reservation.id)
-        if live is None:
+        in_use = self._gw.in_use.get(self._reservation.id)
+        if in_use is None:
             return
-        live.over[group] = self._used().get(group, 0)
-        if all(demand.group in live.over for demand in live.reservation.demands):
+        in_use.over[group] = self._used().get(group, 0)
+        if all(demand.group in in_use.over for demand in in_use.reservation.demands):
             self.settle()
         else:
-            self._gw.spawn(bring_up_to_date(self._gw, live))
+            self._gw.spawn(bring_up_to_date(self._gw, in_use))
 
     def settle(self) -> "asyncio.Task[None]":
         """Releases what is left, and charges what was used; harmless when repeated."""

@@ -12,7 +12,7 @@ from functools import partial
 import msgspec
 
 from backends.contract import BackendGroup, Usage
-from gateway.core.gateway import Gateway, Live
+from gateway.core.gateway import Gateway, ReservationInUse
 from gateway.core.job import Job
 from gateway.core.spending import most_nusd, note_budgets, spent_nusd, terms_of
 from gateway.core.waiting_room import Admission, Attempt
@@ -103,7 +103,7 @@ class SideReservations:
             tier = self._task.tenant.tier
             gw.metrics.ratelimit(group=group, tier=tier, result="admit", mode=grant.mode)
             gw.metrics.reserved((demand,))
-            gw.live[grant.reservation.id] = Live(
+            gw.in_use[grant.reservation.id] = ReservationInUse(
                 grant.reservation, self._job, lambda: {group: self._cost(group, used())}
             )
             granted(partial(self._settle, grant.reservation))
@@ -131,16 +131,16 @@ class SideReservations:
         gw, tenant, group = self._gw, self._task.tenant, demand.group
 
         async def attempt(_has_waited: bool) -> Attempt:
-            if gw.limiter.shed(group, tenant.id) is not None:
-                return Attempt((), gw.limiter.refusal((group,), tenant.id), gw.clock_us())
-            gw.limiter.acquire(name, tenant, (group,))  # while it asks, too
+            if gw.waiting.limiter.shed(group, tenant.id) is not None:
+                return Attempt((), gw.waiting.limiter.refusal((group,), tenant.id), gw.clock_us())
+            gw.waiting.limiter.acquire(name, tenant, (group,))  # while it asks, too
             try:
                 grant = await gw.pools.reserve_first(tenant, name, ((demand,),))
             except BaseException:
-                gw.limiter.release(name)
+                gw.waiting.limiter.release(name)
                 raise
             if grant.reservation is None:
-                gw.limiter.release(name)
+                gw.waiting.limiter.release(name)
             if grant.accounts:
                 note_budgets(gw, tenant, grant)
             return Attempt((), grant, gw.clock_us())

@@ -327,7 +327,7 @@ def _refused(gw: Gateway, job: Job, reached: TaskStage | None, error: ProtocolEr
 def _warming_task(gw: Gateway, job: Job, admitted: AdmittedTask) -> WarmingTask:
     """Makes the warm-ups and reservation of a task; nothing starts yet."""
     job.decision = admitted.decision
-    gw.limiter.release(admitted.loaded.task.id)  # its slots are for tasks that answer
+    gw.waiting.limiter.release(admitted.loaded.task.id)  # its slots are for tasks that answer
     warming = Warming(gw, admitted.loaded.task, admitted.chosen, admitted.decision.balances)
     reservation = TaskReservation(
         gw,

@@ -120,7 +120,7 @@ class World:
         assert len(set(granted)) == len(granted)
         assert self.pools.held(self.tenant) == 0
         self.check_entries()
-        assert self.gw.live == {}
+        assert self.gw.in_use == {}
         assert self.gw.state.num_tasks == 0
         assert self.sample("lanewise_tasks_running") == 0
         for group in ("fast", "deep"):

@@ -66,7 +66,7 @@ async def test_a_full_group_lets_nobody_in_and_says_when_to_come() -> None:
         each.cancel()
     await asyncio.gather(*running, return_exceptions=True)
     await world.left()
-    assert world.gw.limiter.num_running("fast") == 0
+    assert world.gw.waiting.limiter.num_running("fast") == 0
 
 
 async def test_a_fallback_takes_what_a_full_group_does_not() -> None:
@@ -104,7 +104,7 @@ async def test_the_limit_follows_the_engine() -> None:
         each.cancel()
     await asyncio.gather(*running, waiting, return_exceptions=True)
     await world.left()
-    assert world.gw.limiter.num_running("fast") == 0
+    assert world.gw.waiting.limiter.num_running("fast") == 0
 
 
 async def test_what_ends_makes_room_for_the_one_with_the_larger_weight() -> None:
@@ -126,12 +126,11 @@ async def test_what_ends_makes_room_for_the_one_with_the_larger_weight() -> None
             until(lambda number=number: len(world.fast.generations) == 5 + number),  # type: ignore[misc]
             PATIENCE_S,
         )
-    running = {
-        name: count for (name, _), count in world.gw.limiter.running_by_tenant("fast").items()
-    }
+    by_tenant = world.gw.waiting.limiter.running_by_tenant("fast")
+    running = {name: count for (name, _), count in by_tenant.items()}
     assert running == {"gold": 3, "plain": 1}
     for each in waiting:
         each.cancel()
     await asyncio.gather(*waiting, return_exceptions=True)
     await world.left()
-    assert world.gw.limiter.num_running("fast") == 0
+    assert world.gw.waiting.limiter.num_running("fast") == 0

@@ -152,13 +152,13 @@ async def test_pools_that_do_not_answer_are_asked_again_and_charged_once() -> No
         pools.__class__ = Deaf
         pools.arrives = arrives  # type: ignore[attr-defined]
         deep = await judged(running)
-        await until(lambda: len(running.world.gw.live) == 1)  # noqa: B023
-        (live,) = running.world.gw.live.values()
-        await until(lambda live=live: live.reservation.former is not None)  # type: ignore[misc]
+        await until(lambda: len(running.world.gw.in_use) == 1)  # noqa: B023
+        (in_use,) = running.world.gw.in_use.values()
+        await until(lambda in_use=in_use: in_use.reservation.former is not None)  # type: ignore[misc]
         if repeated:
             pools.__class__ = AwaitedPools
             await extend_outgrown(running.world.gw)
-            assert live.reservation.former is None
+            assert in_use.reservation.former is None
             assert running.held("fast") == 0
         deep.sink.push(text("At length."))
         deep.sink.finish(stop(5))
@@ -186,7 +186,7 @@ async def test_it_may_end_at_any_moment_of_an_early_return() -> None:
 async def test_waiting_tasks_and_ceilings_learn_of_it_at_once() -> None:
     running = Running("breadth", n="2")
     gw = running.world.gw
-    gw.limiter.set_limit("fast", 2, {})
+    gw.waiting.limiter.set_limit("fast", 2, {})
     await running.fast(1)
     heard: list[tuple[str, ...]] = []
 
@@ -200,16 +200,17 @@ async def test_waiting_tasks_and_ceilings_learn_of_it_at_once() -> None:
     await running.free("fast")
     await until(lambda: len(heard) == 2)
     assert heard == [("fast",), ("fast",)]
-    assert (gw.limiter.num_running("fast"), gw.limiter.num_running("deep")) == (0, 1)
+    limiter = gw.waiting.limiter
+    assert (limiter.num_running("fast"), limiter.num_running("deep")) == (0, 1)
     deep.sink.finish(stop(5))
     await running.end()
     assert heard == [("fast",), ("fast",), ("deep",)]
-    assert gw.limiter.num_running("deep") == 0
+    assert gw.waiting.limiter.num_running("deep") == 0
 
 
 async def test_a_full_group_of_engines_takes_no_further_variation() -> None:
     running = Running("breadth", n="5")
-    running.world.gw.limiter.set_limit("fast", 3, {})
+    running.world.gw.waiting.limiter.set_limit("fast", 3, {})
     await until(lambda: len(running.world.fast.generations) == 3)
     for _ in range(50):
         await asyncio.sleep(0)
@@ -220,7 +221,7 @@ async def test_a_full_group_of_engines_takes_no_further_variation() -> None:
     (await running.deep()).sink.finish(stop(5))
     terminal = await running.end()
     assert terminal["routing"]["variations"] == {"asked": 5, "whole": 3}
-    assert running.world.gw.limiter.num_running("fast") == 0
+    assert running.world.gw.waiting.limiter.num_running("fast") == 0
 
 
 async def test_a_fault_of_ours_while_reserving_is_an_answer_too() -> None:

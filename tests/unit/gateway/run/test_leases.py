@@ -70,12 +70,12 @@ async def test_an_extension_without_an_answer_is_repeated_and_settled_either_way
         running.stream(5_000)
         running.world.pools.available = False
         await extend_outgrown(running.world.gw)
-        (live,) = running.world.gw.live.values()
-        assert live.reservation.former is not None
+        (in_use,) = running.world.gw.in_use.values()
+        assert in_use.reservation.former is not None
         running.world.pools.available = True
         if arrives:
             await extend_outgrown(running.world.gw)
-            assert live.reservation.former is None
+            assert in_use.reservation.former is None
             assert running.held_tokens > 7_000
         await running.end(5_000)
         assert running.held_tokens == 5_000 + stop().usage.num_input_tokens

@@ -232,7 +232,7 @@ async def test_a_gateway_that_stops_lets_a_response_end_without_its_waiting_part
 
 async def test_a_full_group_of_engines_is_waited_for_too() -> None:
     world = PartsWorld(places())
-    world.gw.limiter.set_limit("fast", 1, {})
+    world.gw.waiting.limiter.set_limit("fast", 1, {})
     pump = world.begin("breadth", n="2")
     await world.wait_for_queue("fast", 1)
     answer(await world.generation("fast"))
@@ -240,5 +240,5 @@ async def test_a_full_group_of_engines_is_waited_for_too() -> None:
     answer(await world.generation("deep"), "Judged.")
     await asyncio.wait_for(pump, PATIENCE_S)
     assert world.terminal["routing"]["variations"] == {"asked": 2, "whole": 2}
-    assert world.gw.limiter.num_running("fast") == 0
+    assert world.gw.waiting.limiter.num_running("fast") == 0
     await world.left()
