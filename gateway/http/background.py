@@ -13,12 +13,11 @@ This is an edge.
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 
 import msgspec
 from litestar.response.base import ASGIResponse
-from litestar.types import Receive, Scope, Send
 
 from gateway.core.gateway import Gateway
 from gateway.core.job import Ended
@@ -72,29 +71,6 @@ class _Run:
     @property
     def running(self) -> bool:
         return not self.exchange.pump.done()
-
-
-class _Followed(EventStream):
-    """The events of a run for one reader."""
-
-    def __init__(
-        self,
-        gw: Gateway,
-        outbox: Outbox,
-        watcher: "asyncio.Task[Ended | None]",
-        headers: dict[str, str],
-        *,
-        on_end: Callable[[], None],
-    ) -> None:
-        super().__init__(gw, outbox, watcher, headers)
-        self._on_end = on_end
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Sends the events, and says when the reader has them or is gone."""
-        try:
-            await super().__call__(scope, receive, send)
-        finally:
-            self._on_end()
 
 
 class BackgroundRuns:
@@ -281,7 +257,7 @@ class BackgroundRuns:
         release = self._gw.key_sessions.add(tenant, stop)
         watcher.add_done_callback(lambda _: release())
         give_back = partial(self._gw.budgets.in_flight.give, tenant.id, num_counted_bytes)
-        return _Followed(self._gw, outbox, watcher, run.exchange.headers(), on_end=give_back)
+        return EventStream(self._gw, outbox, watcher, run.exchange.headers(), on_end=give_back)
 
     async def cancel(self, tenant: Tenant, response_id: str) -> bytes | None:
         """Stops a run, wherever it is; returns its object, or None if this tenant has no such run.

@@ -238,10 +238,12 @@ class EventStream(HttpAnswer):
         headers: dict[str, str],
         *,
         on_leave: Callable[[], bool] | None = None,
+        on_end: Callable[[], None] | None = None,
     ) -> None:
         """`pump` fills the outbox and is cancelled with the stream.
 
         Where the client leaves before the end, `on_leave` may let it go on, and then returns true.
+        `on_end` hears that the client has the events or is gone.
         """
         unbuffered = {"cache-control": "no-cache", "x-accel-buffering": "no"}
         super().__init__(SSE, headers | unbuffered, is_final=False)
@@ -249,6 +251,7 @@ class EventStream(HttpAnswer):
         self._outbox = outbox
         self._pump = pump
         self._on_leave = on_leave
+        self._on_end = on_end
         self._has_left = False
         self._sending: asyncio.Task[Any] | None = None  # while it sends
         self._is_stopped = False
@@ -261,6 +264,8 @@ class EventStream(HttpAnswer):
             await self._start(send)
             await self._send_events(send, receive)
         finally:
+            if self._on_end is not None:
+                self._on_end()
             goes_on = self._has_left and self._on_leave is not None and self._on_leave()
             if not goes_on:
                 self._pump.cancel()
