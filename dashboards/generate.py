@@ -42,13 +42,13 @@ def _docs_lines() -> Iterator[str]:
 
 
 def documented(text: str) -> str:
-    """docs/operations.md with the table as it is now."""
+    """Returns docs/operations.md with the table as it is now."""
     before, after = text.split(BEGIN)[0], text.split(END)[1]
     return f"{before}{BEGIN}{''.join(_docs_lines())}{END}{after}"
 
 
 def written() -> dict[Path, str]:
-    """Every file that is made, with what it has to hold."""
+    """Returns every file that is made, with what it has to hold."""
     files = {
         FOLDER / f"{each.uid.removeprefix('lanewise-')}.json": dashboard_json(each)
         for each in DASHBOARDS

@@ -75,7 +75,7 @@ def selected(expr: str, variables: tuple[str, ...]) -> str:
 
 
 def dashboard_json(table: Dashboard) -> str:
-    """The document that Grafana imports."""
+    """Returns the document that Grafana imports."""
     builder = (
         dashboard.Dashboard(table.title)
         .uid(table.uid)

@@ -15,7 +15,7 @@ WRITTEN = "# Written by `make dashboards` from dashboards/alerts.\n"
 
 
 def rules() -> str:
-    """The rules that Prometheus loads."""
+    """Returns the rules that Prometheus loads."""
     recorded = {"name": "lanewise-recorded", "rules": _recorded(RECORDINGS)}
     long = {
         "name": "lanewise-recorded-long",
@@ -44,7 +44,7 @@ def _rule(alert: Alert) -> dict[str, Any]:
 
 
 def tests() -> dict[str, str]:
-    """The tests of each alert, for `promtool test rules`: it fires, it stays silent.
+    """Returns the tests of each alert, for `promtool test rules`: it fires, it stays silent.
 
     File -> text. Those over days have a file of their own: their rules are evaluated less often.
     """
@@ -96,7 +96,7 @@ def _case(alert: Alert, does: str, case: Case, expected: list[Any]) -> dict[str,
 
 
 def runbook(alert: Alert) -> str:
-    """An alert's page, as Markdown."""
+    """Returns an alert's page, as Markdown."""
     lasting = "" if alert.lasts == "0s" else f", for {alert.lasts}"
     return f"""\
 # {alert.name}
@@ -124,7 +124,7 @@ Severity: {alert.severity}. Raised by{lasting}:
 
 
 def runbook_list() -> str:
-    """The page that lists all others."""
+    """Returns the page that lists all others."""
     rows = "".join(
         f"| [{alert.name}]({alert.name}.md) | {alert.severity} | {_plain(alert.summary)} |\n"
         for alert in ALERTS

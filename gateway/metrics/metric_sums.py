@@ -96,7 +96,7 @@ def lasting(snapshot: Iterable[Family], linked: Collection[str]) -> Snapshot:
 
 
 def ended(before: Snapshot, now: Snapshot) -> Snapshot:
-    """The series of a worker that ended between two of its snapshots, with their last values.
+    """Returns the series of a worker that ended between two of its snapshots, as they were last.
 
     Others may have the same series still, and the sum must not fall when one has ended it. A value
     that fell is of a series that ended and began again.
@@ -109,7 +109,7 @@ def ended(before: Snapshot, now: Snapshot) -> Snapshot:
 
 
 def still_shown(past: Snapshot, snapshots: Iterable[Snapshot]) -> Snapshot:
-    """The past without series that may end and that no worker has any more."""
+    """Leaves out of the past the series that may end and that no worker has any more."""
     shown = {each for snapshot in snapshots for each in _series_that_end(snapshot)}
     kept = _some(past, lambda name, labels, _: (name, labels) in shown)
     return [family for family in past if family.name not in _ENDING] + kept
@@ -126,7 +126,7 @@ def _series_that_end(snapshot: Snapshot) -> dict[tuple[str, Labels], float]:
 
 
 def _some(snapshot: Snapshot, takes: Callable[[str, Labels, float], bool]) -> Snapshot:
-    """Of the families whose series may end: the samples that are to be taken."""
+    """Returns those samples of families whose series may end that `takes` wants."""
     return [
         Family(
             family.name,
