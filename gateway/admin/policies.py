@@ -296,13 +296,19 @@ async def activate_policy(
 ) -> ChangeView:
     """Put a version in force, everywhere within a second."""
     policies = services_of(request).policies
-    if data.expected is msgspec.UNSET:
-        await _document(services_of(request), version)  # it says first that there is none
+    await _check_readable(services_of(request), version)
     before = await _expected(policies.store, data)
     author = author_of(request)
     await policies.store.activate(version, expected=before, author=author, comment=data.comment)
     await policies.refresh()
     return ChangeView(before=before, active=version)
+
+
+async def _check_readable(services: Services, version: int) -> None:
+    """Raises `PolicyError` for a version that would not decide, and `NoSuchVersion` for none."""
+    stored, content = await _document(services, version)
+    if stored is not None:
+        await services.apart(read_version, version, content)
 
 
 async def _expected(store: PolicyStore, data: Activation) -> int:
@@ -334,6 +340,7 @@ async def roll_policy_back(request: AnyRequest, data: Activation) -> ChangeView:
 async def shadow_policy(request: AnyRequest, data: Shadowing) -> ChangeView:
     """Let a version decide beside the one in force: counted and recorded, without effect."""
     policies = services_of(request).policies
+    await _check_readable(services_of(request), data.version)
     before = (await policies.store.state()).shadow
     author = author_of(request)
     await policies.store.shadow(data.version, author=author, comment=data.comment)

@@ -320,6 +320,8 @@ def test_a_stored_version_that_cannot_be_read_is_shown(
     assert named in told.partition("cannot read")[2]
     assert "rollback" in told
     assert policy(first, "list")
+    for command in ("activate", "shadow"):
+        assert named in policy(first, command, str(version), status=2)
     with Redis.from_url(redis_of_pair) as redis:
         redis.hdel(key, "content")
     assert "lost its document: apply" in policy(first, "show", str(version), status=2)
