@@ -268,14 +268,16 @@ def _chat_messages(
         item = entry.item
         if isinstance(item, Compaction):
             item = compaction_message(item) or item
+        if isinstance(item, Message):
+            if developer_role == "user" and item.role in _NOT_SAID:
+                _append_reminder(messages, parts_text(item.content))
+                continue
+            role_there = developer_role if item.role == "developer" else item.role
+            messages.append({"role": role_there, "content": _chat_content(item.content)})
+            if item.name is not None and has_names:
+                messages[-1]["name"] = item.name
+            continue
         match item:
-            case Message(role, content) if developer_role == "user" and role in _NOT_SAID:
-                _append_reminder(messages, parts_text(content))
-            case Message(role, content):
-                role_there = developer_role if role == "developer" else role
-                messages.append({"role": role_there, "content": _chat_content(content)})
-                if item.name is not None and has_names:
-                    messages[-1]["name"] = item.name
             case FunctionCall(call_id, name, text) | CustomToolCall(call_id, name, text):
                 if not messages or messages[-1]["role"] != "assistant":
                     messages.append({"role": "assistant", "content": None})
@@ -313,9 +315,8 @@ def _append_reminder(messages: list[dict[str, Any]], text: str) -> None:
 
 
 def _chat_content(parts: tuple[Part, ...]) -> str | list[dict[str, Any]]:
-    match parts:
-        case (TextPart(text),):  # as most are
-            return text
+    if len(parts) == 1 and isinstance(only := parts[0], TextPart):  # as most are
+        return only.text
     if all(isinstance(part, TextPart | RefusalPart) for part in parts):
         return parts_text(parts)
     return [_chat_part(part) for part in parts]
