@@ -220,7 +220,7 @@ def _fields(text: str) -> dict[str, str]:
     """Reads a JSON object's fields as text; returns none for anything else or too long."""
     try:
         value = msgspec.json.decode(text[: MAX_DECODED_CHARS + 1])
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return {}
     if not isinstance(value, dict) or len(text) > MAX_DECODED_CHARS:
         return {}

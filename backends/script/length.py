@@ -79,7 +79,7 @@ def wanted_length(prompt: str) -> Length:
     if found:
         digits = found["number"].lower().replace(",", "").replace("_", "")
         number = float(digits.rstrip("k")) * (1_000 if digits.endswith("k") else 1)
-        return _length_of(found["unit"].lower(), max(1, min(int(number), MAX_UNITS)))
+        return _length_of(found["unit"].lower(), max(1, int(min(number, MAX_UNITS))))
     if _SHORT.search(prompt):
         return Length(60)
     if _LONG.search(prompt):

@@ -162,6 +162,12 @@ def test_tool_results_are_used() -> None:
     assert "without any output" in said("Run it.", call, FunctionCallOutput("c1", ()))
 
 
+@pytest.mark.parametrize(("arguments", "output"), [("[" * 9_000, "Done."), ("{}", "[" * 9_000)])
+def test_a_call_of_thousands_of_brackets_is_quoted(arguments: str, output: str) -> None:
+    call = FunctionCall("c1", "run", arguments)
+    assert output[:9] in said("Run it.", call, FunctionCallOutput("c1", (TextPart(output),)))
+
+
 @pytest.mark.parametrize(
     "prompt",
     [
@@ -304,7 +310,19 @@ def test_reasoning_leaves_room_and_shows_a_summary_on_request() -> None:
 
 
 @pytest.mark.parametrize(
-    "prompt", ["", " ", "?", "\x00", "a" * 100_000, "🦆" * 500, "((((", "\\d+", "\n" * 100_000]
+    "prompt",
+    [
+        "",
+        " ",
+        "?",
+        "\x00",
+        "a" * 100_000,
+        "🦆" * 500,
+        "((((",
+        "\\d+",
+        "\n" * 100_000,
+        "9" * 400 + "k words",
+    ],
 )
 def test_odd_prompts_get_an_answer(prompt: str) -> None:
     assert said(prompt)
