@@ -4,6 +4,8 @@ import ast
 import re
 from typing import Any
 
+import msgspec
+
 MAX_FIELDS = 64
 MAX_TYPE_CHARS = 1_000
 
@@ -13,7 +15,7 @@ _PLAIN = {"str": "string", "int": "integer", "float": "number", "bool": "boolean
 _OPTIONS = re.compile(r"Literal\[(.*)\]")
 _LIST = re.compile(r"(?:list|List)\[(.*)\]")
 # An agent's tools, and those it has called in this turn.
-_TOOL = re.compile(r"^\s*\(\d+\) (\w{1,80}), whose .* It takes arguments (\{.*\})\.$", re.M)
+_TOOL = re.compile(r"^[ \t]*\(\d+\) (\w{1,80}), whose .* It takes arguments (\{.*\})\.$", re.M)
 _CALLED = re.compile(r"tool_name_\d+\W{1,10}(\w+)")
 
 
@@ -56,7 +58,10 @@ def _next_call(told: str, prompt: str) -> dict[str, Any]:
 
 
 def _literal(text: str) -> Any:
+    """Evaluates a Python literal; None for any other text, and for one that JSON cannot hold."""
     try:
-        return ast.literal_eval(text)
-    except (ValueError, SyntaxError, RecursionError, MemoryError):
+        value = ast.literal_eval(text)
+        msgspec.json.encode(value)
+    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
         return None
+    return value

@@ -64,6 +64,7 @@ def _schema_in(text: str) -> dict[str, Any] | None:
             return None
         try:
             found, _ = _DECODER.raw_decode(text, start)
+            msgspec.json.encode(found)  # half a surrogate pair can be read, and not be written
         except (ValueError, RecursionError):
             continue
         if isinstance(found.get("properties"), dict):

@@ -45,6 +45,9 @@ All interactions ...
 """  # noqa: E501
 
 
+JSON = TextFormat("json_object")
+
+
 def answer(asked: GenerateRequest) -> str:
     (item,) = answer_script(0, reasons=False)(asked).items
     return item.text
@@ -54,7 +57,7 @@ def system(text: str) -> Message:
     return Message("system", (TextPart(text),))
 
 
-@pytest.mark.parametrize("text_format", [TextFormat(), TextFormat("json_object")])
+@pytest.mark.parametrize("text_format", [TextFormat(), JSON])
 @pytest.mark.parametrize("as_message", [True, False])
 def test_a_schema_in_words(text_format: TextFormat, as_message: bool) -> None:
     items: list[Item | str] = [system(IN_WORDS)] if as_message else []
@@ -72,6 +75,7 @@ def test_a_schema_in_words(text_format: TextFormat, as_message: bool) -> None:
         "Respond with JSON {",
         "Respond with JSON " + "{" * 5_000 + '"properties"',
         "Respond with JSON of " + json.dumps(SCHEMA) + " " * MAX_READ_CHARS,
+        r'Respond with JSON of {"properties": {"\ud800": {}}, "required": ["\ud800"]}',
     ],
 )
 def test_other_instructions_ask_for_no_form(instructions: str) -> None:
@@ -88,7 +92,7 @@ def test_marked_fields() -> None:
 
 def test_fields_as_json() -> None:
     prompt = f"{PROMPT}\n\nRespond with a JSON object in the following order of fields: `city`."
-    made = answer(request(system(FIELDS), prompt, text_format=TextFormat("json_object")))
+    made = answer(request(system(FIELDS), prompt, text_format=JSON))
     assert json.loads(made) == {"city": "Lisbon", "degrees": 21}
 
 
@@ -99,6 +103,8 @@ def test_fields_as_json() -> None:
         ("list[int]", {"type": "array", "items": {"type": "integer"}}),
         ("Literal['a', 'b']", {"enum": ["a", "b"]}),
         ("Literal[oops]", {"type": "string"}),
+        ("Literal[{{}}]", {"type": "string"}),
+        (r"Literal['\ud800']", {"type": "string"}),
         ("Report", {"type": "object"}),
     ],
 )
@@ -112,7 +118,7 @@ def test_types_of_fields(kind: str, expected: dict[str, Any]) -> None:
 def test_an_agent_that_is_told_its_tools_calls_each_and_ends() -> None:
     prompt, called = "Use get_weather and get_population for Lisbon.\n", []
     for step in range(3):
-        asked = request(system(REACT), prompt, text_format=TextFormat("json_object"))
+        asked = request(system(REACT), prompt, text_format=JSON)
         made = json.loads(answer(asked))
         called.append((made["next_tool_name"], made["next_tool_args"]))
         name, arguments = made["next_tool_name"], json.dumps(made["next_tool_args"])
@@ -121,3 +127,10 @@ def test_an_agent_that_is_told_its_tools_calls_each_and_ends() -> None:
         )
     city = {"city": "Lisbon"}
     assert called == [("get_weather", city), ("get_population", city), ("finish", {})]
+
+
+@pytest.mark.parametrize("arguments", ["{{}}", "{[1]: 2}", "{oops}", "{" * 500 + "}"])
+def test_a_tool_whose_arguments_cannot_be_read_takes_none(arguments: str) -> None:
+    told = REACT.replace("{'city': {'type': 'string'}}", arguments)
+    made = json.loads(answer(request(system(told), "Use get_weather.", text_format=JSON)))
+    assert (made["next_tool_name"], made["next_tool_args"]) == ("get_weather", {})
