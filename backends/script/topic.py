@@ -2,6 +2,7 @@
 
 import re
 from functools import lru_cache
+from keyword import iskeyword
 
 import msgspec
 
@@ -112,7 +113,10 @@ def _wants_code(prompt: str) -> bool:
 def _name_parts(prompt: str, words: tuple[str, ...]) -> list[str]:
     """Finds words for an identifier: one in the prompt, else its first telling words."""
     if spelled := _IDENTIFIER.search(prompt):
-        return [part for part in (spelled[1] or spelled[2]).lower().split("_") if part][:6]
+        named = [part for part in (spelled[1] or spelled[2]).lower().split("_") if part][:6]
+        name = "_".join(named)
+        if name.isidentifier() and not iskeyword(name):
+            return named
     parts = [part for word in words[:3] for part in re.findall(r"[a-z]+", word)][:4]
     if not parts:
         return ["solve"]

@@ -58,3 +58,9 @@ def test_programs_grow_with_what_is_asked() -> None:
     wanted = [num_tokens // TOKENS_PER_LINE for num_tokens in (100, 1_000, 8_000)]
     sizes = [len(write_program(TOPIC, Chance(1), num_lines).text) for num_lines in wanted]
     assert sizes[0] < 2_000 < sizes[1] < 8_000 < sizes[2]
+
+
+@pytest.mark.parametrize("name", ["__", "_2fa", "yield", "class", "None", "mix²"])
+def test_what_python_takes_for_no_name_names_no_function(name: str) -> None:
+    topic = read_topic(f"Write a Python function that uses `{name}` for overlapping intervals")
+    assert callable(run(write_program(topic, Chance(1), 20).text)[topic.function])
