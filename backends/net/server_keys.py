@@ -86,6 +86,7 @@ def read_keys(options: KeyOptions) -> tuple[str, ...]:
     key = os.environ.get(options.key_env, "").strip()
     if not key:
         raise ValueError(f"key_env: the environment variable {options.key_env} is not set")
+    _check(key, f"key_env: the environment variable {options.key_env}")
     return (key,)
 
 
@@ -101,7 +102,15 @@ def _read_file(path: str) -> tuple[str, ...]:
     if not 1 <= len(keys) <= MAX_KEYS or len(content) > MAX_FILE_BYTES:
         message = f"expected 1 to {MAX_KEYS} keys, one on a line, in {MAX_FILE_BYTES} bytes at most"
         raise ValueError(f"key_file {path!r}: {message}; got {len(keys)} in {len(content)}")
+    for key in keys:
+        _check(key, f"key_file {path!r}")
     return keys
+
+
+def _check(key: str, where: str) -> None:
+    """Raises `ValueError` for a key that no header can hold."""
+    if not (key.isascii() and key.isprintable()):
+        raise ValueError(f"{where}: a key has characters that are not printable ASCII")
 
 
 def _header(options: KeyOptions, key: str) -> dict[str, str]:

@@ -115,6 +115,10 @@ def check_options(options: UpstreamOptions) -> None:
     url = urlsplit(options.base_url)
     if url.scheme not in ("http", "https", "ws", "wss") or not url.hostname:
         raise ValueError(f"base_url: expected http(s)://HOST[:PORT]/v1, got {options.base_url!r}")
+    try:
+        _ = url.hostname.encode("idna"), url.port
+    except ValueError as error:
+        raise ValueError(f"base_url: its host or its port is wrong: {error}") from error
     if url.username or url.password or url.query or url.fragment:
         raise ValueError("base_url: no credentials, query or fragment; keys come by key_env")
     if options.key_env is not None and options.key_file is not None:

@@ -45,6 +45,11 @@ def test_what_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     with pytest.raises(ValueError, match="NO_KEY is not set"):
         read_keys(options(None, key_env="NO_KEY"))
     assert read_keys(options(None)) == ()
+    monkeypatch.setenv("NO_KEY", "sk-\N{HORIZONTAL ELLIPSIS}")
+    with pytest.raises(ValueError, match="NO_KEY: a key has characters that are not"):
+        read_keys(options(None, key_env="NO_KEY"))
+    with pytest.raises(ValueError, match="a key has characters that are not"):
+        keys_of(tmp_path, "one\nt\two")
     with pytest.raises(ValueError, match="give one of the two"):
         check_options(options(tmp_path / "none", key_env="NO_KEY"))
 

@@ -382,6 +382,8 @@ def test_retries_are_a_fifth_of_requests() -> None:
         ({"protocol": "chat", "chains": True}, "chains"),
         ({"base_url": "ftp://example.test"}, "base_url"),
         ({"base_url": "example.test/v1"}, "base_url"),
+        ({"base_url": "http://example..test/v1"}, "base_url: its host or its port"),
+        ({"base_url": "http://example.test:99999/v1"}, "base_url: its host or its port"),
         ({"base_url": "https://user:secret@example.test/v1"}, "credentials"),
         ({"base_url": "https://example.test/v1?x=1"}, "query"),
         ({"base_url": "http://169.254.169.254/v1"}, "link-local"),
