@@ -125,7 +125,8 @@ class SocketTransport:
                 )
             except InvalidStatus as error:
                 answer, status = error.response, error.response.status_code
-                failure = http_failure(self._backend, status, answer.body or b"", answer.headers)
+                headers = {name.lower(): value for name, value in answer.headers.raw_items()}
+                failure = http_failure(self._backend, status, answer.body or b"", headers)
                 if self._keys.rest(number, status, failure.error.retry_after_us, monotonic_us()):
                     continue
                 raise failure from error

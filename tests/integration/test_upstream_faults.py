@@ -376,6 +376,23 @@ async def test_it_takes_no_more_than_its_places(server: FaultServer) -> None:
         backend.start(make_request(), RecordingSink())
 
 
+async def test_a_socket_that_is_refused_with_a_header_twice() -> None:
+    """A proxy adds its own to what its server says."""
+
+    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 429 No\r\nretry-after: 30\r\nretry-after: 40\r\n\r\n")
+        writer.close()
+
+    refusing = await asyncio.start_server(refuse, "127.0.0.1", 0)
+    async with refusing:
+        host, port = refusing.sockets[0].getsockname()
+        async with upstream(f"http://{host}:{port}/v1", "responses-ws") as backend:
+            (finish,) = (await generate(backend)).finishes
+    assert finish.error is not None
+    assert (finish.error.code, finish.error.retry_after_us) == ("rate_limit_exceeded", 40_000_000)
+
+
 async def test_the_probe_tells_whether_it_lives() -> None:
     async with FaultServer.running() as server:
         base_url = server.base_url("chat")

@@ -156,7 +156,7 @@ def overloaded(backend: str, message: str) -> Failure:
 
 
 def http_failure(backend: str, status: int, body: bytes, headers: Mapping[str, str]) -> Failure:
-    """Classifies a response other than 200; `headers` must be in lower case or case-insensitive."""
+    """Classifies a response other than 200; `headers` must be in lower case."""
     return _failure(backend, status, error_in(body), headers)
 
 
