@@ -44,7 +44,7 @@ class EventParser:
         if not self._rest and not self._data and b"\r" not in chunk:
             pieces = _PLAIN.split(chunk)
             if not any(pieces[::2]):
-                self._is_begun = True
+                self._is_begun, self._num_idle_bytes = True, 0
                 return pieces[1::2]
         return self.feed_lines(chunk)
 

@@ -95,6 +95,13 @@ def test_an_event_is_bounded() -> None:
         parser.feed(line)
 
 
+def test_comments_between_events_may_be_as_many_as_the_events() -> None:
+    parser = EventParser(max_event_bytes=4_096)
+    for _ in range(1_000):
+        assert parser.feed(b": still working\n\n") == []
+        assert parser.feed(b"data: 1\n\n") == [b"1"]
+
+
 @pytest.mark.parametrize("junk", [b": " + b"x" * 1_000 + b"\n\n", b"\n", b"id: 7\n", b"x" * 1_000])
 def test_what_is_no_event_is_bounded(junk: bytes) -> None:
     parser = EventParser(max_event_bytes=4_096)
