@@ -149,6 +149,8 @@ def _place(options: argparse.Namespace) -> None:
 
 
 def _decode(options: argparse.Namespace) -> None:
+    if options.tokens < 1:
+        raise ValueError(f"--tokens {options.tokens}: expected 1 or more")
     folder = Path(options.weights)
     weights, tokenizer = load_model(folder), FileTokenizer(folder / "tokenizer.json")
     tokens = tokenizer.encode(options.prompt)
@@ -163,7 +165,7 @@ def _decode(options: argparse.Namespace) -> None:
     if error > LOGIT_TOLERANCE:
         raise ValueError(f"expected at most {LOGIT_TOLERANCE:g}")
     generated = [int(np.argmax(logits))]
-    while len(generated) != options.tokens:
+    while len(generated) < options.tokens:
         generated.append(int(np.argmax(model.decode(generated[-1]))))
     print(options.prompt + tokenizer.decode(generated))
     counts = mesh.counts

@@ -69,11 +69,15 @@ class TransformerWeights(msgspec.Struct, frozen=True):
 def load_model(folder: Path) -> TransformerWeights:
     """Reads a Llama-style model from `config.json` and its safetensors files.
 
-    Raises ValueError if it is too large to simulate (by how much), of another architecture or lacks
-    a tensor, and FileNotFoundError for no such folder, configuration or weights file.
+    Raises ValueError if it is too large to simulate (by how much), of another architecture, or
+    lacks a dimension or a tensor, and FileNotFoundError for no such folder, configuration or
+    weights file.
     """
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    shape = _shape_of(config)
+    try:
+        shape = _shape_of(config)
+    except KeyError as error:
+        raise ValueError(f"{folder / 'config.json'} has no {error}") from error
     if shape.num_params > MAX_PARAMS:
         raise ValueError(
             f"{folder} has {shape.num_params / 1e6:,.0f} million parameters, "

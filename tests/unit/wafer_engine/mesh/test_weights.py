@@ -113,6 +113,12 @@ def test_what_cannot_be_simulated_says_why(tmp_path: Path, change: dict, reason:
     assert MAX_PARAMS == 700_000_000
 
 
+def test_a_dimension_that_is_missing_is_named(tmp_path: Path) -> None:
+    config = {name: value for name, value in CONFIG.items() if name != "vocab_size"}
+    with pytest.raises(ValueError, match="has no 'vocab_size'"):
+        load_model(write_model(tmp_path, config))
+
+
 def test_missing_files(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         load_model(tmp_path / "nowhere")
@@ -169,6 +175,8 @@ def test_the_command_decodes_a_folder(tmp_path: Path, capsys: pytest.CaptureFixt
     assert "72 compute-shift steps, 54 allreduces" in lines[2]
     assert main([*arguments, " "]) == 2
     assert "the prompt has no tokens" in capsys.readouterr().err
+    assert main([*arguments, "one", "--tokens", "0"]) == 2
+    assert "--tokens 0: expected 1 or more" in capsys.readouterr().err
 
 
 def test_a_missing_or_damaged_tokenizer_is_named(tmp_path: Path) -> None:
