@@ -132,6 +132,8 @@ def _is_plainly_private(name: str) -> bool:
         if found in _NAT64:
             inner = ipaddress.IPv4Address(int(found) & 0xFFFF_FFFF)
         found = inner or found
+        if isinstance(found, ipaddress.IPv6Address) and (found.is_reserved or found.is_site_local):
+            return True  # such as ::127.0.0.1 and fec0::1, which `is_global` takes for public
     return not found.is_global or found.is_multicast
 
 
