@@ -105,12 +105,15 @@ class Health:
             self._back_us = None  # its slow start is over
 
     def on_failure(self, now_us: int) -> None:
+        """Counts a failure, unless it is of what had begun before an ejection that goes on."""
+        if now_us < self._ejected_until_us:
+            return
         self._num_failures += 1
         if self._num_failures >= self._options.eject_after:
             self._num_failures = 0
             self._num_ejections = min(self._num_ejections + 1, MAX_EJECTIONS)
             duration_us = int(self._options.ejection_s * 1e6) * self._num_ejections
-            self._ejected_until_us = max(self._ejected_until_us, now_us + duration_us)
+            self._ejected_until_us = now_us + duration_us
             self._out_until_us = max(self._out_until_us, now_us + duration_us)
             self._back_us = self._out_until_us
 

@@ -317,6 +317,17 @@ def test_failures_in_a_row_eject_for_longer_each_time() -> None:
     assert health.healthy(140 * SECOND), "a success makes the next ejection the first again"
 
 
+def test_what_fails_together_ejects_once() -> None:
+    """A server that goes away breaks all of its streams, and their next attempts, at once."""
+    health = Health(make_options(probe_path=None, eject_after=5))
+    for at in range(64):
+        health.on_failure(at)
+    assert health.healthy(31 * SECOND)
+    for at in range(5):
+        health.on_failure(31 * SECOND + at)
+    assert not health.healthy(90 * SECOND), "it failed again, so for longer"
+
+
 def test_what_was_ejected_starts_slowly() -> None:
     health = Health(make_options(probe_path=None, eject_after=1, max_num_seqs=10))
     health.on_failure(0)
