@@ -175,26 +175,28 @@ def _responses_tool(tool: Tool, native: bool) -> dict[str, Any]:
 
 
 def _chat_body(request: GenerateRequest, options: UpstreamOptions) -> dict[str, Any]:
+    messages = _chat_messages(
+        request.instructions,
+        request.items,
+        options.developer_role,
+        # Strict templates have the roles alternate, whoever of them speaks.
+        has_names=options.system_messages == "anywhere",
+    )
+    predicted = None if request.prediction is None else options.prediction
+    if predicted == "prompt":
+        messages.append({"role": "user", "content": DRAFTED.format(draft=request.prediction)})
     body: dict[str, Any] = {
         "model": options.upstream_model,
         "messages": in_turns(
-            _chat_messages(
-                request.instructions,
-                request.items,
-                options.developer_role,
-                # Strict templates have the roles alternate, whoever of them speaks.
-                has_names=options.system_messages == "anywhere",
-            ),
-            options.system_messages,
-            pads_tool_turns=options.pads_tool_turns,
+            messages, options.system_messages, pads_tool_turns=options.pads_tool_turns
         ),
         "stream": True,
         "stream_options": {"include_usage": True},
         options.max_tokens_field: request.max_output_tokens,
     }
     tools = _offered(request)
-    if request.prediction is not None:
-        _predict(body, request.prediction, options, has_tools=bool(tools))
+    if predicted == "field" and not tools:  # beside tools no server takes it
+        body["prediction"] = {"type": "content", "content": request.prediction}
     if tools:
         body |= _choice(request, {"type": "function", "function": {"name": tools[0].name}})
         body["tools"] = [{"type": "function", "function": _function(tool)} for tool in tools]
@@ -235,22 +237,6 @@ def _prefilled(
     if options.prefill == "continue_final_message":
         return {"continue_final_message": True, "add_generation_prompt": False}
     return {}
-
-
-def _predict(
-    body: dict[str, Any], prediction: str, options: UpstreamOptions, *, has_tools: bool
-) -> None:
-    """Adds a prediction as the server takes it; beside tools no server takes the field."""
-    if options.prediction == "field" and not has_tools:
-        body["prediction"] = {"type": "content", "content": prediction}
-    elif options.prediction == "prompt":
-        messages, drafted = body["messages"], DRAFTED.format(draft=prediction)
-        if not messages or messages[-1]["role"] != "user":
-            messages.append({"role": "user", "content": drafted})
-        elif isinstance(messages[-1]["content"], str):
-            messages[-1]["content"] += f"\n\n{drafted}"
-        else:
-            messages[-1]["content"].append({"type": "text", "text": drafted})
 
 
 def _chat_messages(

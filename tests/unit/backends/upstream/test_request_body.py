@@ -337,6 +337,14 @@ def test_a_prediction_goes_as_the_server_takes_it() -> None:
     assert "<draft>\na b c\n</draft>" in message["content"]
 
 
+def test_a_draft_behind_a_tools_output_stands_where_a_users_words_may() -> None:
+    items = (USER, FunctionCall("c1", "look", "{}"), FunctionCallOutput("c1", (TextPart("5"),)))
+    options = make_options(prediction="prompt", pads_tool_turns=True)
+    messages = request_body(make_request(*items, prediction="a b c"), options)["messages"]
+    assert [message["role"] for message in messages[-3:]] == ["tool", "assistant", "user"]
+    assert messages[-1]["content"].startswith("<draft>\na b c\n</draft>")
+
+
 @pytest.mark.parametrize("prediction", ["field", "prompt"])
 def test_only_chat_has_a_way_to_send_one(prediction: str) -> None:
     with pytest.raises(ValueError, match=r"^prediction: only protocol \"chat\""):
