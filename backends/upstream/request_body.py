@@ -232,7 +232,9 @@ def _prefilled(
     begun: dict[str, Any] = {"role": "assistant", "content": prefill}
     last = messages[-1] if messages else begun
     if last is not begun and last.keys() <= OF_WORDS and last["role"] == "assistant":
-        begun = messages.pop() | {"content": last["content"] + prefill}  # the client has begun it
+        said: Any = messages.pop()["content"]  # the client has begun it
+        more: Any = prefill if isinstance(said, str) else [{"type": "text", "text": prefill}]
+        begun = last | {"content": said + more}
     messages.append(begun | {"prefix": True} if options.prefill == "prefix" else begun)
     if options.prefill == "continue_final_message":
         return {"continue_final_message": True, "add_generation_prompt": False}

@@ -438,6 +438,14 @@ def test_an_answer_that_a_named_assistant_began_goes_on() -> None:
     assert body["messages"][1:] == [{"role": "assistant", "content": "One, two", "name": "carol"}]
 
 
+def test_an_answer_with_an_image_is_gone_on_with_behind_it() -> None:
+    begun = Message("assistant", (TextPart("one "), PICTURE))
+    request = make_request(USER, begun, prefill="two")
+    (_, message) = request_body(request, make_options(prefill="last_message"))["messages"]
+    assert [part["type"] for part in message["content"]] == ["text", "image_url", "text"]
+    assert message["content"][-1]["text"] == "two"
+
+
 @pytest.mark.parametrize(
     ("prefill", "message", "fields"),
     [
