@@ -220,7 +220,10 @@ class Engine:
             if sequence.scheduled_us < 0:
                 sequence.scheduled_us = self._origin_us + int(self._offset_us)
                 sequence.share_us = -self._shared_us
+            elif sequence.share_us > 0:  # it was preempted, and is back
+                sequence.share_us -= self._shared_us
         for sequence in run.preempted:
+            self._end_share(sequence)
             self._report(sequence, self._last_step_us, finished=False)
         self._first_step_us = self._run_us = step_us = self._cost.step_us(shape)
         assert step_us > 0, shape
@@ -250,7 +253,7 @@ class Engine:
                 self._report(sequence, at_us, finished=True)
 
     def _end_share(self, sequence: Sequence) -> None:
-        """Adds up a sequence's part of the engine's time; once, when it leaves the batch."""
+        """Adds up a sequence's part of the engine's time; once, each time it leaves the batch."""
         if sequence.scheduled_us >= 0 and sequence.share_us <= 0:
             under_way_us = self._elapsed_us(self._run_done) if self._run is not None else 0.0
             sequence.share_us += self._shared_us + under_way_us / self._num_sharing

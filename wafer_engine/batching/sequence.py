@@ -46,7 +46,7 @@ class Sequence(msgspec.Struct, kw_only=True, eq=False, gc=False):
     scheduled_us: int = -1  # when its first prompt chunk began; -1: not yet
     first_token_us: int = -1  # when its first token, or a warm-up's end, came out; -1: not yet
     # Its part of the engine's time: of each step that it was in, divided by the sequences in it.
-    # While it runs, this is what the engine had counted before, negative.
+    # While it runs, what the engine had counted when it came is taken off, so it is negative.
     share_us: float = 0.0
     kept: KeptPrefix | None = None  # the kept prefix that it pins; its other KV is its own
 

@@ -54,6 +54,17 @@ def test_sequences_share_the_time_of_their_steps() -> None:
     assert engine.stats().busy_us == 6_000 + 2_000 + 3_000
 
 
+def test_a_preempted_sequence_has_no_share_of_the_steps_without_it() -> None:
+    engine = Engine(AffineCost(kv_capacity_tokens=320, max_num_batched_tokens=64))
+    sequences = [sequence(number, 10 + 7 * number, 90 - 5 * number) for number in range(12)]
+    for each in sequences:
+        engine.add(each, 1_500 * each.id)
+    run_out(engine)
+    stats = engine.stats()
+    assert stats.num_preemptions > 5
+    assert sum(each.share_us for each in sequences) == pytest.approx(stats.busy_us)
+
+
 def test_a_single_token_is_start_and_finish_in_one_row() -> None:
     engine = Engine(AffineCost())
     engine.add(sequence(1, 10, 1), 0)
