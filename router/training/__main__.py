@@ -27,10 +27,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         records = read_records(arguments.data)
         calibration = read_records(arguments.calibrate)
+        content = pack(fit(records, calibration, arguments.seed))
     except (OSError, RecordError) as error:
         print(f"training: {error}", file=sys.stderr)
         return 2
-    content = pack(fit(records, calibration, arguments.seed))
     arguments.out.write_bytes(content)
     model = unpack(content)
     arguments.out.with_name(REFERENCE_PATH.name).write_bytes(_reference_file(records, model))

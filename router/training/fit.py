@@ -43,6 +43,7 @@ from router.classify.text_features import (
 )
 from router.record.labelled import (
     Record,
+    RecordError,
     deep_target,
     fingerprint,
     gain_target,
@@ -154,9 +155,15 @@ def _example(record: Record) -> Example:
 
 
 def fit(records: Sequence[Record], calibration: Sequence[Record], seed: int) -> LinearModel:
-    """Fits a model and calibrates it on other records; the same arguments give the same bits."""
+    """Fits a model and calibrates it on other records; the same arguments give the same bits.
+
+    Raises `RecordError` if nothing is labelled for one of the heads.
+    """
     written = (*written_prompts(seed), *security_prompts(seed), *everyday_prompts(seed))
     plain = [*records, *written]
+    for name in HEADS:
+        if all(OPTIONS[name].target(record) is None for record in plain):
+            raise RecordError(f"no record has the labels that the head {name!r} is fitted to")
     again = [*with_wrappings(plain, seed), *with_pastes(plain, seed)]
     examples = [_example(record) for record in (*plain, *again)]
     columns = _columns(examples[: len(plain)])

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from router.policy.policy import DEFAULT_POLICY
 from router.record.batch import Desk
-from router.record.labelled import Record, read_records
+from router.record.labelled import Record, RecordError, read_records
 from router.record.report import Judged, judge, report
 from router.training.fit import DEFAULT_SEED, fit
 
@@ -32,17 +32,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--folds", type=int, default=NUM_FOLDS)
     parser.add_argument("--seed", type=int, default=DEFAULT_SEED)
     arguments = parser.parse_args(argv)
-    records, calibration = read_records(arguments.data), read_records(arguments.calibrate)
-    judged: list[Judged] = []
-    for fold in range(arguments.folds):
-        inside = [r for r in (*records, *calibration) if fold_of(r, arguments.folds) == fold]
-        model = fit(
-            [r for r in records if fold_of(r, arguments.folds) != fold],
-            [r for r in calibration if fold_of(r, arguments.folds) != fold],
-            arguments.seed,
-        )
-        desk = Desk(policy=DEFAULT_POLICY, model=model)
-        judged += [judge(record, desk) for record in inside]
+    try:
+        records, calibration = read_records(arguments.data), read_records(arguments.calibrate)
+        judged: list[Judged] = []
+        for fold in range(arguments.folds):
+            inside = [r for r in (*records, *calibration) if fold_of(r, arguments.folds) == fold]
+            model = fit(
+                [r for r in records if fold_of(r, arguments.folds) != fold],
+                [r for r in calibration if fold_of(r, arguments.folds) != fold],
+                arguments.seed,
+            )
+            desk = Desk(policy=DEFAULT_POLICY, model=model)
+            judged += [judge(record, desk) for record in inside]
+    except (OSError, RecordError) as error:
+        print(f"training: {error}", file=sys.stderr)
+        return 2
     print("\n".join(report(judged)))
     return 0
 

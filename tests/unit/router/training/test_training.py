@@ -25,6 +25,8 @@ from router.record.labelled import (
     read_records,
     security_target,
 )
+from router.training import __main__ as training
+from router.training import fit, leave_out
 from router.training.leave_out import fold_of
 from router.training.prompts import (
     LANGUAGE_SOURCES,
@@ -34,6 +36,7 @@ from router.training.prompts import (
     written_prompts,
 )
 from router.training.solver import Rows, fit_linear, fit_logistic, fit_scale, sigmoid
+from tests.unit.router.training.quick_training import WRITTEN
 
 ROOT = Path(__file__).parents[4]
 QUICK = "tests.unit.router.training.quick_training"
@@ -184,6 +187,21 @@ def test_folds_keep_sources_together() -> None:
     folds = {fold_of(Record(text="", source=f"exercism_{name}"), 5) for name in ("go", "cpp")}
     assert len(folds) == 1
     assert {fold_of(Record(text="", source=str(n)), 5) for n in range(99)} == set(range(5))
+
+
+def test_records_without_what_a_head_is_fitted_to_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in WRITTEN:
+        monkeypatch.setattr(fit, name, lambda seed: [])
+    given, missing = tmp_path / "a.jsonl", tmp_path / "none"
+    given.write_text('{"text": "Fix it.", "labels": {"lane": "deep", "security": 0}}\n')
+    out = ["--out", str(tmp_path / "out.npz")]
+    for main, more in ((training.main, out), (leave_out.main, [])):
+        for path, told in ((given, "the head 'gain'"), (missing, "No such file")):
+            assert main(["--data", str(path), "--calibrate", str(path), *more]) == 2
+            assert told in capsys.readouterr().err
+    assert not (tmp_path / "out.npz").exists()
 
 
 def _training(data: Path, out: Path) -> "subprocess.Popen[str]":
