@@ -31,6 +31,7 @@ SHALLOW_DEPTH = 6
 MAX_DEPTH = 32
 NODE_CHARS = 45  # the work on a node of a schema, and at least
 ITEM_CHARS = 100  # besides, on an array's item: a number asks for a thousand, and for more in each
+MERGE_CHARS = 10  # on two schemas to be merged, besides their entries
 ENTRY_CHARS = 5  # on an entry that is copied or compared: a property, a name, an option
 BITS_PER_CHAR = 2  # of a fraction
 MAX_ITEMS = 1_000  # of one array, and properties of one object
@@ -302,6 +303,7 @@ class _Maker:
 
     def _merged(self, a: Any, b: Any) -> Any:
         """Merges two schemas so that both accept the result; in doubt b's keyword wins."""
+        self._spend(MERGE_CHARS)
         if a is False or b is False:
             return False
         if not isinstance(a, dict) or not a:

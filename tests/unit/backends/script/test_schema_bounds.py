@@ -10,7 +10,7 @@ from backends.script import values as values_module
 from backends.script.answering import answer_script
 from backends.script.chance import Chance
 from backends.script.length import wanted_length
-from backends.script.schema import instance
+from backends.script.schema import MERGE_CHARS, _Maker, instance
 from backends.script.values import SEARCH_CHARS, Values
 from backends.script.work import MAX_CHARS, TooMuchWorkError, Work
 from tests.unit.backends.script.requests import request
@@ -136,3 +136,21 @@ def test_items_of_items_are_given_up_soon() -> None:
     with pytest.raises(TooMuchWorkError):
         instance(array(**{"$ref": "#"}) | {"minItems": 99}, Values("x"), Chance(0, 1), work)
     assert work.num_spent < 10_000  # 74,000 without what items cost, ten times as long
+
+
+@pytest.mark.parametrize("alternatives", [[{}] * 50, "x" * 1_000])
+def test_alternatives_of_alternatives_are_given_up_soon(
+    monkeypatch: pytest.MonkeyPatch, alternatives: Any
+) -> None:
+    num_merges = 0
+    merged = _Maker._merged
+
+    def counted(self: _Maker, a: Any, b: Any) -> Any:
+        nonlocal num_merges
+        num_merges += 1
+        return merged(self, a, b)
+
+    monkeypatch.setattr(_Maker, "_merged", counted)
+    with pytest.raises(TooMuchWorkError):
+        instance({"anyOf": alternatives, "$ref": "#"}, Values("x"), Chance(0, 1))
+    assert num_merges <= MAX_CHARS // MERGE_CHARS + 1
