@@ -341,8 +341,9 @@ class UpstreamGeneration:
             self.cancel()
             self._report(error)
             return True
-        if reader.failure is not None:
-            raise reader.failure
+        failure, reader.failure = reader.failure, None  # its transport may ask once more
+        if failure is not None:
+            raise failure
         if reader.finish is not None:
             self._end(reader.finish)
             if reader.is_overrun:

@@ -21,6 +21,7 @@ USAGE = {"input_tokens": 11, "output_tokens": 7}
 
 _CHAT = "/v1/chat/completions"
 _FORGOTTEN = {"message": "told to", "code": "previous_response_not_found", "type": "x"}
+_FLAT_FORGOTTEN = {name: _FORGOTTEN[name] for name in ("message", "code")}
 _HANDED = json.dumps({"task": "Prove it."})
 
 
@@ -162,6 +163,10 @@ class FaultServer:
             events = _chat_events() if is_chat else _response_events()
         if plan == "forgotten":
             writer.write(_answer(400, json.dumps({"error": _FORGOTTEN}).encode()))
+            return
+        if plan == "forgotten as an event":
+            content = f"data: {json.dumps({'type': 'error', **_FLAT_FORGOTTEN})}\n\n".encode()
+            writer.write(_answer(200, content))
             return
         if plan.startswith("status"):
             _, status, *more = plan.split()

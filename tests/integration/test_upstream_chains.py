@@ -109,12 +109,15 @@ async def test_sealed_reasoning_breaks_no_chain(server: FaultServer, way: str) -
     assert [texts for _, texts in map(sent, server.bodies)] == [["a"], ["b"], ["c"]]
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    ("way", "forgotten"),
+    [*((way, "forgotten") for way in WAYS), ("stored", "forgotten as an event")],
+)
 async def test_what_was_forgotten_is_sent_whole_once_and_silently(
-    server: FaultServer, way: str
+    server: FaultServer, way: str, forgotten: str
 ) -> None:
     protocol, options = WAYS[way]
-    server.plan = ["answer", "forgotten", "answer"]
+    server.plan = ["answer", forgotten, "answer"]
     async with upstream(server.base_url(protocol), protocol, max_retries=0, **options) as backend:
         await run(backend, ask("a"))
         sink = await run(backend, ask("a", "b"))

@@ -36,6 +36,7 @@ _OF_REQUEST = {
     "image_content_policy_violation": "invalid_prompt",
     "bio_policy": "invalid_prompt",
     "misalignment_policy_violation": "invalid_prompt",
+    "previous_response_not_found": "invalid_prompt",
 }
 SOCKET_AGED = "websocket_connection_limit_reached"  # another socket will work
 # 407: of a proxy; 412: Fireworks' of a suspended account; 421: of another name; 451: not from here
