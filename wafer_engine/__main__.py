@@ -1,4 +1,4 @@
-"""The wafer engine's command line.
+"""Runs the wafer engine from the command line.
 
 python -m wafer_engine speed --model Llama-3.3-70B
 python -m wafer_engine place --model Llama-3.3-70B --out llama.svg

@@ -102,6 +102,7 @@ class Values:
         return bool(words) and self._words.issuperset(words)
 
     def text(self, name: str) -> str | None:
+        """Finds a text for a property: what is stated of its name, else what the name implies."""
         if name not in self._stated_of:
             self._stated_of[name] = self._stated(name)
         if stated := self._stated_of[name]:

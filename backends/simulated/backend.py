@@ -78,7 +78,8 @@ class SimulatedBackend:
     ) -> None:
         """Must run inside the event loop; `clock_us` is the driver's, `power_w` the machine's.
 
-        Raises ValueError if the script is a replay whose recording cannot be read.
+        Raises OSError if the script is a replay whose recording cannot be read, and ValueError if
+        that is none.
         """
         block_tokens = cost.limits.kv_block_tokens
         capacity_tokens = cost.limits.kv_capacity_tokens // block_tokens * block_tokens

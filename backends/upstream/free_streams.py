@@ -12,7 +12,7 @@ class _Usable(Protocol):
 
 
 class FreeStream(Protocol):
-    """A stream, with the response that its server remembers."""
+    """Is a stream, with the response that its server remembers."""
 
     chain: Chain | None
 

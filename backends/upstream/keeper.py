@@ -21,7 +21,7 @@ logger = logging.getLogger("lanewise")
 
 
 class KeptUpstream(Protocol):
-    """The upstream, as far as its keeper knows it."""
+    """Is the upstream, as far as its keeper knows it."""
 
     name: str
     options: UpstreamOptions

@@ -4,8 +4,8 @@ After a first token there is no retry: the client may have seen it. Pauses doubl
 the caller's generator, so that many gateways do not retry in step. A server's `retry-after` is
 obeyed; if it is too long, there is no retry, and another backend gets the task. So it does at once
 where the server refuses this gateway, as with a wrong key, or limits it without saying for how long
-while another stands by. A stale socket is nobody's fault:
-another one is tried at once, but only once.
+while another stands by. A stale socket is nobody's fault: another one is tried at once, but only
+once.
 """
 
 from backends.upstream.answer.errors import Failure

@@ -1,4 +1,4 @@
-"""`python -m router.training --data FILE... --calibrate FILE... --out FILE`."""
+"""Trains: `python -m router.training --data FILE... --calibrate FILE... --out FILE`."""
 
 import argparse
 import sys

@@ -246,7 +246,7 @@ def _rows(found: Sequence[Sentence], columns: Mapping[bytes, int]) -> Rows:
         if words:
             column += [words[0] + 1, words[-1] + 2]
             of_ends = [columns.get(pair) for pair in _ends(sentence.words)]
-            column += [3 * at + side for side, at in enumerate(of_ends, 1) if at is not None]
+            column += [3 * pair + side for side, pair in enumerate(of_ends, 1) if pair is not None]
         first = num_word_columns + sentence.side * len(SHAPES)
         column += [first + shape for shape in sentence.shapes]
         value += [1.0] * (len(column) - len(value))

@@ -104,8 +104,10 @@ def _solve(
     num_steps: int = 30,
     tolerance: float = 0.03,
 ) -> Floats:
-    """Solves (rows' diag(curvature) rows + diag(penalty)) x = right by preconditioned conjugate
-    gradients, until `tolerance` times the first residual, or for `num_steps`.
+    """Solves (rows' diag(curvature) rows + diag(penalty)) x = right.
+
+    It takes `num_steps` of preconditioned conjugate gradients, or fewer: those until the residual
+    is `tolerance` times the first one.
     """
     scale = 1.0 / (rows.squared().transposed_times(curvature) + penalty)
     solution = np.zeros_like(right)

@@ -18,7 +18,7 @@ _NO_FUNCTION = ChunkFunction()
 
 
 class _Named(Enum):
-    """What a name under a call's index says."""
+    """Says what a name under a call's index means."""
 
     MORE = auto()  # of the same call
     ANOTHER = auto()  # call begins
