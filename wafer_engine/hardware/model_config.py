@@ -45,7 +45,7 @@ def read_model_config(path: Path) -> ModelShape:
         raise ValueError(f"{path}: {len(raw):,} bytes, expected a config.json of at most 1 MB")
     try:
         fields = msgspec.json.decode(raw)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise ValueError(f"{path}: expected JSON: {error}") from error
     if not isinstance(fields, dict):
         raise ValueError(f"{path}: expected a JSON object, as in a model's config.json")
@@ -56,7 +56,8 @@ def read_model_config(path: Path) -> ModelShape:
 
 
 def _shape(fields: dict[str, Any], path: Path) -> ModelShape:
-    config = {**fields, **(fields.get("text_config") or {})}  # multimodal: the language model
+    text = fields.get("text_config")  # of a multimodal one: the language model
+    config = {**fields, **text} if isinstance(text, dict) else fields
     for name in _NO_ATTENTION:
         if name in str(config.get("model_type", "")) or config.get(name):
             raise ValueError(f"{name}: most layers are no attention layers, which is not modelled")
@@ -134,7 +135,8 @@ def _experts(config: Mapping[str, Any], num_layers: int) -> Experts | None:
     shared = shared or ffn * _whole(config, "n_shared_experts", default=0, least=0)
     dense = _whole(config, "first_k_dense_replace", default=0, least=0)
     every = _whole(config, "decoder_sparse_step", "interleave_moe_layer_step", default=1)
-    dense = max(dense, len(config.get("mlp_only_layers") or ()))
+    plain = config.get("mlp_only_layers")
+    dense = max(dense, len(plain) if isinstance(plain, list) else 0)
     top_k = _whole(config, "num_experts_per_tok", "num_experts_per_token", "moe_top_k", default=1)
     return Experts(number, top_k, ffn, shared, max(1, (num_layers - dense) // every))
 

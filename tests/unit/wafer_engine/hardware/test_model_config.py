@@ -76,7 +76,9 @@ def test_a_wafer_takes_it_too(tmp_path: Path) -> None:
     [
         ("{", "expected JSON"),
         ("[]", "expected a JSON object"),
+        ("[" * 9_000, "expected JSON"),
         ("{}", "no hidden_size"),
+        ('{"text_config": [1]}', "no hidden_size"),
         (json.dumps(LLAMA | {"num_hidden_layers": "many"}), "num_hidden_layers is 'many'"),
         (json.dumps(LLAMA | {"vocab_size": 0}), "vocab_size is 0"),
         (json.dumps(LLAMA | {"model_type": "mamba2"}), "no attention layers"),
