@@ -94,7 +94,7 @@ class SocketTransport:
         if self._free.fresh() is not None:
             return
         num_usable = sum(socket.usable for socket in self._sockets)
-        if num_usable == 0 or num_usable < self._options.max_idle_sockets:
+        if num_usable < self._options.max_idle_sockets:
             async with self._opening:
                 await self._open()
 
