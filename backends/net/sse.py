@@ -29,6 +29,7 @@ class EventParser:
         """Bounds each event, and what comes between two (comments, other fields)."""
         self._max_event_bytes = max_event_bytes
         self._is_begun = self._is_object = False
+        self._was_plain = False  # `feed` has cut out events since lines were read
         self._is_behind_cr = False  # so that an LF that comes next belongs to it
         self._num_idle_bytes = 0  # since the last whole event
         self._rest: list[bytes] = []  # pieces of an unfinished line
@@ -44,13 +45,15 @@ class EventParser:
         if not self._rest and not self._data and b"\r" not in chunk:
             pieces = _PLAIN.split(chunk)
             if not any(pieces[::2]):
-                self._is_begun, self._num_idle_bytes = True, 0
+                self._was_plain = True
                 return pieces[1::2]
         return self.feed_lines(chunk)
 
     def feed_lines(self, chunk: bytes) -> list[bytes]:
         """Does what `feed` does, line by line."""
         events: list[bytes] = []
+        if self._was_plain:
+            self._is_begun, self._was_plain, self._num_idle_bytes = True, False, 0
         if not self._is_begun:
             chunk = self._begin(chunk)
         if not self._is_object and chunk:
