@@ -20,7 +20,8 @@ class DecodeBatch:
         # How many sequences have KV tokens congruent to (index + num_steps) modulo the block size:
         # a sequence keeps its index while it decodes. Those at index -num_steps begin a block next.
         self._phases = [0] * block_tokens
-        # (finish_step, order of joining, sequence); stale once the sequence was removed.
+        # (the step count at which the last token is due, order of joining, sequence); stale once
+        # the sequence was removed, though it may be back, and due at that same step.
         self._finishes: list[tuple[int, int, Sequence]] = []
         self._num_joined = 0
 
@@ -35,15 +36,16 @@ class DecodeBatch:
         """Adds a sequence that has just had a token from prefill and needs more."""
         sequence.status = SequenceStatus.DECODING
         sequence.joined_step = self.num_steps
-        sequence.finish_step = self.num_steps + sequence.num_output_tokens - sequence.num_generated
+        finish_step = self.num_steps + sequence.num_output_tokens - sequence.num_generated
         self._num_joined += 1
-        heappush(self._finishes, (sequence.finish_step, self._num_joined, sequence))
+        sequence.join_number = self._num_joined
+        heappush(self._finishes, (finish_step, self._num_joined, sequence))
         self._count(sequence.num_prompt_tokens + sequence.num_generated, 1)
 
     def remove(self, sequence: Sequence) -> None:
         """Removes a finished, cancelled or preempted sequence and settles its `num_generated`."""
         sequence.num_generated += self.num_steps - sequence.joined_step
-        sequence.finish_step = -1
+        sequence.join_number = 0
         self._count(sequence.num_prompt_tokens + sequence.num_generated, -1)
 
     def _count(self, context_tokens: int, sign: int) -> None:
@@ -87,7 +89,7 @@ class DecodeBatch:
     def steps_to_finish(self) -> int:
         """Returns the steps until the next sequence finishes; there must be one."""
         finishes = self._finishes
-        while finishes[0][0] != finishes[0][2].finish_step:
+        while finishes[0][1] != finishes[0][2].join_number:
             heappop(finishes)
         return finishes[0][0] - self.num_steps
 
@@ -101,7 +103,7 @@ class DecodeBatch:
         finished = []
         finishes, now_step = self._finishes, self.num_steps
         while finishes and finishes[0][0] <= now_step:
-            finish_step, _, sequence = heappop(finishes)
-            if finish_step == sequence.finish_step:
+            _, number, sequence = heappop(finishes)
+            if number == sequence.join_number:
                 finished.append(sequence)
         return finished

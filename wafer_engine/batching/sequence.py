@@ -41,7 +41,7 @@ class Sequence(msgspec.Struct, kw_only=True, eq=False, gc=False):
     prefill_tokens: int = 0  # to compute before the next token: prompt, and output if preempted
     num_computed: int = 0  # of those
     joined_step: int = 0  # the decode batch's step count when it joined
-    finish_step: int = 0  # the step count at which its last token is due
+    join_number: int = 0  # of its joining of that batch, in the order of all; 0: it is not in it
     arrived_us: int = 0  # when it was added
     scheduled_us: int = -1  # when its first prompt chunk began; -1: not yet
     first_token_us: int = -1  # when its first token, or a warm-up's end, came out; -1: not yet

@@ -75,3 +75,19 @@ def test_those_who_finish_together_come_in_order_of_joining() -> None:
     for one in made:
         batch.join(one)
     assert [one.id for one in batch.advance(9)] == [3, 1, 2]
+
+
+def test_who_leaves_and_comes_back_finishes_once() -> None:
+    """A checked prediction brings the end nearer, and a preemption may put it off as far again."""
+    batch = DecodeBatch(16)
+    one, other = sequence(1, 10, 20), sequence(2, 10, 40)
+    batch.join(one)
+    batch.join(other)
+    batch.remove(one)
+    one.num_generated += 5  # kept of a prediction
+    batch.join(one)
+    batch.remove(one)
+    batch.advance(5)
+    batch.join(one)
+    assert batch.steps_to_finish() == 14
+    assert batch.advance(14) == [one]
