@@ -125,7 +125,7 @@ class SimulatedBackend:
         return generation
 
     def _playback(self, request: GenerateRequest) -> Playback:
-        room = self.info.window_tokens - request.num_prompt_tokens
+        room = self.info.window_tokens - (request.num_prompt_tokens or 1)
         limit = max(1, min(request.max_output_tokens, self.info.max_output_tokens, room))
         bounded = request
         if request.prefill:

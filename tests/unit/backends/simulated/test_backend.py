@@ -334,6 +334,14 @@ async def test_stats_and_identity() -> None:
     await deep.close()
 
 
+async def test_a_prompt_without_tokens_leaves_room_for_the_one_that_engines_count() -> None:
+    backend = GpuBackendConfig(options=GpuOptions(kv_capacity_tokens=1_600)).make()
+    bare = request(max_output_tokens=9_999, extras=Extras(ignore_eos=True))
+    assert bare.num_prompt_tokens == 0
+    backend.start(bare, RecordingSink()).cancel()
+    await backend.close()
+
+
 async def test_echo_and_replay(tmp_path: Path) -> None:
     echo = WaferBackendConfig(options=WaferOptions(overhead_us=0.0, script="echo")).make()
     assert (await answered(echo, request("a b"))).text == "a b"
