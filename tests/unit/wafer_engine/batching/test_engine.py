@@ -1,10 +1,13 @@
 """The engine, step by step, against times worked out by hand."""
 
+import random
+
 import pytest
 
 from tests.unit.wafer_engine.affine_cost import AffineCost
 from tests.unit.wafer_engine.batching.engine_rows import run_out, sequence
 from wafer_engine.batching.engine import Engine
+from wafer_engine.batching.predicted_text import PredictedText
 
 PROMPT = ((101, 32), (102, 64))
 
@@ -260,3 +263,21 @@ def test_long_runs_of_odd_steps_do_not_drift() -> None:
 def test_more_sequences_than_a_step_has_tokens_starve_prompts() -> None:
     with pytest.raises(ValueError, match="max_num_batched_tokens must exceed"):
         Engine(AffineCost(max_num_seqs=256, max_num_batched_tokens=256))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_predictions_in_a_crowded_cache_end_once(seed: int) -> None:
+    chance = random.Random(seed)
+    engine = Engine(AffineCost(kv_capacity_tokens=256, max_num_batched_tokens=64))
+    lengths = [chance.randint(1, 100) for _ in range(40)]
+    for number, length in enumerate(lengths):
+        answer = chance.choices("ab", k=length)
+        predicted = [chance.choice("ab") if chance.random() < 0.15 else each for each in answer]
+        prediction = PredictedText(answer, predicted)
+        prompt = chance.randint(10, 90)
+        engine.add(sequence(number, prompt, length, prediction=prediction), number * 3_000)
+    found = run_out(engine)
+    assert engine.stats().num_preemptions > 0
+    assert sorted(row[0] for row in found if row[3]) == list(range(40))
+    for number, length in enumerate(lengths):
+        assert sum(row[1] for row in found if row[0] == number) == length
