@@ -11,6 +11,7 @@ This is an edge.
 import asyncio
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Protocol
 
 from backends.drive.pacing import pause
@@ -36,7 +37,7 @@ class Receiver(Protocol):
         ...
 
     def fail(self, message: str, at_us: int) -> None:
-        """Says that the driver was closed before the sequence was done; nothing follows."""
+        """Says that the driver was closed, or that its engine failed; nothing follows."""
         ...
 
 
@@ -96,20 +97,31 @@ class Driver:
         """Fails every sequence and stops; harmless when repeated."""
         self._is_open = False
         self._timer.close()
+        self._fail_all(message)
+
+    def _fail_all(self, message: str) -> None:
         now_us = self._clock_us()
         while self._receivers:
             sequence_id, receiver = self._receivers.popitem()
-            self._engine.cancel(sequence_id, now_us)
-            try:
-                receiver.fail(message, now_us)
-            except Exception as error:
-                self._report(error)
+            for step in (
+                partial(self._engine.cancel, sequence_id, now_us),
+                partial(receiver.fail, message, now_us),
+            ):
+                try:
+                    step()
+                except Exception as error:  # a fault in one stream must not reach the others
+                    self._report(error)
 
     def _wake(self) -> None:
         self._timer_us = None
         now_us = self._clock_us()
         is_tick = now_us >= self._next_tick_us
-        output = self._engine.advance(now_us, progress=is_tick)
+        try:
+            output = self._engine.advance(now_us, progress=is_tick)
+        except Exception as error:  # nobody is to wait for what does not come, nor later tasks
+            self._report(error)
+            self._fail_all("the engine failed")
+            output = []
         for sequence_id, num_tokens, at_us, finished in output:
             receiver = self._receivers.get(sequence_id)
             if receiver is None:
@@ -135,7 +147,7 @@ class Driver:
 
     def _report(self, error: Exception) -> None:
         self._loop.call_exception_handler(
-            {"message": "a receiver raised; its sequence is dropped", "exception": error}
+            {"message": "an engine's sequence is dropped", "exception": error}
         )
 
     def _set_timer(self) -> None:

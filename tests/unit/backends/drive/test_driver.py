@@ -78,6 +78,29 @@ async def test_tokens_arrive_with_the_engines_times() -> None:
     assert times == sorted(times)
 
 
+async def test_an_engine_that_fails_once_lets_nobody_wait() -> None:
+    engine = Engine(AffineCost())
+    driver = Driver(engine)
+    reported: list[Any] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, told: reported.append(told))
+    advance = engine.advance
+
+    def failing(now_us: int, *, progress: bool) -> Any:
+        engine.advance = advance  # type: ignore[method-assign]
+        raise KeyError("a fault")
+
+    engine.advance = failing  # type: ignore[method-assign]
+    lost, later = [RecordingReceiver() for _ in range(3)], RecordingReceiver()
+    for number, receiver in enumerate(lost):
+        driver.submit(sequence(number, 40), receiver)
+    await asyncio.wait_for(asyncio.gather(*(one.ended.wait() for one in lost)), 20)
+    assert [receiver.failure for receiver in lost] == ["the engine failed"] * 3
+    assert [str(told["exception"]) for told in reported] == ["'a fault'"]
+    driver.submit(sequence(9, 40), later)
+    await asyncio.wait_for(later.ended.wait(), 20)
+    assert later.num_tokens == 40
+
+
 async def test_what_was_done_since_it_came_is_not_the_engines_time() -> None:
     clock = HandClock()
     driver = Driver(Engine(AffineCost()), clock_us=clock)
