@@ -1,4 +1,4 @@
-"""Runs a command of `router.training` on a twentieth of the prompts that were written for it.
+"""Runs a command of `router.training` on a twentieth of the prompts that it writes and wraps.
 
     python -m tests.unit.router.training.quick_training COMMAND ARGUMENTS...
 
@@ -11,9 +11,10 @@ from collections.abc import Callable, Sequence
 from types import ModuleType
 
 from router.record.labelled import Record
-from router.training import fit, handovers
+from router.training import fit, handovers, prompts
 
 WRITTEN = ("written_prompts", "security_prompts", "everyday_prompts")
+MADE_OF_THEM = ("NUM_WRAPPED", "NUM_PASTED")  # how many more: most of what a training reads
 EVERY = 20
 
 
@@ -22,6 +23,8 @@ def main(command: str, arguments: Sequence[str]) -> int:
     for module in (fit, handovers):
         for name in WRITTEN:
             _sample(module, name)
+    for number in MADE_OF_THEM:
+        setattr(prompts, number, getattr(prompts, number) // EVERY)
     status: int = importlib.import_module(command).main(arguments)
     return status
 
