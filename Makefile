@@ -33,8 +33,9 @@ init: $(VENV)/.run ## Set up and write lanewise.toml for your own engines (ARGS=
 example: $(NEEDS.$(suffix $(EXAMPLE))) ## Run an example while `make run` serves (NAME=hello; examples/README.md).
 	@exec sh examples/run.sh "$(NAME)"
 
+# Bytecode is kept, whatever the environment says: hundreds of processes start from the same modules.
 test: setup ## Set up and run every test (ARGS="-k name" for some).
-	@exec $(BIN)/python -m pytest -n 3 --dist loadfile $(ARGS)
+	@exec env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n 3 --dist loadfile $(ARGS)
 
 accept: setup ## Ask what takes minutes, or a machine of its own (ARGS="--only descriptors"; --list names them).
 	@exec $(BIN)/python -m tests.accept $(ARGS)
