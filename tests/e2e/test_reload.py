@@ -31,6 +31,7 @@ GPU = '[[backends]]\nkind = "gpu"\nname = "gpu"\n'
 SMALL_GPU = '[[backends]]\nkind = "gpu"\nname = "small"\noptions.model = "small-deep"\n'
 ACME = TENANT.format(id="acme", key="sk-of-acme-1", rpm=600)
 BETA = TENANT.format(id="beta", key="sk-of-beta-1", rpm=600)
+FIRST = ACME + WAFER + GPU
 
 
 def until(holds: Callable[[], bool]) -> None:
@@ -85,9 +86,11 @@ class Reloading:
             return made.output_text
 
 
-@pytest.fixture(params=[1, 2], ids=["one process", "workers"])
-def running(request: pytest.FixtureRequest, tmp_path: Path, redis_url: str) -> Iterator[Reloading]:
-    one = Reloading(tmp_path, redis_url, request.param, ACME + WAFER + GPU)
+@pytest.fixture(scope="module", params=[1, 2], ids=["one process", "workers"])
+def served(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, redis_url: str
+) -> Iterator[Reloading]:
+    one = Reloading(tmp_path_factory.mktemp("reload"), redis_url, request.param, FIRST)
     try:
         one.wait_until_ready()
         yield one
@@ -97,11 +100,19 @@ def running(request: pytest.FixtureRequest, tmp_path: Path, redis_url: str) -> I
     assert "Traceback" not in one.gateway.log, one.gateway.log
 
 
+@pytest.fixture
+def running(served: Reloading) -> Reloading:
+    """With the file that it began with, whatever the test before left there."""
+    if served.path.read_text() != FIRST:
+        served.reload(FIRST)
+    return served
+
+
 async def test_a_changed_file_is_in_force(running: Reloading) -> None:
     gateway = running.gateway
     served_by = listening_on(gateway)
     async with SocketClient.open(gateway, key="sk-of-acme-1") as connection:
-        await connection.create("Write a text of 1,500 tokens.", model="lanewise-deep")
+        await connection.create("Write a text of 500 tokens.", model="lanewise-deep")
         await connection.next_type("response.output_text.delta")
         running.reload(ACME + BETA + WAFER + SMALL_GPU)
         terminal = await connection.terminal()
@@ -116,7 +127,7 @@ async def test_a_changed_file_is_in_force(running: Reloading) -> None:
 
 
 async def test_a_key_that_was_removed_ends_its_sessions(running: Reloading) -> None:
-    two = ACME.replace('["sk-of-acme-1"]', '["sk-of-acme-1", "sk-of-acme-2"]') + WAFER + GPU
+    two = FIRST.replace('["sk-of-acme-1"]', '["sk-of-acme-1", "sk-of-acme-2"]')
     running.reload(two)
     async with (
         SocketClient.open(running.gateway, key="sk-of-acme-1") as goes,
@@ -134,7 +145,7 @@ ADMIN = '[[admin.keys]]\nname = "{name}"\nkey = "sk-of-{name}-1"\n'
 
 
 def test_an_admin_key_that_was_removed_watches_no_more(running: Reloading) -> None:
-    base = ACME + WAFER + GPU + ADMIN.format(name="ann")
+    base = FIRST + ADMIN.format(name="ann")
     running.reload(base + ADMIN.format(name="bob"))
     headers = {"authorization": "Bearer sk-of-bob-1"}
     url = f"{running.gateway.admin_url}/admin/events"
@@ -182,7 +193,7 @@ async def test_a_certificate_is_taken_up(tmp_path: Path, redis_url: str) -> None
     trusting = ssl.create_default_context()
     authority.configure_trust(trusting)
     tls = "[server]\ntls_cert_path = 'server.pem'\ntls_key_path = 'server.pem'\n"
-    running = Reloading(tmp_path, redis_url, 2, tls + ACME + WAFER + GPU, trusting=trusting)
+    running = Reloading(tmp_path, redis_url, 2, tls + FIRST, trusting=trusting)
     try:
         running.wait_until_ready()
         address = ("127.0.0.1", running.gateway.port)
@@ -193,11 +204,11 @@ async def test_a_certificate_is_taken_up(tmp_path: Path, redis_url: str) -> None
         assert shown() == first
         async with SocketClient.open(running.gateway, key="sk-of-acme-1") as connection:
             second = issue()
-            running.reload(tls + ACME + WAFER + GPU)
+            running.reload(tls + FIRST)
             assert {shown() for _ in range(16)} == {second}
             assert (await connection.turn("Hi.", max_output_tokens=16))["output"]
         (tmp_path / "server.pem").write_text("no certificate")
-        running.reload(tls + ACME + WAFER + GPU, result="invalid")
+        running.reload(tls + FIRST, result="invalid")
         assert shown() == second
     finally:
         assert running.gateway.stop() == 0, running.gateway.log
