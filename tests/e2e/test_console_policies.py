@@ -134,8 +134,8 @@ def test_from_a_decision_to_a_rule_and_back(own: GatewayProcess, browser: Browse
     assert told["active"] == 1
 
 
-def test_errors_stand_at_their_line(own: GatewayProcess, browser: Browser) -> None:
-    with opened(browser, f"{own.url}/console/#policies") as tab:
+def test_errors_stand_at_their_line(gateway: GatewayProcess, browser: Browser) -> None:
+    with opened(browser, f"{gateway.url}/console/#policies") as tab:
         page = tab.page
         write(page, 'version = "x"\n[[rules]]\nname = "a"\nroute = "fsat"\n')
         expect(page.get_by_text("Line 4, column 9:")).to_be_visible()
@@ -143,9 +143,9 @@ def test_errors_stand_at_their_line(own: GatewayProcess, browser: Browser) -> No
         expect(page.locator(".cm-lint-marker-error")).to_have_count(1)
 
 
-def test_only_a_checked_draft_is_tried(own: GatewayProcess, browser: Browser) -> None:
+def test_only_a_checked_draft_is_tried(gateway: GatewayProcess, browser: Browser) -> None:
     held: list[Route] = []
-    with opened(browser, f"{own.url}/console/#policies") as tab:
+    with opened(browser, f"{gateway.url}/console/#policies") as tab:
         page = tab.page
         expect(page.get_by_text("valid", exact=True)).to_be_visible()
         page.get_by_role("tab", name="Back-test").click()
