@@ -197,7 +197,10 @@ class RedisServers:
                     server.ask(command, deadline_s, is_asking=is_asking)
                 )
                 if isinstance(reply, RedisError) and reply.code == "NOSCRIPT" and script:
-                    await server.ask(script.load_command, deadline_s)
+                    try:
+                        await server.ask(script.load_command, deadline_s)
+                    except LinkLost as error:  # its late reply is none to the call
+                        raise LinkLost(str(error)) from error
                     continue
             except LinkLost as error:
                 attempts.lost.append(error)

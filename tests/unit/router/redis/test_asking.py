@@ -1,4 +1,4 @@
-"""A call that a slot's migration redirects (ASK) and whose reply is late ends with that reply."""
+"""A call whose reply is late ends with that reply, and with no other that was late as well."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -64,3 +64,28 @@ async def test_the_reply_of_a_redirected_call_may_be_late() -> None:
         await servers.close()
         old.close()
         new.close()
+
+
+async def test_a_script_that_was_loaded_late_is_no_reply_to_its_call() -> None:
+    writers: list[asyncio.StreamWriter] = []
+
+    async def answer(writer: asyncio.StreamWriter, word: str) -> None:
+        if writer not in writers:
+            writers.append(writer)
+        if len(writers) > 1:  # the second attempt's connection
+            writers[0].write(b"+digest\r\n")
+            writer.write(b":7\r\n")
+        elif word == "EVALSHA":
+            writer.write(b"-NOSCRIPT it is missing\r\n")
+
+    server = await node(answer)
+    target = RedisTarget(kind="single", addresses=(("127.0.0.1", port_of(server)),))
+    servers = RedisServers(target, budget_us=round(BUDGET_S * 1e6))
+    heard: list[object] = []
+    servers.on_late = lambda _script, _arguments, reply: heard.append(reply)
+    try:
+        assert await servers.run(SCRIPT, ("key",)) == 7
+        assert heard == [], "what was loaded took no effect"
+    finally:
+        await servers.close()
+        server.close()
