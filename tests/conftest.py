@@ -1,5 +1,7 @@
 """For every test: a limit to how long it may take, and real Redis and Valkey servers."""
 
+import os
+import ssl
 import subprocess
 import tempfile
 from collections.abc import Generator, Iterator
@@ -12,6 +14,11 @@ from redis.retry import Retry
 
 from gateway.process.embedded_redis import server_binaries
 from tests.patience import limited
+
+# Each of httpx's clients reads a file of authorities, in 24 ms, and the tests make many that ask
+# none of them. From a folder an authority is read when it is asked for.
+os.environ.pop("SSL_CERT_FILE", None)
+os.environ.setdefault("SSL_CERT_DIR", ssl.get_default_verify_paths().openssl_capath)
 
 
 @pytest.hookimpl(wrapper=True)
