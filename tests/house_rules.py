@@ -45,6 +45,11 @@ class Module:
         return ast.parse(self.source, self.name)
 
     @cached_property
+    def nodes(self) -> list[ast.AST]:
+        """All of the tree, which is walked once for all rules."""
+        return list(ast.walk(self.tree))
+
+    @cached_property
     def docstring(self) -> str:
         return ast.get_docstring(self.tree) or ""
 
@@ -64,7 +69,7 @@ class Module:
     def imports(self) -> list[tuple[str, int]]:
         """Every imported module's dotted name, with its line."""
         found: list[tuple[str, int]] = []
-        for node in ast.walk(self.tree):
+        for node in self.nodes:
             if isinstance(node, ast.Import):
                 found += [(alias.name, node.lineno) for alias in node.names]
             elif isinstance(node, ast.ImportFrom):
@@ -74,7 +79,7 @@ class Module:
 
     @property
     def functions(self) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
-        for node in ast.walk(self.tree):
+        for node in self.nodes:
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 yield node
 
@@ -134,7 +139,7 @@ def imports_stand_at_the_top(house: House) -> Iterator[str]:
     """None in functions, none under TYPE_CHECKING, none relative."""
     for module in house.values():
         at_the_top = {id(node) for node in module.tree.body}
-        for node in ast.walk(module.tree):
+        for node in module.nodes:
             if isinstance(node, ast.Import | ast.ImportFrom) and id(node) not in at_the_top:
                 yield f"{module.name}:{node.lineno} imports below the top level"
         for imported, line in module.imports:
@@ -147,7 +152,7 @@ def imports_by_name_are_explained(house: House) -> Iterator[str]:
     for module in house.values():
         called = {
             getattr(node.func, "attr", getattr(node.func, "id", ""))
-            for node in ast.walk(module.tree)
+            for node in module.nodes
             if isinstance(node, ast.Call)
         }
         if called & {"import_module", "__import__"} and not BY_NAME.search(module.docstring):
@@ -207,7 +212,7 @@ def names_say_something(house: House) -> Iterator[str]:
     for module in house.values():
         if BANNED_MODULES & set(module.name.split(".")):
             yield f"{module.name} is a drawer, not a module"
-        for node in ast.walk(module.tree):
+        for node in module.nodes:
             if isinstance(
                 node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
             ) and BANNED_NAME.search(node.name):
