@@ -222,7 +222,7 @@ async def test_where_its_gateway_dies_it_begins_anew(
     config.write_text(CONFIG)
     first = GatewayProcess(folder, "--config", str(config), "--redis", redis_url)
     body = body_of("elsewhere-7", model="lanewise-deep")
-    body["input"] = "Write a guide to sorting of 600 tokens."
+    body["input"] = "Write a guide to sorting of 300 tokens."
     try:
         await asyncio.to_thread(first.wait_until_ready)
         async with lost_after(first, body, 5) as lost, SocketClient.open(other) as client:
