@@ -15,7 +15,7 @@ from tests.e2e.gateway_process import (
     free_port,
     wait_until_at_rest,
 )
-from tests.e2e.socket_client import SocketClient, calls_of, text_of
+from tests.e2e.socket_client import TERMINALS, SocketClient, calls_of, text_of
 
 # Backend's name -> what is particular about it. Each is the fast engine of the gateway behind.
 UPSTREAMS = {
@@ -249,38 +249,46 @@ async def test_streams_run_side_by_side(gateway: GatewayProcess, front: GatewayP
     assert [texts[f"s{n}"] for n in range(9)] == [answer.output_text for answer in direct]
 
 
-@pytest.mark.parametrize("name", ["chat", "socket"])
-async def test_a_killed_upstream_fails_the_response_and_comes_back(
-    tmp_path: Path, redis_url: str, name: str
+async def test_a_killed_upstream_fails_the_responses_and_comes_back(
+    tmp_path: Path, redis_url: str
 ) -> None:
-    port = free_port()
+    names, port = ("chat", "socket"), free_port()
     (tmp_path / "engine").mkdir()
     engine = GatewayProcess(tmp_path / "engine", "--redis", redis_url, engine="wafer", port=port)
     engine.wait_until_ready()
     with _client(engine) as client:
         model = next(entry.id for entry in client.models.list() if entry.id != "auto")
-    backend = UPSTREAM.format(
-        name=name, group="fast", port=port, key_env=KEY_ENV, more=UPSTREAMS[name]
+    backends = "".join(
+        UPSTREAM.format(name=name, group="fast", port=port, key_env=KEY_ENV, more=UPSTREAMS[name])
+        for name in names
     ).replace("lanewise-fast", model)
-    serving = served(tmp_path, redis_url, backend, [name])
+    serving = served(tmp_path, redis_url, backends, [*names])
     front = next(serving)
     try:
         async with SocketClient.open(front) as connection:
-            await connection.create(LONG, model=name, max_output_tokens=16_000)
-            await connection.next_type("response.output_text.delta")
+            for name in names:
+                asked = {"model": name, "stream_id": name, "max_output_tokens": 16_000}
+                await connection.create(LONG, **asked)
+                delta: dict[str, Any] = {}
+                while delta.get("stream_id") != name:
+                    delta = await connection.next_type("response.output_text.delta")
             engine.process.kill()
-            terminal = await connection.terminal()
-            assert terminal["type"] == "response.failed"
-            assert terminal["response"]["error"]["code"] == "server_error"
-            wait_for_backend(front, name, up=False)
+            ended = [await connection.next_type(*TERMINALS) for _ in names]
+            assert {event["stream_id"] for event in ended} == {*names}
+            for terminal in ended:
+                assert terminal["type"] == "response.failed"
+                assert terminal["response"]["error"]["code"] == "server_error"
+            for name in names:
+                wait_for_backend(front, name, up=False)
             engine.process.wait()
             engine = GatewayProcess(
                 tmp_path / "engine", "--redis", redis_url, engine="wafer", port=port
             )
             engine.wait_until_ready()
-            wait_for_backend(front, name, up=True)
-            again = await connection.turn("Say hello.", model=name)
-            assert again["status"] == "completed"
+            for name in names:
+                wait_for_backend(front, name, up=True)
+                again = await connection.turn("Say hello.", model=name, stream_id=name)
+                assert again["status"] == "completed"
         for _ in serving:
             pass
     finally:
