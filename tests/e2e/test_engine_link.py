@@ -1,6 +1,7 @@
 """An engine in a process of its own: alone, behind a gateway, lost, and back again."""
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -36,18 +37,26 @@ kind = "gpu"
 PROMPT = "Write a function that merges two sorted lists, with tests."
 
 
-@pytest.fixture
-def engine(tmp_path: Path, redis_url: str) -> Iterator[GatewayProcess]:
-    process = GatewayProcess(tmp_path, "--redis", redis_url, engine="wafer")
-    process.wait_until_ready()
-    yield process
-    if process.process.poll() is None:
+@pytest.fixture(scope="module")
+def engine(tmp_path_factory: pytest.TempPathFactory, redis_url: str) -> Iterator[GatewayProcess]:
+    folder = tmp_path_factory.mktemp("engine")
+    with served(folder, "--redis", redis_url, engine="wafer") as process:
+        yield process
         assert process.stop() == 0, process.log
 
 
-@pytest.fixture
-def linked(tmp_path: Path, redis_url: str, engine: GatewayProcess) -> Iterator[GatewayProcess]:
-    config = tmp_path / "linked.toml"
+@pytest.fixture(scope="module")
+def linked(
+    tmp_path_factory: pytest.TempPathFactory, redis_url: str, engine: GatewayProcess
+) -> Iterator[GatewayProcess]:
+    with linking(tmp_path_factory.mktemp("linked"), redis_url, engine) as process:
+        yield process
+
+
+@contextlib.contextmanager
+def linking(folder: Path, redis_url: str, engine: GatewayProcess) -> Iterator[GatewayProcess]:
+    """A gateway whose fast engine is that process."""
+    config = folder / "linked.toml"
     config.write_text(CONFIG + LINKED.format(port=engine.port, key=DEVELOPMENT_KEY))
     with served_cleanly(config, redis_url) as process:
         _wait_for_backend(process, up=True)
@@ -121,9 +130,12 @@ async def test_warm_ups_and_cancels_reach_the_engine(
 
 
 async def test_a_lost_engine_ends_its_streams_and_comes_back(
-    tmp_path: Path, redis_url: str, engine: GatewayProcess, linked: GatewayProcess
+    tmp_path: Path, redis_url: str
 ) -> None:
-    async with SocketClient.open(linked) as connection:
+    async with contextlib.AsyncExitStack() as stack:
+        engine = stack.enter_context(served(tmp_path, "--redis", redis_url, engine="wafer"))
+        linked = stack.enter_context(linking(tmp_path, redis_url, engine))
+        connection = await stack.enter_async_context(SocketClient.open(linked))
         await connection.create("Write 20000 tokens about queues.")
         await connection.next_type("response.output_text.delta")
         engine.process.kill()
