@@ -142,7 +142,8 @@ async def test_a_socket_says_it_as_codex_does(tmp_path: Path, redis_url: str) ->
 
 def test_a_collector_that_is_away_harms_nobody(tmp_path: Path, redis_url: str) -> None:
     path = tmp_path / "lanewise.toml"
-    path.write_text('[tracing]\nendpoint = "http://127.0.0.1:9/v1/traces"\nsample = 1\n')
+    url = "http://127.0.0.1:9/v1/traces"
+    path.write_text(f'[tracing]\nendpoint = "{url}"\nsample = 1\ntimeout_s = 2\n')
     gateway = GatewayProcess(tmp_path, "--config", str(path), "--redis", redis_url, environ=QUICK)
     try:
         gateway.wait_until_ready()
