@@ -192,7 +192,7 @@ def test_with_few_descriptors_health_is_answered(folder: Path, redis_url: str) -
         process.wait_until_ready()
         with connected(process, MODELS) as known:
             assert until(known, b"}]}").startswith(b"HTTP/1.1 200")
-            silent += [connected(process) for _ in range(2 * MAX_DESCRIPTORS)]
+            silent += [connected(process) for _ in range(MAX_DESCRIPTORS + 20)]
             with urllib.request.urlopen(f"{process.url}/healthz", timeout=PATIENCE_S) as answer:
                 assert answer.status == 200
             known.sendall(MODELS)
