@@ -7,10 +7,10 @@ Which prompts they are changes nothing of how a training goes; all of them take 
 
 import importlib
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from types import ModuleType
+from typing import Any
 
-from router.record.labelled import Record
 from router.training import fit, handovers, prompts
 
 WRITTEN = ("written_prompts", "security_prompts", "everyday_prompts")
@@ -23,6 +23,7 @@ def main(command: str, arguments: Sequence[str]) -> int:
     for module in (fit, handovers):
         for name in WRITTEN:
             _sample(module, name)
+    _sample(handovers, "_lines")
     for number in MADE_OF_THEM:
         setattr(prompts, number, getattr(prompts, number) // EVERY)
     status: int = importlib.import_module(command).main(arguments)
@@ -30,8 +31,8 @@ def main(command: str, arguments: Sequence[str]) -> int:
 
 
 def _sample(module: ModuleType, name: str) -> None:
-    written: Callable[[int], list[Record]] = getattr(module, name)
-    setattr(module, name, lambda seed: written(seed)[::EVERY])
+    written: Callable[[Any], Iterable[Any]] = getattr(module, name)
+    setattr(module, name, lambda chance: [*written(chance)][::EVERY])
 
 
 if __name__ == "__main__":
