@@ -2,9 +2,11 @@
 
 The edge has a Redis of its own, a part of each limit, and the example's configuration
 (`deploy/edge/edge.toml`). Turns go in turns to the edge and straight to the far engine, over the
-same distance, on warm sockets. The edge's turn begins within 5 ms of the other, and it says itself
-that it has begun, or refuses, sooner than the far side could. Then the link is silent for a minute:
-every turn gets a clear end, no place stays taken, and the next turn after it is answered.
+same distance, on warm sockets. The edge's first word comes within 5 ms of the other. That a turn
+has begun the edge says in the write of a quick first word, and after 50 ms where that is later, as
+it is from an engine that is slow to begin (ADR 36). It refuses sooner than the far side could. Then
+the link is silent for a minute: every turn gets a clear end, no place stays taken, and the next
+turn after it is answered.
 """
 
 import asyncio
@@ -26,8 +28,12 @@ LIMIT_S = 400
 EXAMPLE = Path(__file__).resolve().parents[2] / "deploy" / "edge" / "edge.toml"
 KEY, ENGINE_KEY = "sk-studio-of-the-edge", "sk-engine-of-the-edge"
 ROUND_TRIPS_S = (0.020, 0.080)
-NUM_TURNS = 60  # of each way
-MOST_LATER_S = 0.005  # of the edge's first word, at the median
+SLOW_S = 0.4  # a round trip to an engine that is slow to begin
+NUM_TURNS, NUM_SLOW_TURNS, NUM_WARM = 60, 20, 5  # of each way
+MOST_LATER_S = 0.005  # of the edge's first word, at the median: its own time of a turn
+HELD_S = 0.050  # the opening events wait so long at most for the first word
+ONE_WRITE_S = 0.002  # what came in one write is read within it
+OPENING = ("response.created", "response.in_progress")
 CUT_S, TURN_PAUSE_S = 60.0, 0.5
 LONGEST_S = 15.0  # until a turn has an end: two pings without an answer, and a reconnect
 BACK_S = 12.0  # the longest pause between two attempts, jittered, and an opening that was silent
@@ -60,10 +66,10 @@ def turn(num_tokens: int) -> str:
 
 
 class Ended:
-    """One turn: seconds to its first event, its first word and its end, and how it ended."""
+    """One turn: seconds to its opening, its first word and its end, and how it ended."""
 
     def __init__(self) -> None:
-        self.first_s = self.word_s = self.end_s = float("inf")
+        self.opened_s = self.word_s = self.end_s = float("inf")
         self.kind = self.id = ""
 
 
@@ -74,8 +80,9 @@ async def one(socket: websockets.ClientConnection, num_tokens: int = 8) -> Ended
     while not ended.kind:
         event = json.loads(await asyncio.wait_for(socket.recv(), 2 * LONGEST_S))
         ended.end_s = time.perf_counter() - sent_s
-        ended.first_s = min(ended.first_s, ended.end_s)
-        if event["type"] == "response.output_text.delta":
+        if event["type"] in OPENING and ended.word_s == float("inf"):
+            ended.opened_s = ended.end_s
+        elif event["type"] == "response.output_text.delta":
             ended.word_s = min(ended.word_s, ended.end_s)
         elif event["type"] in TERMINALS:
             ended.kind, ended.id = event["type"], event["response"]["id"]
@@ -96,22 +103,49 @@ async def beside(edge: GatewayProcess, wire: Wire, round_trip_s: float) -> bool:
     wire.delay_s = round_trip_s
     ways: dict[str, list[Ended]] = {"edge": [], "straight": []}
     async with connect(edge.port, KEY) as near, connect(wire.port, ENGINE_KEY) as far:
-        for number in range(NUM_TURNS + 5):
+        for number in range(NUM_TURNS + NUM_WARM):
             for name, socket in (("edge", near), ("straight", far)):
                 ended = await one(socket)
                 assert ended.kind == "response.incomplete", f"{name}: {ended.kind}"
-                if number >= 5:  # both are warm
+                if number >= NUM_WARM:
                     ways[name].append(ended)
     words = {name: statistics.median(e.word_s for e in way) for name, way in ways.items()}
-    firsts = {name: statistics.median(e.first_s for e in way) for name, way in ways.items()}
     later_s = words["edge"] - words["straight"]
     print(
         f"{round_trip_s * 1e3:.0f} ms: first word {words['edge'] * 1e3:.1f} ms over the edge, "
         f"{words['straight'] * 1e3:.1f} straight ({later_s * 1e3:+.1f}, to be at most "
-        f"{MOST_LATER_S * 1e3:+.0f}); first event {firsts['edge'] * 1e3:.1f} ms, "
-        f"{firsts['straight'] * 1e3:.1f} straight"
+        f"{MOST_LATER_S * 1e3:+.0f})"
     )
-    return later_s <= MOST_LATER_S and firsts["edge"] < round_trip_s
+    return opened_in_time(ways["edge"], round_trip_s) and later_s <= MOST_LATER_S
+
+
+async def slow_to_begin(edge: GatewayProcess, wire: Wire) -> bool:
+    """How soon a client hears that its turn has begun, whose first word is far from it."""
+    wire.delay_s = SLOW_S
+    async with connect(edge.port, KEY) as near:
+        turns = [await one(near) for _ in range(NUM_WARM + NUM_SLOW_TURNS)]
+    assert all(turn.kind == "response.incomplete" for turn in turns)
+    return opened_in_time(turns[NUM_WARM:], SLOW_S)
+
+
+def opened_in_time(turns: list[Ended], round_trip_s: float) -> bool:
+    """Says whether opening events came in the first word's write, or after `HELD_S` without it.
+
+    Where the engine is nearer than half of `HELD_S`, the first word comes while they wait, at the
+    median. Nineteen of twenty are to be in time, as others may use the machine.
+    """
+    before_s = statistics.median(turn.word_s - turn.opened_s for turn in turns)
+    opened_s = sorted(turn.opened_s for turn in turns)
+    late_s = opened_s[len(turns) * 19 // 20 - 1]
+    is_quick = round_trip_s < HELD_S / 2
+    print(
+        f"{round_trip_s * 1e3:.0f} ms: begun {statistics.median(opened_s) * 1e3:.1f} ms after "
+        f"asking, {late_s * 1e3:.1f} for 19 of 20 (to be at most {HELD_S * 1e3:.0f} of waiting and "
+        f"{MOST_LATER_S * 1e3:.0f}), {before_s * 1e3:.2f} ms before the first word"
+        + (f" (to be at most {ONE_WRITE_S * 1e3:.0f})" if is_quick else "")
+    )
+    in_time = late_s <= HELD_S + MOST_LATER_S and before_s >= 0
+    return in_time and (before_s <= ONE_WRITE_S or not is_quick)
 
 
 async def refused_here(edge: GatewayProcess, round_trip_s: float) -> bool:
@@ -189,6 +223,8 @@ async def _run(folder: Path) -> bool:
                 while edge.metrics().total("lanewise_backend_up") < 1:  # noqa: ASYNC110
                     await asyncio.sleep(0.1)
                 held = [await beside(edge, wire, each) for each in ROUND_TRIPS_S]
+                held.append(await slow_to_begin(edge, wire))
+                wire.delay_s = ROUND_TRIPS_S[-1]
                 held.append(await refused_here(edge, ROUND_TRIPS_S[-1]))
                 held.append(await cut(edge, wire, redis))
         finally:

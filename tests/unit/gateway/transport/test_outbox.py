@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import random
 from collections.abc import Sequence
 
 import pytest
@@ -11,6 +12,7 @@ from gateway.transport.flush_timer import FlushTimer
 from gateway.transport.outbox import MAX_QUEUED_BYTES, Flushable, Outbox
 from gateway.wire.response import Ending, ResponseStream
 from tests.patience import until
+from tests.sim.sleeping_loop import SleepingLoop
 from tests.unit.gateway.doubles import parsed_create, text
 
 INTERVAL_S = 0.003
@@ -137,6 +139,38 @@ async def test_what_is_held_waits_no_longer_than_a_round() -> None:
     await until(lambda: len(written.frames) == 2)
     outbox.close()
     await writer
+
+
+def test_opening_events_wait_for_fifty_ms_at_most() -> None:
+    begun_s, waited_s = [0.0, 0.001, 0.012, 0.024, 0.026, 0.070], []
+    late_s = 2 * 0.003  # the loop wakes up to 3 ms late, and the timer may have to wake twice
+
+    async def hold(flush_timer: FlushTimer, begin_s: float) -> None:
+        loop, outbox = asyncio.get_running_loop(), Outbox(flush_timer)
+        left = asyncio.Event()
+
+        async def write(frames: list[bytes]) -> None:
+            assert frames == [b"created", b"in progress"]
+            left.set()
+
+        await asyncio.sleep(begin_s)
+        writer, held_s = asyncio.create_task(outbox.run(write)), loop.time()
+        outbox.emit("response.created", b"created")
+        outbox.emit("response.in_progress", b"in progress")
+        await left.wait()
+        waited_s.append(loop.time() - held_s)
+        outbox.close()
+        await writer
+
+    async def together() -> None:
+        flush_timer = FlushTimer()
+        await asyncio.gather(*(hold(flush_timer, each) for each in begun_s))
+
+    with asyncio.Runner(loop_factory=lambda: SleepingLoop(random.Random(7))) as runner:
+        runner.run(together())
+    assert len(waited_s) == len(begun_s)
+    assert min(waited_s) >= 0.025, "a quick first token takes them along"
+    assert max(waited_s) <= 0.050 + late_s, "ADR 36"
 
 
 async def test_marks_gather_until_the_interval_ends() -> None:
