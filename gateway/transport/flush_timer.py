@@ -22,6 +22,7 @@ LONGEST_S = 0.04  # between two flushes, unless the configured interval is longe
 COST_RATIO = 9  # of the pause to the flush, which so takes at most a tenth of the time
 SLICE_S = 0.004  # of a flush, before it yields
 HELD_S = 0.025  # opening events wait so long for what follows, and at most twice as long
+EARLY_S = 0.0005  # a timer may seem to come so early, as the loop's time is rounded
 
 
 class Flushing(Protocol):
@@ -88,7 +89,7 @@ class FlushTimer:
 
     def _let_go(self) -> None:
         holding, self._holding = self._holding, {}
-        before_s = asyncio.get_running_loop().time() - self._hold_s
+        before_s = asyncio.get_running_loop().time() - self._hold_s + EARLY_S
         for flushing in holding:
             flushing.let_go(before_s)
 

@@ -1,7 +1,6 @@
 """Tasks, engines and wake-ups in the engines' own time, on an event loop that never waits."""
 
 import asyncio
-import random
 from collections.abc import Callable
 from typing import Any
 
@@ -23,17 +22,10 @@ from backends.simulated.wafer import WaferOptions
 from backends.simulated.wafer import cost_of as wafer_cost
 from gateway.task.pipeline import handle_task
 from tests.e2e.events import check_response
-from tests.sim.sleeping_loop import SleepingLoop
+from tests.sim.sleeping_loop import Punctual, SleepingLoop
 from tests.unit.gateway.world import World
 
 START_US = 10_000_000
-
-
-class Punctual(random.Random):
-    """Wakes nobody late."""
-
-    def randint(self, a: int, b: int) -> int:
-        return a
 
 
 class Muffled(msgspec.Struct):

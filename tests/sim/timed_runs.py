@@ -28,8 +28,7 @@ from backends.simulated.wafer import WaferOptions
 from backends.simulated.wafer import cost_of as wafer_cost
 from gateway.task.pipeline import handle_task
 from tests.e2e.events import check_response
-from tests.sim.sleeping_loop import SleepingLoop
-from tests.sim.timed import Punctual
+from tests.sim.sleeping_loop import Punctual, SleepingLoop
 from tests.unit.gateway.world import World
 from wafer_engine.batching.cost_model import CostModel
 
