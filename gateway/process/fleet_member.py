@@ -48,7 +48,13 @@ class SharedPort:
             # Bound but not listening: it holds the port and gets no connections.
             self._socket = socket.socket(family, socket.SOCK_STREAM)
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-            self._socket.bind(bound_to)
+            try:
+                self._socket.bind(bound_to)
+            except OSError:
+                # Connections of a process that listened alone are still ending. Otherwise the
+                # option is left out: with it, another gateway could come before workers listen.
+                self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                self._socket.bind(bound_to)
         else:
             self._socket = listen(Address(address.host, self.number), setting)
             self.to_hand_on = (self._socket.fileno(),)
