@@ -135,6 +135,22 @@ def test_it_is_steered_while_it_streams(gateway: GatewayProcess, browser: Browse
     wait_until_at_rest(gateway)
 
 
+def test_it_is_steered_before_its_first_word(gateway: GatewayProcess, browser: Browser) -> None:
+    with opened(browser, f"{gateway.url}/console/#play?lanes=deep") as tab:
+        page = tab.page
+        race(page, "What goes wrong here?" + 40_000 * " log")  # which is to be read first
+        words = page.get_by_label("Steer Deep")
+        words.fill("Write a Go program of 900 lines instead.")
+        words.press("Enter")
+        deep = page.get_by_role("article", name="Deep", exact=True)
+        expect(deep.get_by_text("Steered: Write a Go program")).to_be_visible()
+        expect(deep.locator(".markdown")).to_be_visible()
+        expect(deep.get_by_text("Steered: Write a Go program")).to_be_visible()
+        page.get_by_role("button", name="Stop all").click()
+        expect(deep.get_by_text("stopped", exact=True)).to_be_visible()
+    wait_until_at_rest(gateway)
+
+
 def test_commentary_stands_apart(gateway: GatewayProcess, browser: Browser) -> None:
     with opened(browser, f"{gateway.url}/console/#play?prompt=Why+stampede&lanes=breadth") as tab:
         page = tab.page

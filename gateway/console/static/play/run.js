@@ -11,7 +11,7 @@ export class Run {
   items = signal([]); // { id, kind: "answer" or "commentary", text, isCut }
   routing = signal(null);
   usage = signal(null);
-  note = signal(""); // what it waits for, or why it began again
+  note = signal(""); // what it waits for, how it was steered, or why it began again
   error = signal(null);
   firstMs = signal(null); // from the start to the first word
   endMs = signal(null); // from the start to the end
@@ -20,6 +20,7 @@ export class Run {
   #stream = null;
   #pending = new Map(); // item id -> { kind, text } since the last update
   #timer = null;
+  #waits = false; // and the note says for what, until the first word
 
   constructor(lane) {
     this.lane = lane;
@@ -57,7 +58,7 @@ export class Run {
   /** Redirects the answer while it streams; rejects if it is too late. */
   async steer(words) {
     await this.#stream.steer(words);
-    this.note.value = `Steered: ${words}`;
+    this.#say(`Steered: ${words}`);
   }
 
   #take(event) {
@@ -66,9 +67,10 @@ export class Run {
     } else if (event.type === "started") {
       this.routing.value = event.response.routing;
     } else if (event.type === "waiting") {
-      this.note.value = `Waits for the ${event.group} pool${event.place ? `, place ${event.place}` : ""}`;
+      this.#say(`Waits for the ${event.group} pool${event.place ? `, place ${event.place}` : ""}`);
+      this.#waits = true;
     } else if (event.type === "restarted") {
-      this.note.value = `Began again: ${event.why}`;
+      this.#say(`Began again: ${event.why}`);
       this.items.value = [];
     } else if (event.type === "done") {
       this.response = event.response;
@@ -79,11 +81,14 @@ export class Run {
     }
   }
 
+  #say(words) {
+    this.note.value = words;
+    this.#waits = false;
+  }
+
   #append(id, kind, text) {
-    if (this.firstMs.value === null) {
-      this.firstMs.value = performance.now() - this.startedMs;
-      this.note.value = "";
-    }
+    this.firstMs.value ??= performance.now() - this.startedMs;
+    if (this.#waits) this.#say("");
     const pending = this.#pending.get(id);
     if (pending) pending.text += text;
     else this.#pending.set(id, { kind, text });
