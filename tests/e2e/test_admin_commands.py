@@ -123,22 +123,22 @@ def test_a_key_has_limits_of_its_own(shell: Shell, gateway: GatewayProcess) -> N
     made = shell.json("keys create shared --limit fast.requests_per_min=1")
     assert made["record"]["limits"] == {"fast": {"requests_per_min": 1} | NONE_ELSE}
     for key, num_allowed in ((ordinary, 2), (made["key"], 1)):
-        client = OpenAI(base_url=gateway.base_url, api_key=key, max_retries=0)
-        for number in range(num_allowed):
-            answer = client.responses.with_raw_response.create(
-                model="lanewise-fast", input="Hi.", max_output_tokens=16
-            )
-            assert answer.headers["x-ratelimit-limit-requests"] == str(num_allowed)
-            left = answer.headers["x-ratelimit-remaining-requests"]
-            assert left == str(num_allowed - number - 1)
-        limits = [
-            (row["key"], row["limit"], row["used"], row["remaining"])
-            for row in shell.json(f"pools shared --key {key.split('_')[2]}")
-            if row["unit"] == "key_requests"
-        ]
-        assert limits == [(key.split("_")[2], num_allowed, num_allowed, 0)]
-        with pytest.raises(RateLimitError, match="this key's requests per min: Limit"):
-            client.responses.create(model="lanewise-fast", input="Hi.", max_output_tokens=16)
+        with OpenAI(base_url=gateway.base_url, api_key=key, max_retries=0) as client:
+            for number in range(num_allowed):
+                answer = client.responses.with_raw_response.create(
+                    model="lanewise-fast", input="Hi.", max_output_tokens=16
+                )
+                assert answer.headers["x-ratelimit-limit-requests"] == str(num_allowed)
+                left = answer.headers["x-ratelimit-remaining-requests"]
+                assert left == str(num_allowed - number - 1)
+            limits = [
+                (row["key"], row["limit"], row["used"], row["remaining"])
+                for row in shell.json(f"pools shared --key {key.split('_')[2]}")
+                if row["unit"] == "key_requests"
+            ]
+            assert limits == [(key.split("_")[2], num_allowed, num_allowed, 0)]
+            with pytest.raises(RateLimitError, match="this key's requests per min: Limit"):
+                client.responses.create(model="lanewise-fast", input="Hi.", max_output_tokens=16)
     assert shell("pools shared").count("key_requests") == 2
     assert "no valid key 'nobody'" in shell.refused("pools shared --key nobody")
     assert "requests_per_min 3" in shell(

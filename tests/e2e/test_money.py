@@ -40,8 +40,10 @@ def own_redis_url() -> Iterator[str]:
 def test_every_bill_says_the_same(tmp_path: Path, own_redis_url: str) -> None:
     config = tmp_path / "lanewise.toml"
     config.write_text(CONFIG)
-    with served(tmp_path, "--config", str(config), "--redis", own_redis_url) as gateway:
-        client = OpenAI(base_url=gateway.base_url, api_key=DEVELOPMENT_KEY)
+    with (
+        served(tmp_path, "--config", str(config), "--redis", own_redis_url) as gateway,
+        OpenAI(base_url=gateway.base_url, api_key=DEVELOPMENT_KEY) as client,
+    ):
         total = joules = 0.0
         for route in ("fast", "deep", "parallel"):
             made = client.responses.create(
@@ -101,6 +103,6 @@ def by_model(gateway: GatewayProcess) -> list[dict[str, Any]]:
 
 
 def test_without_prices_nothing_has_a_cost(gateway: GatewayProcess) -> None:
-    client = OpenAI(base_url=gateway.base_url, api_key=DEVELOPMENT_KEY)
-    made = client.responses.create(model="lanewise-fast", input="Hi.", max_output_tokens=16)
+    with OpenAI(base_url=gateway.base_url, api_key=DEVELOPMENT_KEY) as client:
+        made = client.responses.create(model="lanewise-fast", input="Hi.", max_output_tokens=16)
     assert "cost" not in made.model_extra["routing"]  # type: ignore[index]

@@ -101,9 +101,9 @@ def test_a_parallel_task_is_one_trace(tmp_path: Path, redis_url: str, protocol: 
             redis_url,
             UPSTREAM.format(url=behind.base_url, protocol=protocol),
         ) as front,
+        OpenAI(base_url=front.base_url, api_key=DEVELOPMENT_KEY) as client,
     ):
         wait_for_backend(front, "behind", up=True)
-        client = OpenAI(base_url=front.base_url, api_key=DEVELOPMENT_KEY)
         metadata = {"route": "parallel", "strategy": "breadth"}
         client.responses.create(model="auto", input="Hi.", metadata=metadata)  # not sampled
         client.responses.create(
@@ -147,8 +147,8 @@ def test_a_collector_that_is_away_harms_nobody(tmp_path: Path, redis_url: str) -
     gateway = GatewayProcess(tmp_path, "--config", str(path), "--redis", redis_url, environ=QUICK)
     try:
         gateway.wait_until_ready()
-        client = OpenAI(base_url=gateway.base_url, api_key=DEVELOPMENT_KEY)
-        for _ in range(3):
-            assert client.responses.create(model="lanewise-fast", input="Hi.").output_text
+        with OpenAI(base_url=gateway.base_url, api_key=DEVELOPMENT_KEY) as client:
+            for _ in range(3):
+                assert client.responses.create(model="lanewise-fast", input="Hi.").output_text
     finally:
         assert gateway.stop() == 0, gateway.log
