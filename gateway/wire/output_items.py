@@ -6,6 +6,9 @@ from typing import Literal
 import msgspec
 
 from backends.contract import (
+    CUSTOM_CALL,
+    REASONING,
+    TEXT,
     CustomToolCall,
     DeltaKind,
     FunctionCall,
@@ -136,11 +139,6 @@ class CompactionOutput(msgspec.Struct, frozen=True, gc=False):
 ASIDE = "_aside"
 
 OutputItem = MessageOutput | ReasoningOutput | CallOutput | CompactionOutput
-
-
-# Read once: looking a member up in its enumeration takes as long as a call.
-TEXT, REASONING = DeltaKind.TEXT, DeltaKind.REASONING
-FUNCTION_CALL, CUSTOM_CALL = DeltaKind.FUNCTION_CALL, DeltaKind.CUSTOM_CALL
 
 
 class OpenItem(msgspec.Struct, eq=False, gc=False):

@@ -10,6 +10,9 @@ from typing import Protocol
 import msgspec
 
 from backends.contract import (
+    FUNCTION_CALL,
+    REASONING,
+    TEXT,
     BackendGroup,
     Compaction,
     Delta,
@@ -23,9 +26,6 @@ from gateway.wire.errors import ProtocolError
 from gateway.wire.item_events import KINDS, REFUSALS, head_of, joined_bytes, suffix_of
 from gateway.wire.output_items import (
     ASIDE,
-    FUNCTION_CALL,
-    REASONING,
-    TEXT,
     CompactionOutput,
     OpenItem,
     SummaryText,

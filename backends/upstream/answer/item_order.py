@@ -10,7 +10,7 @@ from collections.abc import Hashable
 import msgspec
 
 from backends.bounds import OutputMeter
-from backends.contract import Delta, DeltaKind
+from backends.contract import CUSTOM_CALL, FUNCTION_CALL, REASONING, Delta, DeltaKind
 from backends.tokenizer import count
 
 MAX_ITEMS = 1_024
@@ -23,10 +23,6 @@ class TooMuchError(Exception):
 
 class _WrappedInput(msgspec.Struct, frozen=True):
     input: str
-
-
-# Read once: looking a member up in its enumeration takes as long as a call.
-_REASONING, _CALL = DeltaKind.REASONING, DeltaKind.FUNCTION_CALL
 
 
 class OrderedItem(msgspec.Struct, eq=False, gc=False):
@@ -114,8 +110,8 @@ class ItemOrder:
                 message = f"a call whose id or name has more than {MAX_NAME_CHARS} characters"
                 raise TooMuchError(message)
             self._passes(len(call_id) + len(name))
-        wrapped = kind is _CALL and name in self._wrapped
-        kind = DeltaKind.CUSTOM_CALL if wrapped else kind
+        wrapped = kind is FUNCTION_CALL and name in self._wrapped
+        kind = CUSTOM_CALL if wrapped else kind
         item = self.known[key] = OrderedItem(kind, call_id, name, wrapped, phase, refuses)
         later = self.known.get(before)
         place = self._queue.index(later) if later in self._queue else len(self._queue)
@@ -222,7 +218,7 @@ class ItemOrder:
         if item.index < 0:
             if self._meter.is_over:
                 return None
-            if not item.pending and item.kind < _CALL and not sealed:
+            if not item.pending and item.kind < FUNCTION_CALL and not sealed:
                 return None
             item.index = self._num_indexes
             self._num_indexes += 1
@@ -247,7 +243,7 @@ class ItemOrder:
         elif text:
             self.unmeasured.append(text)
         self.num_tokens += num_tokens
-        if item.kind is _REASONING:
+        if item.kind is REASONING:
             self.num_reasoning_tokens += num_tokens
         return Delta(
             item.index,

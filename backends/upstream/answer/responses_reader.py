@@ -5,7 +5,15 @@ from typing import Any
 
 import msgspec
 
-from backends.contract import DeltaKind, Finish, FinishReason, GenerateRequest
+from backends.contract import (
+    FUNCTION_CALL,
+    REASONING,
+    TEXT,
+    DeltaKind,
+    Finish,
+    FinishReason,
+    GenerateRequest,
+)
 from backends.sealed_reasoning import wrap
 from backends.service_tiers import TierRead
 from backends.upstream.answer.errors import Failure, WireError, broken, event_failure
@@ -42,13 +50,7 @@ _REASONS = {  # of an incomplete response
 }
 
 
-# Read once: looking a member up in its enumeration takes as long as a call.
-_TEXT, _REASONING, _CALL, _STOP = (
-    DeltaKind.TEXT,
-    DeltaKind.REASONING,
-    DeltaKind.FUNCTION_CALL,
-    FinishReason.STOP,
-)
+_STOP = FinishReason.STOP  # looked up once, as the kinds are
 
 
 class ResponsesReader(Reader):
@@ -187,7 +189,7 @@ class ResponsesReader(Reader):
         if key not in self.items.known:
             key = self._keys.find(event.item_id, event.output_index, kind)
             if key not in self.items.known:
-                if kind >= _CALL:
+                if kind >= FUNCTION_CALL:
                     return  # its name and all of its text come with the item
                 self._begin(key, event.output_index, kind)
         if event.type == REFUSAL_DELTA:
@@ -200,7 +202,7 @@ class ResponsesReader(Reader):
             self._texts.begin_part(key, kind, index)
         self._whole = None
         self._texts.add(key, kind, event.delta or "")
-        is_plain = kind is not _REASONING and not self._texts.stops
+        is_plain = kind is not REASONING and not self._texts.stops
         if is_plain and key == event.item_id:
             self._latest_type, self._latest_id = event.type, event.item_id
             self._decode_piece = DECODE_PIECE[event.type]
@@ -221,7 +223,7 @@ class ResponsesReader(Reader):
             key = self._keys.find(event.item_id, event.output_index, kind)
             key = self._begun(key, event.output_index, kind, [whole])
             if key not in self.items.known:
-                if kind >= _CALL:
+                if kind >= FUNCTION_CALL:
                     return
                 self._begin(key, event.output_index, kind)
         if self.items.known[key].closed:
@@ -249,7 +251,7 @@ class ResponsesReader(Reader):
     def _open(
         self, item: UpstreamItem, key: Hashable, kind: DeltaKind, before: Hashable = None
     ) -> None:
-        is_text, is_call = kind is _TEXT, kind >= _CALL
+        is_text, is_call = kind is TEXT, kind >= FUNCTION_CALL
         self.items.open(
             key,
             kind,
@@ -265,12 +267,12 @@ class ResponsesReader(Reader):
         if (key, texts[0]) != self._whole:
             self._texts.add(key, kind, self._texts.rest(key, texts) or "")
         self._whole = None
-        if kind is _CALL and not self.items.num_given(key):
+        if kind is FUNCTION_CALL and not self.items.num_given(key):
             self._bare.add(key)  # its arguments may come with the whole response
             return
         if item.id is not None:
             self._done[item.id] = len(texts[0])
-        if kind is _REASONING and item.encrypted_content and self._model is not None:
+        if kind is REASONING and item.encrypted_content and self._model is not None:
             self.items.seal(key, wrap(self._model, item.id or "", item.encrypted_content))
         if self._texts.stops:
             self._texts.end(key)
@@ -320,12 +322,12 @@ class ResponsesReader(Reader):
             kind = ITEM_KINDS.get(item.type)
             if kind is None:
                 continue
-            is_reasoning = kind is _REASONING
+            is_reasoning = kind is REASONING
             if key not in known:
                 later = [each for each in keys[number + 1 :] if is_reasoning and each in known]
                 if any(map(self._is_told, later)):
                     continue  # it would follow what it led to
-                if kind < _CALL:
+                if kind < FUNCTION_CALL:
                     text = item_texts(item)[0]
                     if any(self._texts.has(other, text) for other in odd):
                         continue
@@ -340,7 +342,7 @@ class ResponsesReader(Reader):
 
     def _is_told(self, key: Hashable) -> bool:
         """Returns whether an item was passed on or is about to be: a call as soon as it begins."""
-        return self.items.known[key].kind >= _CALL or bool(self.items.num_given(key))
+        return self.items.known[key].kind >= FUNCTION_CALL or bool(self.items.num_given(key))
 
     def _error(self, event: Event) -> Failure:
         error = event.error or WireError(event.message, event.code)
