@@ -255,12 +255,10 @@ class Branches(dict[int, Branch]):
         latest = answering[-1].usage or NO_USAGE
         if len(answering) == 1:
             usage, num_input_tokens = latest, answering[0].context_read_tokens(context_tokens)
-            is_plain = usage.num_input_tokens == num_input_tokens and not usage.num_rejected_tokens
-            if (
-                is_plain
-                and usage.num_cached_tokens + usage.num_cache_write_tokens <= num_input_tokens
-            ):
-                return usage
+            num_in_cache = usage.num_cached_tokens + usage.num_cache_write_tokens
+            is_same = num_in_cache <= num_input_tokens == usage.num_input_tokens
+            if is_same and not usage.num_rejected_tokens:
+                return usage  # as most often
         else:
             usage = sum([branch.usage or NO_USAGE for branch in answering], NO_USAGE)
             num_input_tokens = max([each.context_read_tokens(context_tokens) for each in answering])

@@ -21,7 +21,7 @@ from gateway.task.stages import AdmittedTask, EndedTask, RunningTask, WarmingTas
 from gateway.task.traced import send_trace
 from gateway.wire.routing import RoutedCost
 from router.classify.task import Task
-from router.money.cost import EVEN, cost_by_group, cost_tokens
+from router.money.cost import cost_by_group
 from router.record.recording import MAX_NAME_CHARS, TaskOutcome, record_of
 from router.record.seen import GenerationRecord
 
@@ -253,9 +253,6 @@ def _by_model(gw: Gateway, used: Mapping[str, Usage]) -> dict[str, Usage]:
 
 def _charge(gw: Gateway, used: Mapping[str, Usage]) -> int:
     """Returns the weighted tokens that a task is charged, over all groups."""
-    if len(used) == 1:
-        ((name, usage),) = used.items()
-        return cost_tokens(usage, gw.weights.get(gw.backends[name].info.group, EVEN))
     groups = [(gw.backends[name].info.group, used[name]) for name in used]
     return sum(cost_by_group(groups, gw.weights).values())
 

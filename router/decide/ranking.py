@@ -393,8 +393,7 @@ def _best(
         if not order:
             return None
         names += (order[0].info.name,)
-        others = order[1 : 1 + MAX_SPARES]
-        spares += (tuple([each.info.name for each in others]) if others else (),)
+        spares += (tuple([each.info.name for each in order[1 : 1 + MAX_SPARES]]),)
     return names, spares
 
 
