@@ -140,11 +140,15 @@ async def test_a_crashed_gateways_reservation_comes_back(redis_url: str) -> None
     await alive.close()
 
 
+def deep_tenant(tenant_id: str) -> Tenant:
+    limits = GroupLimits(requests_per_min=6_000, tokens_per_min=60_000, max_concurrent=40)
+    return Tenant(id=tenant_id, tier="pro", limits={"deep": limits})
+
+
 async def test_who_goes_on_does_not_put_off_reaping_what_a_crash_left(
     redis_url: str,
 ) -> None:
-    limits = GroupLimits(requests_per_min=6_000, tokens_per_min=60_000, max_concurrent=40)
-    tenant = Tenant(id="goes-on", tier="pro", limits={"deep": limits})
+    tenant = deep_tenant("goes-on")
     ask = [(Demand(group="deep", tokens=1),)]
     crashed, alive = (RedisPools(redis_url, budget_us=BUDGET_US) for _ in range(2))
     with Redis.from_url(redis_url) as client:
@@ -163,8 +167,7 @@ async def test_who_goes_on_does_not_put_off_reaping_what_a_crash_left(
 
 
 async def test_who_crashes_at_once_is_reaped_though_nobody_asks_again(redis_url: str) -> None:
-    limits = GroupLimits(requests_per_min=6_000, tokens_per_min=60_000, max_concurrent=40)
-    tenant = Tenant(id="asks-once", tier="pro", limits={"deep": limits})
+    tenant = deep_tenant("asks-once")
     crashed, alive = (RedisPools(redis_url, lease_us=60_000, budget_us=BUDGET_US) for _ in range(2))
     has_crashed = False
     await alive.reserve_first(tenant, "before", [(Demand(group="deep", tokens=1),)])
@@ -190,8 +193,7 @@ async def test_who_crashes_at_once_is_reaped_though_nobody_asks_again(redis_url:
 async def test_an_entry_that_is_no_tenant_keeps_none_from_being_reaped(
     redis_url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    limits = GroupLimits(requests_per_min=6_000, tokens_per_min=60_000, max_concurrent=40)
-    tenant = Tenant(id="sound", tier="pro", limits={"deep": limits})
+    tenant = deep_tenant("sound")
     crashed, alive = (RedisPools(redis_url, lease_us=1_000, budget_us=BUDGET_US) for _ in range(2))
     await crashed.reserve_first(tenant, "x", [(Demand(group="deep", tokens=1),)])
     await crashed.close()
@@ -213,8 +215,7 @@ async def test_an_entry_that_is_no_tenant_keeps_none_from_being_reaped(
 async def test_what_one_that_dies_had_taken_is_soon_due_again(
     redis_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    limits = GroupLimits(requests_per_min=6_000, tokens_per_min=60_000, max_concurrent=40)
-    tenant = Tenant(id="taken", tier="pro", limits={"deep": limits})
+    tenant = deep_tenant("taken")
     crashed, alive = (RedisPools(redis_url, lease_us=1_000, budget_us=BUDGET_US) for _ in range(2))
     await crashed.reserve_first(tenant, "x", [(Demand(group="deep", tokens=1),)])
 

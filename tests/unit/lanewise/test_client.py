@@ -57,6 +57,17 @@ async def turns() -> None:
         await asyncio.sleep(0)
 
 
+async def asked_past_its_age(client: Client, first: Connection) -> asyncio.Task[Any]:
+    """Begins a turn once the client's first socket is too old, which then does not close."""
+    first.held_up.clear()
+    assert client._socket is not None
+    client._socket.opened_s -= MAX_AGE_S
+    asking = asyncio.create_task(client.create("Hello"))
+    await turns()
+    assert first.is_closing.is_set()
+    return asking
+
+
 async def test_what_is_no_json_takes_no_stream(monkeypatch: pytest.MonkeyPatch) -> None:
     client, connections = opened(monkeypatch)
     for _ in range(MAX_STREAMS + 1):
@@ -103,12 +114,7 @@ async def test_a_socket_in_the_place_of_an_old_one_is_closed_whoever_opened_it(
 ) -> None:
     client, connections = opened(monkeypatch)
     async with client:
-        connections[0].held_up.clear()
-        assert client._socket is not None
-        client._socket.opened_s -= MAX_AGE_S
-        asking = asyncio.create_task(client.create("Hello"))
-        await turns()
-        assert connections[0].is_closing.is_set()
+        asking = await asked_past_its_age(client, connections[0])
         asking.cancel()
         await asyncio.gather(asking, return_exceptions=True)
         connections[0].held_up.set()
@@ -119,12 +125,7 @@ async def test_a_new_socket_waits_for_no_old_one_to_close(monkeypatch: pytest.Mo
     """A peer that is gone takes the whole time that a close may take."""
     client, connections = opened(monkeypatch)
     async with client:
-        connections[0].held_up.clear()
-        assert client._socket is not None
-        client._socket.opened_s -= MAX_AGE_S
-        asking = asyncio.create_task(client.create("Hello"))
-        await turns()
-        assert connections[0].is_closing.is_set()
+        asking = await asked_past_its_age(client, connections[0])
         assert len(connections[1].sent) == 1, "the turn waits for the old socket"
         asking.cancel()
         await asyncio.gather(asking, return_exceptions=True)

@@ -17,6 +17,13 @@ def sequence(number: int, num_prompt_tokens: int, num_output_tokens: int) -> Seq
     return made
 
 
+def batch_of(*sequences: Sequence) -> DecodeBatch:
+    batch = DecodeBatch(16)
+    for each in sequences:
+        batch.join(each)
+    return batch
+
+
 @pytest.mark.parametrize("seed", range(10))
 def test_sums_agree_with_counting_one_by_one(seed: int) -> None:
     chance = random.Random(seed)
@@ -60,29 +67,22 @@ def test_steps_within_is_the_most_that_fits(seed: int) -> None:
 
 
 def test_a_sequence_that_left_does_not_finish() -> None:
-    batch = DecodeBatch(16)
     early, late = sequence(1, 5, 10), sequence(2, 5, 20)
-    batch.join(early)
-    batch.join(late)
+    batch = batch_of(early, late)
     batch.remove(early)
     assert batch.steps_to_finish() == 19
     assert batch.advance(19) == [late]
 
 
 def test_those_who_finish_together_come_in_order_of_joining() -> None:
-    batch = DecodeBatch(16)
-    made = [sequence(number, 5, 10) for number in (3, 1, 2)]
-    for one in made:
-        batch.join(one)
+    batch = batch_of(*(sequence(number, 5, 10) for number in (3, 1, 2)))
     assert [one.id for one in batch.advance(9)] == [3, 1, 2]
 
 
 def test_who_leaves_and_comes_back_finishes_once() -> None:
     """A checked prediction brings the end nearer, and a preemption may put it off as far again."""
-    batch = DecodeBatch(16)
     one, other = sequence(1, 10, 20), sequence(2, 10, 40)
-    batch.join(one)
-    batch.join(other)
+    batch = batch_of(one, other)
     batch.remove(one)
     one.num_generated += 5  # kept of a prediction
     batch.join(one)
