@@ -17,7 +17,6 @@ than 16 bytes. So a text that is below the limit by that rule, as most are, need
 """
 
 import re
-from collections import deque
 from itertools import islice
 
 import msgspec
@@ -35,9 +34,13 @@ MARKER_TOKENS = 16
 OWN_TOKEN_BYTES = 16  # at most, of a token by `backends.tokenizer`'s rule
 MAX_UNMEASURED_TOKENS = 4_096  # are measured within a millisecond
 
+LONGEST_UNIT = 128  # characters
+
 _CJK = "\u3000-\u30ff\u3400-\u9fff\uf900-\ufaff\uff00-\uffef\U00020000-\U0003ffff"
 _SPACE = r"\t-\r\x1c- "
-_UNIT = re.compile(rf"[{_CJK}]{{1,4}}|[^{_SPACE}{_CJK}]{{1,128}}|[{_SPACE}]{{128}}")
+_UNIT = re.compile(
+    rf"[{_CJK}]{{1,4}}|[^{_SPACE}{_CJK}]{{1,{LONGEST_UNIT}}}|[{_SPACE}]{{{LONGEST_UNIT}}}"
+)
 
 
 def max_answer_bytes(max_tokens: int, max_bytes: int | None = None) -> int:
@@ -135,15 +138,13 @@ class OutputMeter:
         room = self._max_units - self._num_units
         if self._is_in_word and not whole[0].isspace():
             room += 1  # its first word was counted before
-        units = enumerate(islice(_UNIT.finditer(whole), room + 1), 1)
-        latest = deque(units, maxlen=2)
-        num_units = latest[-1][0] if latest else 0
+        num_units = _num_units(whole, room + 1)
         self._num_units = self._max_units - room + num_units
         self._is_in_word = not whole[-1].isspace()
         is_over = num_units > room
         kept = text
         if is_over:
-            num_chars = latest[0][1].end() if room else 0
+            num_chars = _end_of_units(whole, room)
             kept = text[: max(0, num_chars - len(before))]
         num_bytes, num_bytes_left = _num_bytes(before), self.max_bytes - self._num_measured_bytes
         if num_bytes + _num_bytes(kept) > num_bytes_left:
@@ -155,6 +156,21 @@ class OutputMeter:
         if is_over:
             self.stop()
         return kept
+
+
+def _num_units(text: str, most: int) -> int:
+    """Counts units, `most` of them at most unless the text is short."""
+    if len(text) < LONGEST_UNIT and text.isascii():
+        return len(text.split())  # words, since none of these is cut
+    return sum(1 for _ in islice(_UNIT.finditer(text), most))
+
+
+def _end_of_units(text: str, num_units: int) -> int:
+    """Returns where the last of a text's first units ends; the text has as many."""
+    end = 0
+    for unit in islice(_UNIT.finditer(text), num_units):
+        end = unit.end()
+    return end
 
 
 def _num_bytes(text: str) -> int:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from backends import bounds
 from backends.bounds import (
     MARKER_TOKENS,
     MAX_TOKEN_BYTES,
@@ -111,6 +112,14 @@ def test_what_is_free_by_our_own_count_passes_whole(seed: int) -> None:
         assert meter.take(kept) == kept, seed
         assert not meter.is_over
     assert passed == limit
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_words_of_short_ascii_text_are_what_the_expression_finds(seed: int) -> None:
+    chance = random.Random(seed)
+    alphabet = "ab." + "".join(map(chr, range(33))) + chance.choice(("", "a" * 40, " " * 40))
+    text = "".join(chance.choices(alphabet, k=chance.randrange(bounds.LONGEST_UNIT)))
+    assert bounds._num_units(text, 1_000) == len(bounds._UNIT.findall(text)), seed
 
 
 def test_an_answer_is_bounded_in_bytes() -> None:
