@@ -334,7 +334,10 @@ def _write_body_now(cycle: "weakref.ref[RequestResponseCycle]", pieces: Iterable
     body = b"".join(pieces)
     if body:  # an empty chunk would end the response
         writes: Any = one.transport  # it gathers; what comes here is gathered
+        chunk = b"%x\r\n%b\r\n" % (len(body), body)
         if writes.pieces:
+            writes.pieces.append(chunk)  # in one write with the head
             writes.flush()
-        writes.bare.write(b"%x\r\n%b\r\n" % (len(body), body))
+        else:
+            writes.bare.write(chunk)
     return True

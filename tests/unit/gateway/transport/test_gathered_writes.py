@@ -1,9 +1,12 @@
 """What one turn of the loop writes leaves together, in order, and before a close."""
 
 import asyncio
+import weakref
+from types import SimpleNamespace
 from typing import Any, cast
 
 from gateway.transport.gathered_writes import MAX_GATHERED_BYTES, GatheredWrites
+from gateway.transport.http_protocol import _write_body_now
 
 
 class Bare:
@@ -56,3 +59,25 @@ async def test_much_is_not_gathered() -> None:
     assert len(bare.done) == 1, "the transport has to know, so that it can say that it is full"
     await asyncio.sleep(0)
     assert len(bare.done) == 1
+
+
+class Streaming:
+    """Stands for uvicorn's cycle of a streamed answer that has begun."""
+
+    disconnected = response_complete = False
+    response_started = chunked_encoding = True
+    flow = SimpleNamespace(write_paused=False)
+
+    def __init__(self, transport: GatheredWrites) -> None:
+        self.transport = transport
+
+
+async def test_a_streamed_chunk_takes_the_head_along() -> None:
+    writes, bare = gathered()
+    cycle = Streaming(writes)
+    writes.write(b"head ")
+    for pieces in ((b"on", b"e"), (b"two",)):
+        assert _write_body_now(cast("Any", weakref.ref(cycle)), pieces)
+    assert bare.done == [b"head 3\r\none\r\n", b"3\r\ntwo\r\n"]
+    await asyncio.sleep(0)
+    assert len(bare.done) == 2
