@@ -4,6 +4,7 @@ import copy
 import json
 import os
 import random
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -307,4 +308,9 @@ def test_settings_that_are_nested_too_deeply_are_nobody_elses() -> None:
         schema = {"items": schema}
     text = {"format": {"type": "json_schema", "name": "deep", "schema": schema}}
     first, again = (parsed_create(name, text=text) for name in ("resp_1", "resp_2"))
-    assert settings_of(first) != settings_of(again)
+    usual = sys.getrecursionlimit()
+    sys.setrecursionlimit(400)  # Since Python 3.12 it bounds calls of Python alone, one a level.
+    try:
+        assert settings_of(first) != settings_of(again)
+    finally:
+        sys.setrecursionlimit(usual)
