@@ -1,6 +1,7 @@
 """Sweeps: the same bytes by one process, two, and Dask; nothing lost by a stop or a dead worker."""
 
 import os
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -26,6 +27,14 @@ KINDS = (server("wafer", "fast", 1.0, 8.0, most=1), server("gpu", "deep", 1.5, 4
 @pytest.fixture
 def terms() -> Material:
     return material(kinds=KINDS, arrivals=traffic(3, 25))
+
+
+def dying(terms: Material, mark: Path, cell: Cell) -> CellResult:
+    """Runs a cell, but kills its process at the first of one kind; a new process imports it."""
+    if cell == CELLS[5] and not mark.exists():
+        mark.touch()
+        os._exit(9)  # as a kill does: no clean-up
+    return run_cell(terms, cell)
 
 
 def as_bytes(results: list[CellResult]) -> bytes:
@@ -71,15 +80,7 @@ def test_a_killed_worker_loses_nothing(
     whole = as_bytes(Workers(terms).run(CELLS))
     mark = tmp_path / "died"
 
-    def dying(cell: Cell) -> CellResult:
-        if cell == CELLS[5] and not mark.exists():
-            mark.touch()
-            os._exit(9)  # as a kill does: no clean-up
-        return run_cell(terms, cell)
-
-    monkeypatch.setattr(sweeps, "_run_held", dying)
-    monkeypatch.setitem(globals(), "dying", dying)
-    dying.__module__, dying.__qualname__ = __name__, "dying"
+    monkeypatch.setattr(sweeps, "_run_held", partial(dying, terms, mark))
     found = Workers(terms, 2).run(CELLS)
     assert mark.exists()
     assert as_bytes(found) == whole
