@@ -79,13 +79,9 @@ def proxied(example: str, tmp_path: Path, gateway_port: int) -> Iterator[Proxied
     text = re.sub(r"(127\.0\.0\.1(?::|, port_value: ))(80\d\d)", own, text)
     path = tmp_path / example
     path.write_text(text)
+    begun = command(example.partition(".")[0], tmp_path, path)  # it skips where there is none
     log = (tmp_path / "log").open("wb")
-    process = subprocess.Popen(
-        command(example.partition(".")[0], tmp_path, path),
-        stdout=log,
-        stderr=log,
-        cwd=tmp_path,
-    )
+    process = subprocess.Popen(begun, stdout=log, stderr=log, cwd=tmp_path)
     try:
         deadline = time.monotonic() + UP_TIMEOUT_S
         while True:
