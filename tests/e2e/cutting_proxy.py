@@ -60,9 +60,9 @@ class CuttingProxy:
         finally:
             up.cancel()
             down.cancel()
-            await asyncio.gather(up, down, return_exceptions=True)
-            for each in (writer, far_writer):
+            for each in (writer, far_writer):  # before the wait, which the proxy's end may cancel
                 each.close()
+            await asyncio.gather(up, down, return_exceptions=True)
             self._tasks.discard(task)
 
 
