@@ -158,8 +158,9 @@ def log_errors(
     """
     errors: list[float] = []
     for part in np.array_split(np.arange(len(measured)), groups):
-        real = ReplaySummary.of([measured[index] for index in part]).means_us
-        ours = ReplaySummary.of([predicted[index] for index in part]).means_us
+        chosen: list[int] = part.tolist()
+        real = ReplaySummary.of([measured[index] for index in chosen]).means_us
+        ours = ReplaySummary.of([predicted[index] for index in chosen]).means_us
         errors += [float(np.log(ours[name] / real[name])) for name in real]
     return np.array(errors)
 
