@@ -328,10 +328,17 @@ async def roll_policy_back(request: AnyRequest, data: Activation) -> ChangeView:
     before = await _expected(policies.store, data)
     author = author_of(request)
     try:
+        await _check_readable(services_of(request), await policies.store.before(before))
         active = await policies.store.rollback(expected=before, author=author, comment=data.comment)
     except NoSuchVersion as error:
         message = f"Nothing to roll back to: {error}."
         raise ProtocolError("not_found", message) from error
+    except PolicyError as error:
+        message = (
+            f"Not rolled back: this gateway cannot read the version that was before: {error}; "
+            "activate another one, or apply your own copy of it."
+        )
+        raise ProtocolError("invalid_value", message) from error
     await policies.refresh()
     return ChangeView(before=before, active=active)
 

@@ -120,8 +120,9 @@ class PolicyStore:
         with _as_unavailable():
             for _ in range(PUT_ATTEMPTS):
                 last = (await self.state()).last
-                known: Any = await self._redis.hget(_key(last), "sha256") if last else None
-                if known is not None and known.decode() == digest:
+                # Not by its hash, which outlives a document that was damaged or lost.
+                known: Any = await self._redis.hget(_key(last), "content") if last else None
+                if known == content:
                     return last, False
                 version = max(last, floor) + 1
                 drop = max(0, version - MAX_VERSIONS)
@@ -165,6 +166,12 @@ class PolicyStore:
 
     async def rollback(self, *, expected: int, author: Author, comment: str = "") -> int:
         """Activates the previous version as `activate` does; returns its number."""
+        version = await self.before(expected)
+        await self._activate(version, expected, author, comment, "rollback")
+        return version
+
+    async def before(self, expected: int) -> int:
+        """Reads which version a rollback puts in force; raises `PolicyConflict` as it does."""
         active = (await self.state()).active
         if active != expected:
             raise PolicyConflict(active, expected)
@@ -172,9 +179,7 @@ class PolicyStore:
             past = await self._redis.lindex(_PAST, 0)
         if past is None:
             raise NothingBefore
-        version = int(past)
-        await self._activate(version, expected, author, comment, "rollback")
-        return version
+        return int(past)
 
     async def _activate(
         self, version: int, expected: int, author: Author, comment: str, action: str

@@ -325,6 +325,27 @@ def test_a_stored_version_that_cannot_be_read_is_shown(
     with Redis.from_url(redis_of_pair) as redis:
         redis.hdel(key, "content")
     assert "lost its document: apply" in policy(first, "show", str(version), status=2)
+    told = policy(first, "apply", "-", "--store-only", stdin=f"{POLICY}# {kind}\n")
+    assert f"Stored as version {version + 1};" in told, "one's own copy of it is a new version"
+
+
+def test_a_rollback_to_what_cannot_be_read_is_refused(
+    pair: tuple[GatewayProcess, ...], policy: Admin, redis_of_pair: str
+) -> None:
+    first, _ = pair
+    versions = []
+    for number in (1, 2):
+        told = policy(first, "apply", "-", "--json", stdin=f"{POLICY}# to roll back {number}\n")
+        versions.append(json.loads(told)["version"])
+    until_both(pair, versions[1])
+    with Redis.from_url(redis_of_pair) as redis:
+        redis.hset(f"lw1:{{policy}}:v:{versions[0]}", "content", "rules = 3")
+    told = policy(first, "rollback", status=2)
+    assert "Not rolled back" in told
+    assert "rules" in told
+    assert json.loads(policy(first, "list", "--json"))["active"] == versions[1]
+    policy(first, "activate", "0")
+    until_both(pair, 0)
 
 
 def test_two_admins_do_not_undo_each_other(pair: tuple[GatewayProcess, ...], policy: Admin) -> None:
