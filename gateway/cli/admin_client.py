@@ -9,7 +9,7 @@ import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
-from urllib.parse import quote, urlencode, urlsplit
+from urllib.parse import quote, urlencode
 
 import msgspec
 
@@ -17,8 +17,7 @@ from gateway.cli.command import argument
 from gateway.config.command_error import CommandError
 from gateway.config.development import DEVELOPMENT_ADMIN_KEY
 from gateway.config.first_key import ADMIN_KEY_VARIABLE, secret_of
-from gateway.config.http_address import DEFAULT_URL, http_url
-from gateway.config.sections import is_loopback
+from gateway.config.http_address import DEFAULT_URL, http_url, opener_for
 from gateway.config.version import VERSION
 
 TIMEOUT_S = 30.0
@@ -106,7 +105,7 @@ def _sent(
     headers = {"authorization": f"Bearer {admin_key}", "content-type": "application/json"}
     try:
         request = urllib.request.Request(url, content, headers, method=method)
-        answer = _opener(base).open(request, timeout=timeout_s)
+        answer = opener_for(base).open(request, timeout=timeout_s)
     except urllib.error.HTTPError as error:
         raise AdminError(_refusal(error), error.code) from None
     except _FAULTS as error:  # a bad URL, no listener, or no gateway
@@ -117,13 +116,6 @@ def _sent(
             yield answer
         except _FAULTS as error:
             raise AdminError(f"the answer of {base} broke off: {error}") from None
-
-
-def _opener(base: str) -> urllib.request.OpenerDirector:
-    """Uses the environment's proxies, but not for this machine, which is another for a proxy."""
-    if is_loopback(urlsplit(base).hostname or ""):
-        return urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    return urllib.request.build_opener()
 
 
 def _refusal(error: urllib.error.HTTPError) -> str:

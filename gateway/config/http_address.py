@@ -1,8 +1,10 @@
-"""The addresses of gateways, as people type them."""
+"""The addresses of gateways and webhooks, as people type them, and how they are reached."""
 
+import urllib.request
 from urllib.parse import urlsplit
 
 from gateway.config.command_error import CommandError
+from gateway.config.sections import is_loopback
 
 DEFAULT_URL = "http://127.0.0.1:8080"
 
@@ -25,3 +27,10 @@ def http_url(text: str, name: str) -> str:
             f"{name} {text!r}: expected HOST:PORT, http://HOST:PORT or https://HOST:PORT"
         )
     return ("http" + url[2:] if url.startswith("ws") else url).rstrip("/")
+
+
+def opener_for(url: str) -> urllib.request.OpenerDirector:
+    """Uses the environment's proxies, but not for this machine, which is another for a proxy."""
+    if is_loopback(urlsplit(url).hostname or ""):
+        return urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    return urllib.request.build_opener()

@@ -11,6 +11,7 @@ from typing import Literal
 
 import msgspec
 
+from gateway.config.http_address import opener_for
 from router.money.prices import NUSD
 from router.pools.budgets import WINDOWS, AccountBalance, Scope, Window
 from router.redis.cancelling import cancelled
@@ -105,5 +106,5 @@ class BudgetPosts:
 def _sent(url: str, content: bytes) -> None:
     headers = {"content-type": "application/json"}
     request = urllib.request.Request(url, content, headers, method="POST")
-    with urllib.request.urlopen(request, timeout=TIMEOUT_S):
+    with opener_for(url).open(request, timeout=TIMEOUT_S):
         pass

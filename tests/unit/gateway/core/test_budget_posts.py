@@ -3,15 +3,17 @@
 import asyncio
 import contextlib
 import http.client
+import http.server
 import logging
 import time
 import urllib.request
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
 from gateway.core import budget_posts
 from gateway.core.budget_posts import BudgetNotice, BudgetPosts
+from tests.threaded import serving
 
 URL = "http://budgets.example/hook"
 
@@ -40,7 +42,7 @@ def test_the_log_says_whose_budget_it_is(
 
 
 class Webhook:
-    """Stands for `urlopen`: fails as told, then takes what it is sent."""
+    """Stands for an opener: fails as told, then takes what it is sent."""
 
     def __init__(self, *faults: Exception) -> None:
         self._faults = list(faults)
@@ -57,7 +59,7 @@ async def test_a_webhook_that_answers_no_http_is_asked_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     webhook = Webhook(http.client.BadStatusLine("220 smtp"), ConnectionRefusedError())
-    monkeypatch.setattr(urllib.request, "urlopen", webhook)
+    monkeypatch.setattr(urllib.request.OpenerDirector, "open", webhook)
     posts = BudgetPosts(URL, retries_s=(0.0, 0.0))
     posts.tell(notice())
     await posts.close()
@@ -67,7 +69,8 @@ async def test_a_webhook_that_answers_no_http_is_asked_again(
 async def test_a_webhook_that_is_away_does_not_hold_up_the_end(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(urllib.request, "urlopen", Webhook(*[ConnectionRefusedError()] * 9))
+    webhook = Webhook(*[ConnectionRefusedError()] * 9)
+    monkeypatch.setattr(urllib.request.OpenerDirector, "open", webhook)
     monkeypatch.setattr(budget_posts, "CLOSE_S", 0.0)
     posts = BudgetPosts(URL, retries_s=(60.0,))
     posts.tell(notice())
@@ -76,3 +79,34 @@ async def test_a_webhook_that_is_away_does_not_hold_up_the_end(
         await posts.close()
     assert time.monotonic() - began_s < 5
     assert "1 notices of budgets are not posted" in caplog.text
+
+
+class Answering(http.server.BaseHTTPRequestHandler):
+    """Takes all posts, and keeps where they were to go."""
+
+    taken: ClassVar[list[str]] = []
+
+    def do_POST(self) -> None:
+        self.taken.append(self.path)
+        self.rfile.read(int(self.headers["content-length"]))
+        self.send_response(204)
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        """Says nothing."""
+
+
+async def test_a_webhook_on_this_machine_is_reached_without_a_proxy(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    Answering.taken.clear()
+    with serving(http.server.ThreadingHTTPServer(("127.0.0.1", 0), Answering)) as server:
+        address = f"http://127.0.0.1:{server.server_port}"
+        monkeypatch.setenv("http_proxy", address)
+        for url in (f"{address}/hook", URL):
+            posts = BudgetPosts(url, retries_s=())
+            posts.tell(notice())
+            await posts.close()
+    assert Answering.taken == ["/hook", URL], "a proxy is asked for the whole address"
