@@ -2,7 +2,8 @@
 
 Supported: literals, `.`, classes, \\d \\w \\s and their opposites, groups, alternatives, anchors
 at the ends, and the quantifiers * + ? {n} {n,} {n,m} up to 1,000. Not supported: look-around,
-back-references, \\p{...} and inline flags; patterns with those get no string.
+back-references, \\p{...}, inline flags, and more than 20,000 parts with repetitions written out;
+patterns with those get no string.
 
 The pattern is the client's, so RE2 checks what was written: it takes linear time and bounded memory
 for any pattern, where `re` may search for ever.
@@ -12,7 +13,7 @@ import re
 import string
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from backends.client_patterns import compiled
 from backends.script.chance import Chance
@@ -20,8 +21,12 @@ from backends.script.chance import Chance
 MAX_CHARS = 4_096  # of a generated string
 MAX_PATTERN_CHARS = 1_000
 MAX_PIECES = 20_000  # written in all attempts at one string; an empty one counts
-PIECE_WORK = 3  # of writing a piece and of checking it, in characters of plain text
-MAX_KEPT = 64  # compiled patterns: an array's items share theirs
+# Work, in characters of plain text:
+PIECE_WORK = 3  # of writing a piece
+READ_WORK = 500  # of reading a pattern, however short
+PART_WORK = 12  # of compiling each of its parts
+SEARCHED_PER_WORK = 10  # characters times parts: RE2 may look at each part at each character
+MAX_KEPT = 64  # read patterns, for later answers; an answer keeps its own
 _MAX_DEPTH = 30
 
 _WORDS = string.ascii_lowercase + string.digits + "_"
@@ -44,22 +49,40 @@ _RANGE = re.compile(r"(\\.|[^\\])(?:-(\\.|[^\\]))?", re.DOTALL)
 _Group = list[list[tuple["str | _Group", int, int | None]]]
 
 
+class ReadPattern(NamedTuple):
+    """Holds a pattern to check with and to write from; without a matcher neither can be done."""
+
+    matcher: Any
+    group: _Group
+    num_parts: int  # with repetitions written out
+    work: int  # of reading it, in characters of plain text
+
+
+_NONE = ReadPattern(None, [], 0, READ_WORK)
+
+
 def matching_string(
     pattern: str,
     chance: Chance,
     min_chars: int = 0,
     max_chars: int = MAX_CHARS,
     spend: Callable[[int], None] = lambda _: None,
+    known: dict[str, ReadPattern] | None = None,
 ) -> str | None:
     """Generates a string within the bounds that matches anywhere, as JSON schema wants it.
 
     It is None if the pattern is not supported or no attempt fits. `spend` is called with the work
-    of each attempt, and may raise.
+    of reading the pattern, unless it is among those `known`, and of each attempt, and may raise.
     """
-    read = _read(pattern) if len(pattern) <= MAX_PATTERN_CHARS else None
-    if read is None:
+    if len(pattern) > MAX_PATTERN_CHARS:
         return None
-    matcher, group = read
+    known = {} if known is None else known
+    if pattern not in known:
+        known[pattern] = _read(pattern)
+        spend(known[pattern].work)
+    matcher, group, num_parts, _ = known[pattern]
+    if matcher is None:
+        return None
     writer = _Writer(chance)
     for extra in (0, 1, 2, 4, 8, min_chars, 3, 0, 1):
         left = writer.num_left
@@ -69,21 +92,43 @@ def matching_string(
             continue
         if not pattern.endswith("$"):
             text = text.ljust(min_chars, "a")
-        if min_chars <= len(text) <= max_chars and matcher.search(text):
-            return text
+        if min_chars <= len(text) <= max_chars:
+            spend(len(text) * num_parts // SEARCHED_PER_WORK)
+            if matcher.search(text):
+                return text
     return None
 
 
 @lru_cache(MAX_KEPT)
-def _read(pattern: str) -> "tuple[Any, _Group] | None":
-    """Reads a pattern to check with and to write from; None if either cannot be done."""
-    matcher = compiled(pattern)
-    if matcher is None:
-        return None
+def _read(pattern: str) -> ReadPattern:
+    """Reads a pattern; only one that can be written is compiled."""
     try:
-        return matcher, _parsed(_TOKEN.findall(pattern)[::-1], 0)
-    except (ValueError, RecursionError):
-        return None
+        group = _parsed(_TOKEN.findall(pattern)[::-1], 0)
+    except (ValueError, IndexError, RecursionError):  # IndexError: a parenthesis is missing
+        return _NONE
+    num_parts = _num_parts(group)
+    if num_parts > MAX_PIECES:
+        return _NONE
+    work = READ_WORK + PART_WORK * num_parts + _num_chars(group)
+    return ReadPattern(compiled(pattern), group, num_parts, work)
+
+
+def _num_parts(group: _Group) -> int:
+    """Counts the parts of a group with repetitions written out, as RE2 compiles it."""
+    return sum(
+        (1 if isinstance(atom, str) else _num_parts(atom)) * max(1, most or least)
+        for sequence in group
+        for atom, least, most in sequence
+    )
+
+
+def _num_chars(group: _Group) -> int:
+    """Counts the characters that there are to choose from in all parts, each taken once."""
+    return sum(
+        len(atom) if isinstance(atom, str) else _num_chars(atom)
+        for sequence in group
+        for atom, _, _ in sequence
+    )
 
 
 class _Writer:

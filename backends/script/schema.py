@@ -23,7 +23,7 @@ import msgspec
 
 from backends.json_pointer import pointed_at
 from backends.script.chance import Chance
-from backends.script.pattern import matching_string
+from backends.script.pattern import ReadPattern, matching_string
 from backends.script.values import Values
 from backends.script.work import Work
 
@@ -82,6 +82,7 @@ class _Maker:
         self._chance = chance
         self._work = work
         self._param = param
+        self._patterns: dict[str, ReadPattern] = {}
 
     def _spend(self, num_chars: int) -> None:
         self._work.spend(num_chars, self._param)
@@ -255,7 +256,9 @@ class _Maker:
         most = min(int(schema.get("maxLength", MAX_CHARS)), MAX_CHARS)
         if pattern := schema.get("pattern"):
             self._spend(len(pattern))
-            made = matching_string(pattern, self._chance, least, most, self._spend)
+            made = matching_string(
+                *(pattern, self._chance, least, most, self._spend, self._patterns)
+            )
             if made is not None:
                 return made
         match schema.get("format"):

@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 import pytest
 
 from backends.contract import FunctionTool
+from backends.script import pattern as pattern_module
 from backends.script import values as values_module
 from backends.script.answering import answer_script
 from backends.script.chance import Chance
@@ -154,3 +155,49 @@ def test_alternatives_of_alternatives_are_given_up_soon(
     with pytest.raises(TooMuchWorkError):
         instance({"anyOf": alternatives, "$ref": "#"}, Values("x"), Chance(0, 1))
     assert num_merges <= MAX_CHARS // MERGE_CHARS + 1
+
+
+def patterned(pattern: str) -> dict[str, Any]:
+    """Makes a schema of a thousand strings of that pattern, each with an end of its own."""
+    properties = {f"p{i}": {"type": "string", "pattern": f"{pattern}{i:b}"} for i in range(1_000)}
+    return {"type": "object", "properties": properties, "required": [*properties]}
+
+
+@pytest.mark.parametrize("pattern", [r"(?:\D{0,9}){90}", r"(?:\pL{20}){40}", "[\u4e00-\u9fff]"])
+def test_reading_patterns_is_paid_for(monkeypatch: pytest.MonkeyPatch, pattern: str) -> None:
+    num_read = 0
+    parsed = pattern_module._parsed
+
+    def counted(tokens: list[str], depth: int) -> Any:
+        nonlocal num_read
+        num_read += depth == 0
+        return parsed(tokens, depth)
+
+    monkeypatch.setattr(pattern_module, "_parsed", counted)
+    with pytest.raises(TooMuchWorkError):
+        instance(patterned(pattern), Values("x"), Chance(0, 1))
+    assert num_read <= MAX_CHARS // pattern_module.READ_WORK + 1
+
+
+def test_searching_for_patterns_is_paid_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """RE2 may look at each part of a pattern at each character, and nothing matches this one."""
+    num_searched = 0
+
+    class Never:
+        def search(self, text: str) -> None:
+            nonlocal num_searched
+            num_searched += 900 * len(text)
+
+    monkeypatch.setattr(pattern_module, "compiled", lambda _: Never())
+    pattern_module._read.cache_clear()
+    try:
+        with pytest.raises(TooMuchWorkError):
+            instance(patterned("(?:[a-z]?){900}$"), Values("x"), Chance(0, 1))
+    finally:
+        pattern_module._read.cache_clear()
+    assert 0 < num_searched <= MAX_CHARS * pattern_module.SEARCHED_PER_WORK
+
+
+def test_items_of_one_pattern_pay_for_reading_it_once() -> None:
+    made = instance(array(**PATTERN), Values("x"), Chance(0, 1))
+    assert len(made) == 1_000
