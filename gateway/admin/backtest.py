@@ -167,6 +167,7 @@ async def _inquiry(services: Services, data: Backtest, policies: dict[str, Polic
         backends=config.backends,
         bases=bases,
         stored_s={policy.version: float(stored.at) for stored, policy in in_force},
+        digests={name: each.digest for name, each in bases.items() if each.digest is not None},
         policies=policies,
         weights=config.cost_weights,
         prices=config.prices,

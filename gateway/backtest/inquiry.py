@@ -40,6 +40,7 @@ class _Glance(msgspec.Struct):
     at: float
     duration_ms: float = 0.0
     policy: str | None = None
+    policy_digest: str | None = None
     engine_settings: tuple[EngineSettings, ...] = ()
 
 
@@ -61,6 +62,7 @@ class Inquiry(msgspec.Struct, frozen=True, kw_only=True):
     bases: dict[str, Policy] = {}  # policies that may have made the log, by version
     base: str | None = None  # the one that did; None: that of most tasks
     stored_s: dict[str, float] = {}  # version -> Unix time from which it can have decided tasks
+    digests: dict[str, str] = {}  # version -> its document's; of other documents it is not the name
     policies: dict[str, Policy] = {}
     tenants: dict[str, Tenant] = {}
     weights: dict[BackendGroup, CostWeights] = {}
@@ -119,15 +121,11 @@ def check_of(inquiry: Inquiry, prediction: PolicyPrediction) -> PredictionCheck 
 
 def question_of(inquiry: Inquiry, on_progress: Progress | None = None) -> BacktestQuestion:
     """Reads the log of an inquiry. Raises `InquiryError`, `LogFileError` or ValueError."""
-    versions: Counter[str] = Counter()
-    settings: tuple[EngineSettings, ...] = ()
-    for line in _lines(inquiry, _GLANCE.decode, "looking through the log", on_progress):
-        if line.policy is not None:
-            versions[line.policy] += 1
-        settings = line.engine_settings or settings
+    inquiry, seen = _looked_through(inquiry, on_progress)
+    settings = seen.settings
     if not settings and inquiry.backends is None and inquiry.since_s is not None:
         settings = _settings_before(inquiry)
-    base, fleet = _base(inquiry, versions), _fleet(inquiry, settings)
+    base, fleet = _base(inquiry, seen), _fleet(inquiry, settings)
     redecider = Redecider(base, {each.info.name: each.info for each in fleet.machines})
     records = _lines(inquiry, decode_line, "reading the log", on_progress)
     logged = read_records(records, redecider.take)
@@ -143,12 +141,43 @@ def question_of(inquiry: Inquiry, on_progress: Progress | None = None) -> Backte
         adaptation=inquiry.adaptation,
         slo=inquiry.slo,
         redecided=redecider.found,
-        versions=dict(versions),
+        versions=dict(seen.versions),
         scale=inquiry.scale,
         slow=inquiry.slow,
         without=frozenset(inquiry.without),
         seed=inquiry.seed,
     )
+
+
+class _Seen(msgspec.Struct):
+    """Holds what a first look at a log finds."""
+
+    versions: Counter[str] = msgspec.field(default_factory=Counter)  # tasks of each
+    documents: dict[str, str] = {}  # digest -> the version's name
+    settings: tuple[EngineSettings, ...] = ()
+
+
+def _looked_through(inquiry: Inquiry, on_progress: Progress | None) -> tuple[Inquiry, _Seen]:
+    """Finds who made a log, and tells its policies apart: a name is the latest document's."""
+    decided: Counter[tuple[str, str | None]] = Counter()
+    latest: dict[str, tuple[float, str]] = {}
+    seen = _Seen()
+    for line in _lines(inquiry, _GLANCE.decode, "looking through the log", on_progress):
+        seen.settings = line.engine_settings or seen.settings
+        if line.policy is None:
+            continue
+        decided[line.policy, line.policy_digest] += 1
+        if line.policy_digest is not None:
+            by = line.at, line.policy_digest
+            latest[line.policy] = max(latest.get(line.policy, by), by)
+    digests = {version: digest for version, (_, digest) in latest.items()} | inquiry.digests
+    inquiry = replace(inquiry, digests=digests)
+    for (version, digest), number in decided.items():
+        name = _name(inquiry, version, digest)
+        seen.versions[name] += number
+        if digest is not None:
+            seen.documents[digest] = name
+    return inquiry, seen
 
 
 def _settings_before(inquiry: Inquiry) -> tuple[EngineSettings, ...]:
@@ -204,23 +233,35 @@ def _lines(
         # A Redis that lost its policies numbers them from 1 again.
         if line.at + line.duration_ms / 1e3 < inquiry.stored_s.get(line.policy or "", 0.0):
             line = replace(line, policy=f"an earlier {line.policy}")
+        elif line.policy is not None:
+            name = _name(inquiry, line.policy, line.policy_digest)
+            line = line if name == line.policy else replace(line, policy=name)
         yield line
 
 
-def _base(inquiry: Inquiry, versions: Counter[str]) -> Policy:
+def _name(inquiry: Inquiry, version: str, digest: str | None) -> str:
+    """Names a policy of the log, apart from those of the same version with another document."""
+    if digest is None or inquiry.digests.get(version, digest) == digest:
+        return version
+    return f"an earlier {version} ({digest})"
+
+
+def _base(inquiry: Inquiry, seen: _Seen) -> Policy:
     """Finds the policy that made the log, or most of it."""
-    if not versions:
+    if not seen.versions:
         raise InquiryError("no task of the log, or of this part of it, was decided by a policy")
-    version = versions.most_common(1)[0][0]
+    version = seen.versions.most_common(1)[0][0]
     if inquiry.base is not None:
         base = inquiry.bases[inquiry.base]
         # A log knows a stored policy by its number, its document by a name of its own.
-        return base if base.version in versions else replace(base, version=version)
+        if base.digest in seen.documents:
+            return base.named(seen.documents[base.digest])
+        return base if base.version in seen.versions else base.named(version)
     known = inquiry.bases.get(version)
     if known is None:
         raise InquiryError(
             f"policy {version!r} made the log: give its document with --base FILE "
-            f"(`lanewise policy show` prints it)"
+            "(`lanewise policy show` prints it)"
         )
     return known
 

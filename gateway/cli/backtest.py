@@ -76,6 +76,7 @@ def _inquiry(arguments: argparse.Namespace) -> Inquiry:
     config = _config(arguments)
     configured = DEFAULT_POLICY if config is None else load_policy(config)
     bases = {DEFAULT_POLICY.version: DEFAULT_POLICY, configured.version: configured}
+    digests = {name: each.digest for name, each in bases.items() if each.digest is not None}
     base = None
     if arguments.base is not None:
         base = str(arguments.base)
@@ -101,6 +102,7 @@ def _inquiry(arguments: argparse.Namespace) -> Inquiry:
         paths=tuple(paths),
         since_s=since_s,
         bases=bases,
+        digests=digests,
         base=base,
         policies={name: _policy(path) for name, path in named(arguments.policy).items()},
         slo=_slo(arguments),

@@ -23,9 +23,10 @@ An example (docs/policies.md has every field):
     strategy = "breadth"
 """
 
+import hashlib
 from collections.abc import Collection, Iterator
 from functools import cached_property
-from typing import Annotated
+from typing import Annotated, Any
 from zoneinfo import available_timezones
 
 import msgspec
@@ -50,6 +51,7 @@ MAX_RULES = 64  # of the common ones, and of each tenant's own
 MAX_ALL_RULES = 256  # with all tenants' rules: each is a metric label
 MAX_TENANTS = 256
 MAX_ALIASES = 64
+DIGEST_CHARS = 12
 AUTO = "auto"  # the model that leaves the choice to the router
 
 # Printable, and short enough for a metric label.
@@ -177,7 +179,24 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     def _merged(self, own: TenantPolicy) -> "Policy":
         given = {n: value for n, value in msgspec.structs.asdict(own).items() if value is not None}
         given |= {"rules": own.rules + self.rules, "aliases": self.aliases | own.aliases}
-        return msgspec.structs.replace(self, **given, tenants={})
+        return self._changed(given | {"tenants": {}})
+
+    @cached_property
+    def digest(self) -> str | None:
+        """Returns what its document's SHA-256 begins with; None for one that has no document.
+
+        `parse_policy` sets it. It tells two documents of one version apart: numbers may begin anew.
+        """
+        return None
+
+    def named(self, version: str) -> "Policy":
+        """Returns the same policy with another name for its version."""
+        return self._changed({"version": version})
+
+    def _changed(self, fields: dict[str, Any]) -> "Policy":
+        changed = msgspec.structs.replace(self, **fields)
+        vars(changed)["digest"] = self.digest
+        return changed
 
     @cached_property
     def strategy_options(self) -> dict[str, StrategyOptions]:
@@ -243,6 +262,7 @@ def parse_policy(content: bytes, name: str = "policy", models: Collection[str] =
             raise document.error(faults)
     except DocumentError as error:
         raise PolicyError(error.problems, name) from error
+    vars(policy)["digest"] = hashlib.sha256(content).hexdigest()[:DIGEST_CHARS]
     return policy
 
 

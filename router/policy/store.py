@@ -242,8 +242,7 @@ class PolicyStore:
 
 def read_version(version: int, content: bytes) -> Policy:
     """Parses a stored policy, named by its number; `PolicyError` if it needs a newer gateway."""
-    policy = parse_policy(content, f"v{version}")
-    return msgspec.structs.replace(policy, version=f"v{version}")
+    return parse_policy(content, f"v{version}").named(f"v{version}")
 
 
 @contextlib.contextmanager

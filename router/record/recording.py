@@ -73,6 +73,7 @@ class DecisionRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     conversation: str | None = None  # a hash: the same for all its turns
     policy: str | None = None  # the version that decided: v7, or a configured policy's own name
     policy_number: int | None = None  # 7; 0: a configured policy
+    policy_digest: str | None = None  # what the SHA-256 of its document begins with
     key: str | None = None  # the id of the key that it came with
     limits: dict[BackendGroup, GroupLimits] = {}  # the tenant's
 
@@ -202,6 +203,7 @@ def record_of(
         deadline_ms=None if hints.deadline_us is None else hints.deadline_us / 1e3,
         max_wait_ms=None if hints.max_wait_us is None else hints.max_wait_us / 1e3,
         strategy_options=_numbers(hints.strategy_options) if hints.strategy_options else {},
+        policy_digest=None if policy is None else policy.digest,
         metadata={} if policy is None else _metadata(hints.metadata, policy),
         shares=shares_of(policy, task) if policy is not None and policy.canary_seeds else {},
         agent_role=hints.agent.role,

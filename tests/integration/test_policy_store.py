@@ -1,6 +1,7 @@
 """The policy store on a real Redis: versions, compare-and-set, rollback, audit, announcements."""
 
 import asyncio
+import hashlib
 from collections.abc import AsyncIterator
 
 import pytest
@@ -193,6 +194,9 @@ async def test_an_unreachable_redis_is_told_apart(tmp_path: object) -> None:
 
 def test_what_a_stored_policy_decides_is_signed_with_its_number() -> None:
     assert read_version(7, ONE).version == "v7"
+    digest = read_version(7, ONE).digest
+    assert digest
+    assert hashlib.sha256(ONE).hexdigest().startswith(digest)
 
 
 @pytest.mark.parametrize("version", [-1, -(10**30), 1, 10**30])

@@ -187,6 +187,7 @@ def test_a_tenants_policy_is_the_common_one_with_its_own_settings() -> None:
     assert acme.interactive == policy.interactive
     assert acme.version == policy.version
     assert acme.for_tenant("acme") is acme
+    assert acme.digest == policy.digest, "it is of one document"
 
 
 @hypothesis.settings(deadline=None)  # a busy machine is no fault of the parser

@@ -174,6 +174,7 @@ def test_what_a_decision_saw_is_in_its_line() -> None:
     assert record.seen.engines[1].running == 3
     assert (record.seen.engines[1].ttft_us, record.seen.engines[1].samples) == (200_000, 1)
     assert (record.policy_number, record.limits) == (7, asked.tenant.limits)
+    assert record.policy_digest == policy.digest
 
 
 def test_every_line_has_every_column() -> None:
