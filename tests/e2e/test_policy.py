@@ -205,6 +205,7 @@ def test_the_walk_through(pair: tuple[GatewayProcess, ...], tmp_path: Path, poli
     # What it would change, and what it would do, before anything is done.
     told = policy(first, "diff", str(file), status=1)
     assert 'rules["deep-canary"].percent: (none) -> 10' in told
+    assert f"To put it in force: lanewise policy apply {file} --expect 0\n" in told
     told = policy(first, "explain", REFACTOR, "--tenant", "studio", "--file", str(file))
     assert "studio-refactorings-go-fast: fires" in told
     assert "'studio-refactorings-go-fast' comes first" in told
@@ -277,12 +278,15 @@ def test_commands_as_programs_use_them(
     policy(second, "activate", str(version), "--expect", "99", status=3)
     assert policy(second, "show", str(version)) == POLICY + "# two\n"
     policy(second, "activate", "999", status=2)
+    told = policy(second, "diff", str(version), status=1)
+    assert told.endswith(f"in force: lanewise policy activate {version} --expect 0\n")
     policy(second, "activate", str(version), "--expect", "0")
     until_both(pair, version)
     listed = json.loads(policy(first, "list", "--json"))
     assert listed["in_force"] == {"version": version, "source": "store", "shadow": 0}
     assert "in force" in policy(first, "list")
     assert policy(first, "diff", str(version)) == "No difference.\n"
+    assert "in force" not in policy(first, "diff", str(version), "--against", "0", status=1)
     assert policy(first, "apply", "-", stdin=POLICY + "# two\n").startswith(
         f"Version {version} is in force already, with this content.\n"
     )

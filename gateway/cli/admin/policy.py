@@ -5,6 +5,7 @@ This is an edge.
 
 import argparse
 import json
+import shlex
 import sys
 import time
 from pathlib import Path
@@ -234,8 +235,12 @@ def _diff(arguments: argparse.Namespace) -> int:
         for change in answer["changes"]
     ]
     text = answer["diff"] if arguments.text else "\n".join(lines)
-    if answer["changes"]:
-        text += f"\nTo put it in force: lanewise policy apply --expect {answer['expected']}"
+    if answer["changes"] and answer["new"] != answer["expected"]:
+        command = "apply" if answer["new"] is None else "activate"
+        text += (
+            f"\nTo put it in force: lanewise policy {command} {shlex.quote(arguments.what)} "
+            f"--expect {answer['expected']}"
+        )
     return show(arguments, answer, text or "No difference.", NO if answer["changes"] else OK)
 
 
