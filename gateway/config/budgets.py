@@ -7,7 +7,7 @@ import msgspec
 from msgspec import Meta
 
 from router.classify.task import Account, Tenant
-from router.money.prices import NUSD
+from router.money.prices import NUSD, in_digits
 
 MAX_USD = 1_000_000
 
@@ -42,8 +42,8 @@ def idle_softs(budgets: Mapping[Any, Budget]) -> Iterator[str]:
         soft, hard = budget.soft_usd, budget.hard_usd
         if soft is not None and hard is not None and soft > hard:
             yield (
-                f"budget '{name}' has soft = {soft:.9g} above hard = {hard:.9g}: tasks are refused "
-                "before it is told. Set it below."
+                f"budget '{name}' has soft = {in_digits(soft)} above hard = {in_digits(hard)}: "
+                "tasks are refused before it is told. Set it below."
             )
 
 

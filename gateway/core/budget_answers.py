@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from gateway.core.ratelimit import MODE_HEADER
 from gateway.wire.errors import ProtocolError
 from router.classify.durations import LEAST_WAIT_US
+from router.money.prices import in_digits
 from router.pools.budget_use import budget_uses, use_of
 from router.pools.budgets import AccountBalance
 from router.pools.pools import Grant
@@ -20,7 +21,8 @@ def budget_headers(accounts: Iterable[AccountBalance]) -> dict[str, str]:
     if not over:
         return {}
     words = (
-        f"{use.scope}-{use.window};used={use.used_usd:.9g};soft={use.soft_usd:.9g}"
+        f"{use.scope}-{use.window};used={in_digits(use.used_usd)}"
+        f";soft={in_digits(use.soft_usd or 0)}"
         + ("" if use.renews_s is None else f";t={math.ceil(use.renews_s)}")
         for use in over
     )
@@ -47,9 +49,9 @@ def over_budget(grant: Grant) -> ProtocolError:
             " it is whole again."
         )
     message = (
-        f"This task could exceed the {whose}: ${use.hard_usd:.9g}, of which ${use.used_usd:.9g} "
-        f"are spent and ${use.held_usd:.9g} held by tasks that run. {ends} A lower "
-        "'max_output_tokens' holds less."
+        f"This task could exceed the {whose}: ${in_digits(use.hard_usd)}, of which "
+        f"${in_digits(use.used_usd)} are spent and ${in_digits(use.held_usd)} held by tasks that "
+        f"run. {ends} A lower 'max_output_tokens' holds less."
     )
     wait_us = max(LEAST_WAIT_US, grant.wait_us)
     if grant.mode == "degraded":

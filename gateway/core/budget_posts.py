@@ -12,7 +12,7 @@ from typing import Literal
 import msgspec
 
 from gateway.config.http_address import opener_for
-from router.money.prices import NUSD
+from router.money.prices import NUSD, in_digits
 from router.pools.budgets import WINDOWS, AccountBalance, Scope, Window
 from router.redis.cancelling import cancelled
 
@@ -69,9 +69,9 @@ class BudgetPosts:
         # A run has one window, which is called as its scope is.
         window = "" if notice.window == notice.scope else f", {notice.window}"
         logger.warning(
-            "%s: %s%s, of tenant %s: $%.9g of $%.9g",
+            "%s: %s%s, of tenant %s: $%s of $%s",
             *(notice.event, whose, window, notice.tenant),
-            *(notice.used_usd, notice.limit_usd),
+            *(in_digits(notice.used_usd), in_digits(notice.limit_usd)),
         )
         if self._url is None:
             return

@@ -139,6 +139,11 @@ def cost_nusd(usage: Usage, price: ModelPrice) -> int:
     )
 
 
+def in_digits(dollars: float) -> str:
+    """Writes dollars to the nano-dollar, without an exponent: 0.000085, where `:g` has 8.5e-05."""
+    return f"{dollars:.9f}".rstrip("0").rstrip(".")
+
+
 def counted(dollars: float) -> float:
     """Returns what a price for a million tokens counts as: whole nano-dollars for each."""
     return _per_token(dollars) / _NANO_PER_MICRO

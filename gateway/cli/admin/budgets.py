@@ -5,6 +5,7 @@ import argparse
 from gateway.cli.admin_client import ADMIN_ARGUMENTS, ask_admin
 from gateway.cli.command import Command, argument
 from gateway.cli.output import Row, show, show_table
+from router.money.prices import in_digits
 
 COMMAND = Command("lanewise budgets show acme", shared=ADMIN_ARGUMENTS)
 
@@ -54,5 +55,6 @@ def _table(arguments: argparse.Namespace, view: Row) -> int:
 def _cells(use: Row) -> Row:
     renews_s = use.get("renews_s")
     renews = "never" if renews_s is None else f"{renews_s / 3600:.1f} h"
-    limits = {name: use.get(name, "-") for name in ("soft_usd", "hard_usd")}
-    return use | limits | {"renews_in": renews}
+    amounts = {name: use.get(name) for name in _COLUMNS if name.endswith("_usd")}
+    told = {name: "-" if usd is None else in_digits(usd) for name, usd in amounts.items()}
+    return use | told | {"renews_in": renews}

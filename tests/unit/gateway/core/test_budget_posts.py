@@ -9,6 +9,7 @@ import time
 import urllib.request
 from typing import Any, ClassVar
 
+import msgspec
 import pytest
 
 from gateway.core import budget_posts
@@ -39,6 +40,13 @@ def test_the_log_says_whose_budget_it_is(
     with caplog.at_level(logging.WARNING):
         BudgetPosts(None).tell(notice(**more))
     assert f"budget.exceeded: {said}" in caplog.text
+
+
+def test_small_amounts_are_logged_as_people_write_them(caplog: pytest.LogCaptureFixture) -> None:
+    spent = msgspec.structs.replace(notice(), used_usd=8.5e-05, limit_usd=1e-05)
+    with caplog.at_level(logging.WARNING):
+        BudgetPosts(None).tell(spent)
+    assert "$0.000085 of $0.00001" in caplog.text
 
 
 class Webhook:

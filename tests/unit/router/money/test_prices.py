@@ -13,6 +13,7 @@ from router.money.prices import (
     Terms,
     bill_of,
     cost_nusd,
+    in_digits,
     total_nusd,
 )
 
@@ -133,3 +134,11 @@ def test_a_bill_sums_what_one_backend_served_in_one_tier() -> None:
         Billed("own", Usage(7), None),
     )
     assert total_nusd(bill) == 98_000
+
+
+@pytest.mark.parametrize(
+    ("dollars", "written"),
+    [(0, "0"), (8.5e-05, "0.000085"), (1e-9, "0.000000001"), (8.02, "8.02"), (1e6, "1000000")],
+)
+def test_dollars_are_written_without_an_exponent(dollars: float, written: str) -> None:
+    assert in_digits(dollars) == written
