@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, Locator, Page, Route, expect
+from redis import Redis
 
 from tests.e2e.admin_api import ask, run_task
 from tests.e2e.browser import Tab, Theme, chromium, needs_chromium, opened
-from tests.e2e.gateway_process import GatewayProcess
+from tests.e2e.gateway_process import GatewayProcess, redis_server
 
 pytestmark = needs_chromium
 VIEWS: list[tuple[int, Theme]] = [(1440, "light"), (1440, "dark"), (360, "light"), (360, "dark")]
@@ -175,6 +176,29 @@ def test_two_editors_cannot_undo_each_other(own: GatewayProcess, browser: Browse
         _, told = ask(own, "GET", "/admin/policies")
         assert told["active"] == stored["version"]
         tab.faults = [fault for fault in tab.faults if "409" not in fault]
+
+
+def test_a_lost_document_does_not_hide_the_way_back(browser: Browser, tmp_path: Path) -> None:
+    """As where Redis evicted it: the version is in force, and rolled back from the page."""
+    with redis_server(tmp_path) as redis_url:
+        own = GatewayProcess(tmp_path, "--redis", redis_url)
+        try:
+            own.wait_until_ready()
+            _, stored = ask(own, "POST", "/admin/policies", {"document": 'version = "lost"\n'})
+            version = stored["version"]
+            ask(own, "POST", f"/admin/policies/{version}/activate", {"expected": 0})
+            with Redis.from_url(redis_url) as redis:
+                redis.delete(f"lw1:{{policy}}:v:{version}")
+            with opened(browser, f"{own.url}/console/#policies") as tab:
+                page = tab.page
+                expect(page.get_by_role("alert")).to_contain_text(f"no policy version {version}")
+                expect(in_force(page)).to_contain_text(f"In force: v{version}")
+                page.get_by_role("button", name="Roll back").click()
+                expect(in_force(page)).to_contain_text("In force: the configured policy")
+                expect(page.get_by_role("alert")).to_have_count(0)
+                tab.faults = [fault for fault in tab.faults if "404" not in fault]
+        finally:
+            assert own.stop() == 0, own.log
 
 
 @pytest.mark.parametrize(("width", "theme"), VIEWS)

@@ -28,17 +28,26 @@ export const audit = signal([]);
 export async function load() {
   try {
     const [found, lines] = await Promise.all([admin("GET", "policies"), admin("GET", "policies/audit?limit=50")]);
-    const document = (await admin("GET", `policies/${found.active}`)).document;
+    const { document, fault } = await documentOf(found.active);
     batch(() => {
-      error.value = null;
+      error.value = fault;
       versions.value = found;
       audit.value = lines;
       base.value = { version: found.active, document };
-      if (!draft.value) draft.value = found.active ? document : TEMPLATE;
+      if (!draft.value) draft.value = (found.active && document) || TEMPLATE;
     });
     takeRule();
   } catch (fault) {
     error.value = fault;
+  }
+}
+
+/** The document in force; one that Redis has lost must not hide the way back to another. */
+async function documentOf(version) {
+  try {
+    return { document: (await admin("GET", `policies/${version}`)).document, fault: null };
+  } catch (fault) {
+    return { document: "", fault };
   }
 }
 
