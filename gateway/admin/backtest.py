@@ -164,7 +164,7 @@ async def _inquiry(services: Services, data: Backtest, policies: dict[str, Polic
     bases |= {policy.version: policy for _, policy in in_force}
     inquiry = Inquiry(
         since_s=since_s,
-        backends=config.backends,
+        backends=services.configured_backends,
         bases=bases,
         stored_s={policy.version: float(stored.at) for stored, policy in in_force},
         digests={name: each.digest for name, each in bases.items() if each.digest is not None},

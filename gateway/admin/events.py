@@ -68,7 +68,8 @@ async def get_events(request: AnyRequest) -> Stream:
 async def get_placements(request: AnyRequest) -> list[PlacementView]:
     """Where the models of the configured simulated wafers lie."""
     services = services_of(request)
-    wafers = [each for each in services.config.backends if isinstance(each, WaferBackendConfig)]
+    configs = services.configured_backends
+    wafers = [each for each in configs if isinstance(each, WaferBackendConfig)]
     return [_view(each.name, await services.apart(_placement, each.options)) for each in wafers]
 
 

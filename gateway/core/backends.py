@@ -74,17 +74,14 @@ class Backends(dict[str, Backend]):
         """Returns the current stats of all."""
         return stats_of(self, self.drained)
 
-    def settings(self) -> tuple[EngineSettings, ...]:
-        """Returns how each is configured, for the decision log; of servers, only what they are."""
+    def settings(self, shared: Iterable[SimulatedConfig] = ()) -> tuple[EngineSettings, ...]:
+        """Returns how each is configured, for the decision log; of servers, only what they are.
+
+        `shared` are those that another process of this machine runs, to which there are links.
+        """
+        elsewhere = {config.name: config for config in shared}
         return tuple(
-            EngineSettings(
-                name,
-                str(made.config.__struct_config__.tag),
-                made.backend.info,
-                msgspec.to_builtins(made.config.options)
-                if isinstance(made.config, SimulatedConfig)
-                else {},
-            )
+            _settings(elsewhere.get(name, made.config), made.backend)
             for name, made in self._made.items()
         )
 
@@ -150,6 +147,13 @@ class Backends(dict[str, Backend]):
         await cancelled(*draining)
         for backend in (*draining.values(), *self.values()):
             await backend.close()
+
+
+def _settings(config: BackendConfig, backend: Backend) -> EngineSettings:
+    is_simulated = isinstance(config, SimulatedConfig)
+    options = msgspec.to_builtins(config.options) if is_simulated else {}
+    kind = str(config.__struct_config__.tag)
+    return EngineSettings(config.name, kind, backend.info, options)
 
 
 async def _drained(backend: Backend, is_free: IsFree) -> None:

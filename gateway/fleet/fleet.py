@@ -2,6 +2,7 @@
 
 import msgspec
 
+from gateway.config.backend_kinds import SimulatedConfig
 from gateway.fleet.channel import Channel, ChannelClosed
 from gateway.wire.errors import ProtocolError
 
@@ -15,17 +16,20 @@ OF_ALL = {
 }
 
 
+_ENGINES = msgspec.json.Decoder(tuple[SimulatedConfig, ...])
+
+
 class Fleet:
     """Lets one worker query all workers, itself included."""
 
-    def __init__(self, channel: Channel, engines: tuple[str, ...]) -> None:
-        """`engines` names the backends that run in a process of this machine's own."""
-        self.engines = engines
+    def __init__(self, channel: Channel, engines: bytes) -> None:
+        """`engines` are the backends that run in a process of this machine's own."""
+        self.configure(engines)
         self._channel = channel
 
-    def configure(self, engines: tuple[str, ...]) -> None:
-        """Replaces the names of those backends."""
-        self.engines = engines
+    def configure(self, engines: bytes) -> None:
+        """Replaces those backends."""
+        self.engines: tuple[SimulatedConfig, ...] = _ENGINES.decode(engines)
 
     async def metrics(self) -> bytes:
         """Returns the metrics of all workers, as text.

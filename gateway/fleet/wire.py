@@ -15,7 +15,7 @@ class Begin(msgspec.Struct, frozen=True, array_like=True, tag="begin"):
     number: int  # 1, 2 and so on; 0: the engines
     listeners: tuple[int, ...]  # listening sockets' descriptors; none: the worker makes them
     key: str  # to the shared engines
-    engines: tuple[str, ...] = ()  # the backends that the shared engines serve
+    engines: bytes = b"[]"  # JSON: the backends that the shared engines serve, as configured
 
 
 class Serving(msgspec.Struct, frozen=True, array_like=True, tag="serving"):
@@ -40,7 +40,7 @@ class Reload(msgspec.Struct, frozen=True, array_like=True, tag="reload"):
 
     id: int
     config: bytes  # JSON; empty: the new configuration was wrong, and is to be counted
-    engines: tuple[str, ...] = ()  # as in `Begin`
+    engines: bytes = b"[]"  # as in `Begin`
 
 
 class Reply(msgspec.Struct, frozen=True, array_like=True, tag="answer"):

@@ -15,7 +15,7 @@ from gateway.access.access import Access
 from gateway.access.admin_keys import AdminKeys
 from gateway.access.socket_tickets import SocketTickets
 from gateway.backtest.apart import Apart
-from gateway.config.backend_kinds import SimulatedConfig
+from gateway.config.backend_kinds import BackendConfig, SimulatedConfig
 from gateway.config.config import Config, admin_keys
 from gateway.core.backends import Backends
 from gateway.core.gateway import Gateway
@@ -130,9 +130,14 @@ class Services:
     @property
     def own_engines(self) -> frozenset[str]:
         """Names the backends that live and die with this gateway: simulated engines."""
-        configs = self.config.backends
-        inside = {config.name for config in configs if isinstance(config, SimulatedConfig)}
-        return frozenset(inside | set(self.fleet.engines if self.fleet else ()))
+        configs = self.configured_backends
+        return frozenset(each.name for each in configs if isinstance(each, SimulatedConfig))
+
+    @property
+    def configured_backends(self) -> tuple[BackendConfig, ...]:
+        """Returns the backends, with the engines that workers share instead of links to them."""
+        shared = {each.name: each for each in self.fleet.engines} if self.fleet else {}
+        return tuple(shared.get(each.name, each) for each in self.config.backends)
 
     def backends_down(self) -> list[str]:
         """Names the backends that take no tasks at the moment, but for those that are drained."""

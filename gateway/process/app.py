@@ -156,7 +156,7 @@ async def _services(
         max_unread_bytes=config.server.max_unread_bytes,
         flush_timer=FlushTimer(config.server.flush_interval_ms / 1e3),
         adaptation=_adaptation(config, waiting, backends.stats, metrics),
-        recorder=await enter(_recording(config, metrics, backends)),
+        recorder=await enter(_recording(config, metrics, backends, fleet)),
         tracer=_tracer(stack, config),
         task_log=task_log,
         warm_up_timeout_s=config.server.warm_up_timeout_s,
@@ -437,7 +437,7 @@ async def _follow_policies(
 
 @asynccontextmanager
 async def _recording(
-    config: Config, metrics: Metrics, backends: Backends
+    config: Config, metrics: Metrics, backends: Backends, fleet: Fleet | None
 ) -> AsyncIterator[Recorder]:
     """Opens the decision log's writer, and flushes it when the context ends.
 
@@ -450,7 +450,7 @@ async def _recording(
             max_bytes=recording.max_bytes,
             keep=recording.keep,
             on_recorded=metrics.recorded,
-            engine_settings=backends.settings,
+            engine_settings=lambda: backends.settings(fleet.engines if fleet else ()),
         )
     except (OSError, LogInUse) as error:
         raise ConfigError(f"recording.path: {error}") from error

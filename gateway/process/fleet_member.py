@@ -166,9 +166,7 @@ class Member:
                 return await self._channel.ask(word, timeout_s)
         return None
 
-    async def reload(
-        self, config: bytes, timeout_s: float, engines: tuple[str, ...] = ()
-    ) -> str | None:
+    async def reload(self, config: bytes, timeout_s: float, engines: bytes = b"[]") -> str | None:
         """Gives the process a configuration, now and whenever it is started again.
 
         Returns what is wrong with it, empty if nothing is, or None if the process does not answer.

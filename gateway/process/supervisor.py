@@ -104,10 +104,6 @@ def worker_config(config: Config, number: int) -> Config:
     return msgspec.structs.replace(config, recording=recording)
 
 
-def _engines_of(config: Config) -> tuple[str, ...]:
-    return tuple(backend.name for backend in simulated(config))
-
-
 def _linked_names(config: Config) -> frozenset[str]:
     """Returns the names of backends that all workers reach over a link."""
     links = (each for each in config.backends if isinstance(each, LinkBackendConfig))
@@ -156,7 +152,7 @@ class Supervisor:
         config = self._config_of_workers(self._config)
         of_all = {word: partial(self._of_all, what) for what, word in OF_ALL.items()}
         answers: Answers = {METRICS: self._metrics, **of_all}
-        engines = _engines_of(self._config)
+        engines = msgspec.json.encode(simulated(self._config))
         for number in range(1, config.server.workers + 1):
             own_config = msgspec.json.encode(worker_config(config, number))
             begin = Begin(own_config, number, self._listeners, "", engines)
@@ -212,10 +208,11 @@ class Supervisor:
         of_workers = self._config_of_workers(config)
         self._config, self._linked = config, self._linked | _linked_names(config)
         drain_s = config.server.drain_timeout_s + STOP_MARGIN_S
+        engines = msgspec.json.encode(simulated(config))
 
         async def one(number: int, worker: Member) -> None:
             content = msgspec.json.encode(worker_config(of_workers, number))
-            complaint = await worker.reload(content, RELOAD_TIMEOUT_S, _engines_of(config))
+            complaint = await worker.reload(content, RELOAD_TIMEOUT_S, engines)
             if complaint:
                 logger.error("%s goes on as it was: %s", worker.name, complaint)
             elif complaint is None:  # it has just begun, or is stuck

@@ -175,3 +175,24 @@ def _written(folder: Path, name: str) -> Path:
     path = folder / f"{name}.toml"
     path.write_text(f'version = "{name}"')
     return path
+
+
+def test_workers_know_the_engines_that_they_share(tmp_path: Path) -> None:
+    path, config = tmp_path / "decisions.jsonl", tmp_path / "lanewise.toml"
+    admin = f'[[admin.keys]]\nname = "admin"\nkey = "{ADMIN_KEY}"\n'
+    config.write_text(f'recording.path = "{path}"\n{admin}{CONFIG}')
+    gateway = GatewayProcess(tmp_path, "--config", str(config), "--workers", "2")
+    try:
+        gateway.wait_until_ready()
+        with OpenAI(base_url=gateway.base_url, api_key=DEVELOPMENT_KEY, max_retries=0) as client:
+            for model in ("lanewise-fast", "lanewise-deep"):
+                client.responses.create(model=model, input="Hi.", max_output_tokens=16)
+        wait_until_at_rest(gateway)
+        status, report = ask(gateway, "POST", "/admin/backtest", {"policies": {"f": ALL_FAST}})
+        assert status == 200, report
+        assert report["policies"][0]["before_energy_kj"] > 0, "a server's is not known"
+        assert [each["backend"] for each in ask(gateway, "GET", "/admin/placements")[1]]
+        status, text = lanewise("backtest", "--log", str(path))
+        assert (status, "energy (kJ)" in text) == (0, True), text
+    finally:
+        assert gateway.stop() == 0, gateway.log
