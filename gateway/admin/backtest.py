@@ -64,7 +64,7 @@ async def post_backtest(request: AnyRequest, data: Backtest) -> BacktestReport:
     services = services_of(request)
     if data.keep_for is not None:
         require_writer(request)
-        await services.policies.store.load(data.keep_for)  # raises where there is none
+        await _check_kept(services, data, data.keep_for)
     policies = await services.apart(_parsed, data.policies)
     inquiry = await _inquiry(services, data, policies)
     version = "" if data.keep_for is None else f"v{data.keep_for}"
@@ -74,6 +74,19 @@ async def post_backtest(request: AnyRequest, data: Backtest) -> BacktestReport:
         kept = msgspec.json.encode(answered.prediction)
         await services.policies.store.keep_prediction(data.keep_for, kept)
     return answered.report
+
+
+async def _check_kept(services: Services, data: Backtest, version: int) -> None:
+    """Raises `ProtocolError` where another thing is predicted than the version, put in force."""
+    _, content = await services.policies.store.load(version)  # raises where there is none
+    documents = [text.encode() for text in data.policies.values()]
+    is_otherwise = data.scale != 1 or bool(data.slow) or bool(data.without)
+    if documents != [content] or is_otherwise:
+        message = (
+            f"`keep_for` keeps what is said of version {version}: send its document alone in "
+            "`policies`, without `scale`, `slow` or `without`."
+        )
+        raise ProtocolError("invalid_value", message, param="keep_for")
 
 
 @get("/backtest/check")

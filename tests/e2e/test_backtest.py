@@ -128,6 +128,21 @@ def test_no_prediction_is_kept_for_a_version_that_there_is_not(
     assert "4711" in answer["error"]["message"]
 
 
+@pytest.mark.parametrize(
+    "other",
+    [{"policies": {}}, {"policies": {"fast": 'version = "other"'}}, {"scale": 2.0}],
+    ids=["no document", "another document", "more traffic"],
+)
+def test_a_prediction_is_kept_of_what_is_put_in_force(
+    recording: tuple[GatewayProcess, Path], other: dict[str, Any]
+) -> None:
+    gateway, _ = recording
+    _, stored = ask(gateway, "POST", "/admin/policies", {"document": ALL_FAST})
+    body = {"policies": {"fast": ALL_FAST}, "keep_for": stored["version"]}
+    code, answer = ask(gateway, "POST", "/admin/backtest", body | other)
+    assert (code, answer["error"]["param"]) == (400, "keep_for"), answer
+
+
 def test_a_policy_keeps_its_prediction_and_is_held_to_it(
     recording: tuple[GatewayProcess, Path], tmp_path: Path
 ) -> None:
@@ -184,6 +199,10 @@ def test_workers_know_the_engines_that_they_share(tmp_path: Path) -> None:
     gateway = GatewayProcess(tmp_path, "--config", str(config), "--workers", "2")
     try:
         gateway.wait_until_ready()
+        applying = ("policy", "apply", str(_written(tmp_path, "early")), "--require-backtest")
+        status, text = lanewise(*applying, gateway=gateway)
+        assert (status, "No back-test" in text) == (2, True), text
+        assert "Not applied: it is stored as version 1." in text
         with OpenAI(base_url=gateway.base_url, api_key=DEVELOPMENT_KEY, max_retries=0) as client:
             for model in ("lanewise-fast", "lanewise-deep"):
                 client.responses.create(model=model, input="Hi.", max_output_tokens=16)

@@ -107,7 +107,12 @@ def _is_good_enough(
         "policies": {submission["name"]: submission["document"]},
         "keep_for": version,
     }
-    found = _ask(arguments, "POST", "backtest", body=body)
+    try:
+        found = _ask(arguments, "POST", "backtest", body=body)
+    except AdminError as error:
+        told = str(error).rstrip(".")
+        error.args = (f"{told}. Not applied: it is stored as version {version}.",)
+        raise
     report = msgspec.convert(found, BacktestReport)
     is_worse = any(tested.worsens_slo for tested in report.policies)
     text = as_text(report)
