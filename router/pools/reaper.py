@@ -25,7 +25,8 @@ KEY = "lw1:{sweeper}:due"  # member: tenant id; score: when to look, server's ms
 LEASES_PER_CALL = 100  # expired leases that one call releases
 MAX_TAKEN = 100  # tenants that one round reaps
 AGAIN_MS = 400  # until a taken entry is due again
-TOLD_S = 60.0  # between lines of the log about entries that no gateway made
+MAX_AT_ONCE = 10  # concurrent calls: a node that is away holds up a round this much less
+TOLD_S = 60.0  # between lines of the log about entries that nobody made, or that fail
 
 # Scores are whole ms; the half of one marks an idle entry.
 
@@ -82,7 +83,7 @@ _POOLS = Script(SCRIPT, NUM_KEYS)
 
 
 class Reaper:
-    """Reaps for one gateway. If `reap` raises `RedisAway`, the next call goes on."""
+    """Reaps for one gateway. What Redis did not answer, or with an error, the next call repeats."""
 
     def __init__(self, servers: RedisServers, lease_ms: int) -> None:
         self._servers = servers
@@ -113,25 +114,40 @@ class Reaper:
         await asyncio.gather(*self._entering, return_exceptions=True)
 
     async def reap(self) -> int:
-        """Reaps due tenants; returns how many leases were released."""
+        """Reaps due tenants; returns how many leases were released, or raises `RedisAway`."""
         old_s = self._now_s() - self._lease_ms / 6e3
         self._entered_s = {
             tenant: entered_s for tenant, entered_s in self._entered_s.items() if entered_s > old_s
         }
         taken: list[Any] = await self._servers.run(_TAKE, (KEY, MAX_TAKEN, AGAIN_MS))
+        due = [
+            (tenant.decode(errors="replace"), score.decode())
+            for tenant, score in zip(taken[::2], taken[1::2], strict=True)
+        ]
         total = 0
-        for tenant, score in zip(taken[::2], taken[1::2], strict=True):
-            tenant_id = tenant.decode(errors="replace")
-            num_reaped, next_ms = 0, 0
+        for start in range(0, len(due), MAX_AT_ONCE):
+            reaping = (self._reap_due(*each) for each in due[start : start + MAX_AT_ONCE])
+            total += sum(await asyncio.gather(*reaping))
+        return total
+
+    async def _reap_due(self, tenant_id: str, score: str) -> int:
+        """Reaps one tenant; if Redis fails it, the tenant is soon due again, and no other waits."""
+        num_reaped, next_ms = 0, 0
+        try:
             if TENANT_ID.fullmatch(tenant_id):
                 num_reaped, next_ms = await self.reap_tenant(tenant_id)
-            elif self._now_s() - self._told_s >= TOLD_S:  # nobody's; it goes as an idle one does
-                self._told_s = self._now_s()
-                logger.warning("no tenant can be called %.80r, as %s has one", tenant_id, KEY)
-            total += num_reaped
-            done = (KEY, tenant_id, score.decode(), next_ms, self._lease_ms)
+            else:  # nobody's; it goes as an idle one does
+                self._tell("no tenant can be called %.80r, as %s has one", tenant_id, KEY)
+            done = (KEY, tenant_id, score, next_ms, self._lease_ms)
             await self._servers.run(_DONE, done)
-        return total
+        except RedisAway as error:
+            self._tell("the leases of tenant %s cannot be reaped: %s", tenant_id, error)
+        return num_reaped
+
+    def _tell(self, words: str, *values: object) -> None:
+        if self._now_s() - self._told_s >= TOLD_S:
+            self._told_s = self._now_s()
+            logger.warning(words, *values)
 
     async def reap_tenant(self, tenant_id: str) -> tuple[int, int]:
         """Releases a tenant's expired leases; returns how many, and the next expiry (0: none)."""

@@ -212,6 +212,27 @@ async def test_an_entry_that_is_no_tenant_keeps_none_from_being_reaped(
     ]
 
 
+async def test_a_tenant_whose_leases_redis_cannot_reap_keeps_no_other_from_being_reaped(
+    redis_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    names = ["broken-1", "broken-2", *(f"sound-{number}" for number in range(15))]
+    crashed, alive = (RedisPools(redis_url, lease_us=1_000, budget_us=BUDGET_US) for _ in range(2))
+    for name in names:
+        await crashed.reserve_first(deep_tenant(name), "x", [(Demand(group="deep", tokens=1),)])
+    await crashed.close()
+    with Redis.from_url(redis_url) as client:
+        for name in names[:2]:
+            client.set(f"lw1:{{{name}}}:lease", "no sorted set")
+        client.zadd(reaper.KEY, dict.fromkeys(names, 1.0))  # all are due
+        assert await alive.reap() == 15
+        assert [client.zcard(f"lw1:{{{name}}}:lease") for name in names[2:]] == [0] * 15
+        assert None not in [client.zscore(reaper.KEY, name) for name in names[:2]], "due again"
+        client.delete(reaper.KEY, *(f"lw1:{{{name}}}:lease" for name in names))
+    await alive.close()
+    (line,) = [line for line in caplog.messages if "cannot be reaped" in line]
+    assert "WRONGTYPE" in line
+
+
 async def test_what_one_that_dies_had_taken_is_soon_due_again(
     redis_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
