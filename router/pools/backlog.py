@@ -117,7 +117,14 @@ class Backlog:
             await self._redis.extend(held.reservation)  # first to know under which lease it is
             held.reservation = msgspec.structs.replace(held.reservation, former=None, released=())
         self.taking((held,))
-        await self._redis.adopt(held.tenant, held.reservation)
+        while True:
+            adopted = held.reservation
+            await self._redis.adopt(held.tenant, adopted)
+            if held.reservation is adopted:
+                break
+            self.undo(adopted, is_certain=True)  # it grew here meanwhile, and has another lease
+            if held.reservation.id not in self.held:
+                return  # its settlement adopts that one
         self.taken((held,))
         held.in_redis = True
         self.unadopted.pop(held.reservation.id, None)

@@ -16,7 +16,7 @@ from router.pools import failover_pools
 from router.pools.backlog import MAX_CHARGE_AGE_US
 from router.pools.failover_pools import FailoverPools
 from router.pools.heartbeat import Pulse
-from router.pools.pools import Demand, Grant, PoolsReport, Reservation, shrunk
+from router.pools.pools import Demand, Grant, PoolsReport, Reservation, extended, shrunk
 from router.pools.redis_pools import PoolsUnavailable
 from tests.unit.gateway.doubles import TENANT, AwaitedPools
 
@@ -104,6 +104,43 @@ async def test_what_runs_is_adopted_before_calls_go_back() -> None:
         await world.pools.settle(reservation, {"fast": 40})
     assert world.charged == {before.id: 1, during.id: 1}
     assert world.redis.held(TENANT) == 0
+
+
+@pytest.mark.parametrize("ends", ["later", "before the answer"])
+async def test_what_grows_while_redis_adopts_it_is_held_and_charged_once(ends: str) -> None:
+    """The extension comes between the call and its answer, which Redis gave for less."""
+    world = await started()
+    await world.away()
+    reservation = await world.reserve()
+    adopt, is_adopted, answers = world.redis.adopt, asyncio.Event(), asyncio.Event()
+
+    async def slow(tenant: Tenant, reservation: Reservation) -> Grant:
+        grant = await adopt(tenant, reservation)
+        is_adopted.set()
+        await answers.wait()
+        return grant
+
+    world.redis.adopt = slow  # type: ignore[method-assign]
+    world.redis.available = True
+    world.now_us += world.pools.pause_us
+    checking = asyncio.create_task(world.pools.check())
+    await is_adopted.wait()
+    grown = await world.pools.extend(extended(reservation, {"fast": 250}))
+    assert grown.former is None
+    if ends != "later":
+        await world.pools.settle(grown, {"fast": 40})
+    answers.set()
+    await checking
+    while world.pools.mode == "degraded":
+        world.now_us += world.pools.pause_us
+        await world.pools.check()
+    if ends == "later":
+        assert world.redis.held(TENANT) == 1
+        await world.pools.settle(grown, {"fast": 40})
+    await world.pools.check()
+    assert [used for _, used in world.redis.settled if used] == [{"fast": 40}]
+    assert world.redis.held(TENANT) == 0
+    assert world.tokens_left() == TENANT.limits["fast"].tokens_per_min - 40
 
 
 async def test_what_ended_meanwhile_is_charged_once() -> None:
