@@ -171,7 +171,16 @@ class StoppedBySignals(uvicorn.Server):
             await self.serve([*listeners])
         finally:
             await cancelled(*running)
+            await self._end_requests()
         return 0 if self.started else 1
+
+    async def _end_requests(self) -> None:
+        """Ends what runs still, after a second signal: it settles while Redis can be told."""
+        left = list(self.server_state.tasks)
+        for each in left:
+            each.cancel()
+        if left:
+            await asyncio.wait(left, timeout=TERMINAL_TIMEOUT_S)
 
     def on_signal(self, number: int) -> None:
         """Takes a signal to stop."""

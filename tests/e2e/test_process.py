@@ -1,13 +1,17 @@
 """The process: how it starts, what it refuses, how it stops."""
 
 import asyncio
+import json
 import os
 import time
 from pathlib import Path
 
+import httpx
 import pytest
 import websockets
+from redis.asyncio import Redis
 
+from gateway.store.ledger import STREAM
 from tests.e2e.gateway_command import lanewise
 from tests.e2e.gateway_process import DEVELOPMENT_KEY, GatewayProcess, redis_binary
 from tests.e2e.socket_client import SocketClient
@@ -86,6 +90,43 @@ async def test_what_outlasts_the_drain_is_told_and_settled(tmp_path: Path, redis
             assert terminal["response"]["usage"]["output_tokens"] > 0
             await connection.socket.wait_closed()
             assert connection.socket.close_code == 1012
+    finally:
+        assert gateway.stop() == 0, gateway.log
+    assert "Traceback" not in gateway.log, gateway.log
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+async def test_what_a_second_signal_cuts_off_is_settled(
+    tmp_path: Path, redis_url: str, workers: str
+) -> None:
+    gateway = GatewayProcess(tmp_path, "--redis", redis_url, "--workers", workers)
+    try:
+        gateway.wait_until_ready()
+        headers = {"authorization": f"Bearer {DEVELOPMENT_KEY}"}
+        body = {"model": "lanewise-deep", "input": "Write a text of 2,000 tokens.", "stream": True}
+        async with (
+            httpx.AsyncClient(base_url=gateway.base_url, headers=headers) as client,
+            client.stream("POST", "/responses", json=body) as answer,
+            Redis.from_url(redis_url, decode_responses=True) as books,
+        ):
+            lines = answer.aiter_lines()
+            event = await anext(line async for line in lines if line.startswith("data: "))
+            response_id = json.loads(event[6:])["response"]["id"]
+            await anext(line async for line in lines if "output_text.delta" in line)
+
+            async def num_leases() -> int:
+                keys = [key async for key in books.scan_iter("*:lease")]
+                leases = [each for key in keys for each in await books.zrange(key, 0, -1)]
+                return sum(response_id in each for each in leases)
+
+            assert await num_leases() == 1
+            for _ in range(2):
+                gateway.process.terminate()
+                await asyncio.sleep(0.1)
+            await asyncio.to_thread(gateway.process.wait)
+            assert await num_leases() == 0
+            entries = [fields["e"] for _, fields in await books.xrange(STREAM)]
+            assert sum(response_id in entry for entry in entries) == 1
     finally:
         assert gateway.stop() == 0, gateway.log
     assert "Traceback" not in gateway.log, gateway.log
