@@ -89,7 +89,7 @@ class Handover:
 
     async def _beat(self) -> None:
         loop = asyncio.get_running_loop()
-        while True:
+        while not self._is_over:  # it may be over before `_follow` has begun
             await asyncio.sleep(BEAT_S)
             self._send(self._claim.inbox, Beat("", self._claim.number))
             if loop.time() - self._heard_s > SILENT_S:
