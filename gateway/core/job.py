@@ -76,6 +76,7 @@ class Job(msgspec.Struct, eq=False, weakref=True):
     stream_id: str | None = None
     on_open: Callable[[], None] | None = None  # called once the response has begun
     on_queue_position: Callable[[BackendGroup, QueuePosition], None] | None = None
+    on_wait: Callable[[], None] | None = None  # called once it waits for its turn
     on_turn_state: Callable[[str], None] | None = None  # takes it for a client that sends it back
     decision: RouteDecision | None = None  # once admitted
     decided: RouteDecision | None = None  # admitted or refused: for the decision log
@@ -113,7 +114,11 @@ class Job(msgspec.Struct, eq=False, weakref=True):
     def wait(self, on_stop: Callable[[], None] | None) -> None:
         """Sets how to stop its wait (None: it waits no longer); an earlier stop takes effect."""
         self._on_stop = on_stop
-        if on_stop is not None and self.stopped is not None:
+        if on_stop is None:
+            return
+        if self.on_wait is not None:
+            self.on_wait()
+        if self.stopped is not None:
             on_stop()
 
     def begin(self, on_stop: Callable[[], None]) -> None:
@@ -127,7 +132,7 @@ class Job(msgspec.Struct, eq=False, weakref=True):
     def over(self) -> None:
         """Drops the references to and from what ran it, which form cycles."""
         self._on_stop = self.redirect = self.on_open = self.on_queue_position = None
-        self.on_turn_state = None
+        self.on_turn_state = self.on_wait = None
         self.refuse = _is_over
 
     def stop(self, reason: StopReason) -> None:

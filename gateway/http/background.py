@@ -18,6 +18,7 @@ from functools import partial
 
 import msgspec
 from litestar.response.base import ASGIResponse
+from litestar.types import Receive
 
 from gateway.core.gateway import Gateway
 from gateway.core.job import Ended
@@ -85,7 +86,9 @@ class BackgroundRuns:
         self._flushing = asyncio.create_task(self._flusher.run(_nothing))
         self._keeping = asyncio.create_task(self._keep())
 
-    async def create(self, tenant: Tenant, body: CreateBody, num_bytes: int) -> ASGIResponse:
+    async def create(
+        self, tenant: Tenant, body: CreateBody, num_bytes: int, receive: Receive
+    ) -> ASGIResponse:
         """Begins a run of a request of so many bytes; returns its object, or its events.
 
         Raises `ProtocolError`: `store: false`, too many runs, or refused at once.
@@ -107,7 +110,7 @@ class BackgroundRuns:
         run.exchange = Exchange(self._gw, tenant, parsed, run.stream)
         run.exchange.pump.add_done_callback(lambda _: self._ended(parsed.id))
         try:
-            await run.exchange.until_open()  # a client that leaves before it begins ends it
+            await run.exchange.until_open(receive)  # a client that leaves before it begins ends it
         except BaseException:
             self._forget(parsed.id)
             raise

@@ -44,7 +44,7 @@ async def answer_response(
     body = decode(content, CreateBody)
     gw.metrics.stage("parse", gw.clock_us() - started_us)
     if body.background:
-        return await services.background.create(tenant, body, len(content))
+        return await services.background.create(tenant, body, len(content), receive)
     parsed = await parse_request(
         body,
         f"resp_{new_id()}",

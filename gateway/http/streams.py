@@ -57,6 +57,7 @@ class AnyRequest(Request[Any, Any, Any]):
 # Questions about a context may be about one that no engine takes; the counting is bounded.
 MAX_COUNTED_TOKENS = 1 << 20
 
+_LEFT = "The client left before the response ended."
 JSON = "application/json"
 SSE = b"text/event-stream; charset=utf-8"
 _HEADER_CHARS = "".join(map(chr, range(0x20, 0x7F)))  # a header's value may have them as they are
@@ -147,6 +148,7 @@ class Exchange:
         self.job.bring(parent)
         self.pump: asyncio.Task[Ended | None] = asyncio.create_task(handle_task(gw, self.job))
         self.pump.add_done_callback(lambda _: self.opened.set())
+        self._leaving: asyncio.Future[None] | None = None  # its client, while it waits
         self._key_error: ProtocolError | None = None  # set once its key no longer holds
         release = gw.key_sessions.add(tenant, self._lose_key)
         self.pump.add_done_callback(lambda _: release())
@@ -198,25 +200,38 @@ class Exchange:
         self._raise_refusal()
         ended = None if self.pump.cancelled() else self.pump.result()
         if ended is None:
-            raise ProtocolError("server_error", "The client left before the response ended.")
+            raise ProtocolError("server_error", _LEFT)
         fault = ended.ending.fault()
         if fault is not None:
             raise fault
         return ended
 
-    async def until_open(self) -> None:
+    async def until_open(self, receive: Receive) -> None:
         """Waits until it is known that there will be events.
+
+        A client that leaves while the job waits for its turn ends it: nobody wants its place.
 
         Raises `ProtocolError` if it was refused, while the status can still say so.
         """
+
+        def watch() -> None:
+            self._leaving = asyncio.ensure_future(_gone(receive))
+            self._leaving.add_done_callback(lambda each: each.cancelled() or self.pump.cancel())
+
+        self.job.on_wait = watch
         try:
             await self.opened.wait()
         except asyncio.CancelledError:
             self.pump.cancel()
             raise
+        finally:
+            if self._leaving is not None:
+                self._leaving.cancel()
         if self.refusal is not None:
             await self.pump
             self._raise_refusal()
+        if self.pump.done() and self.pump.cancelled():
+            raise ProtocolError("server_error", _LEFT)
 
     def _raise_refusal(self) -> None:
         """Raises the refusal, if there is one, and forgets it: its traceback comes to hold this."""
@@ -374,7 +389,7 @@ async def answer_written(
     if streams:
         outbox = Outbox(gw.flush_timer, gw.max_unread_bytes)
         exchange = Exchange(gw, tenant, parsed, make_writer(outbox.send, outbox.mark))
-        await exchange.until_open()
+        await exchange.until_open(receive)
         return EventStream(gw, outbox, exchange.pump, headers_of(exchange))
     writer = make_writer()
     exchange = Exchange(gw, tenant, parsed, writer)
@@ -409,7 +424,7 @@ async def create_response(
             parsed, lambda kind, data: put(kind, sse_event(kind, data)), on_dirty=outbox.mark
         )
         exchange = Exchange(gw, tenant, parsed, stream, stream, is_codex=codex, parent=parent)
-        await exchange.until_open()
+        await exchange.until_open(receive)
         on_leave = None if keep is None else partial(keep, exchange.job, stream, 0, exchange.pump)
         return EventStream(gw, outbox, exchange.pump, exchange.headers(), on_leave=on_leave)
     whole = unheard(parsed)

@@ -40,12 +40,17 @@ def asked(**fields: Any) -> CreateBody:
     return msgspec.convert(body, CreateBody)
 
 
+async def stays() -> Any:
+    """Stands for a client that never leaves."""
+    await asyncio.Event().wait()
+
+
 async def test_one_that_cannot_be_stored_counts_as_its_client_was_told() -> None:
     world = World([])
     world.gw.store = AwayStore()
     runs = BackgroundRuns(world.gw, 8)
     with pytest.raises(ProtocolError) as refused:
-        await runs.create(TENANT, asked(), 100)
+        await runs.create(TENANT, asked(), 100, stays)
     assert refused.value is AWAY
     await until(lambda: bool(world.entries))
     assert world.outcomes() == {("fast", "shed"): 1}
@@ -59,7 +64,7 @@ async def test_a_stream_begins_after_the_number_that_was_not_reached_yet() -> No
     world = World([])
     world.gw.store = KeptStore()
     runs = BackgroundRuns(world.gw, 8)
-    await runs.create(TENANT, asked(), 100)
+    await runs.create(TENANT, asked(), 100, stays)
     (response_id,) = (reservation.id for reservation in world.pools.granted)
     answer = await runs.follow(TENANT, response_id, 5)
     (generation,) = world.fast.generations
@@ -85,7 +90,7 @@ async def test_what_readers_are_sent_at_once_is_bounded() -> None:
     in_flight = ByteBudgets(2_500, 1 << 40)  # less than two of its first events
     world.gw.budgets = Budgets(in_flight=in_flight)
     runs = BackgroundRuns(world.gw, 8)
-    await runs.create(TENANT, asked(instructions="x" * 900), 100)
+    await runs.create(TENANT, asked(instructions="x" * 900), 100, stays)
     (response_id,) = (reservation.id for reservation in world.pools.granted)
     readers: list[Any] = []
 
