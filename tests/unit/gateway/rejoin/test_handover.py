@@ -1,4 +1,4 @@
-"""A response that is handed over: once its follower is lost it is kept again, and no more is sent."""
+"""A response that is handed over: its follower is lost, so it is kept, and nothing more is sent."""
 
 import asyncio
 
