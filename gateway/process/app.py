@@ -76,10 +76,10 @@ from router.policy.store import PolicyStore
 from router.pools.capped_pools import CappedPools
 from router.pools.ceiling_leases import CeilingLeases
 from router.pools.failover_pools import FailoverPools
-from router.pools.heartbeat import Heartbeat
-from router.pools.redis_pools import RedisPools
+from router.pools.redis_pools import PoolsUnavailable, RedisPools
 from router.redis.cancelling import cancelled
 from router.redis.client import redis_client
+from router.redis.heartbeat import Heartbeat
 from router.redis.servers import RedisServers
 from router.redis.url import parse_redis_url
 
@@ -343,7 +343,7 @@ async def _failover_pools(
 ) -> AsyncIterator[FailoverPools]:
     """Opens the pools, with a heartbeat on a connection of its own."""
     budget_us = config.redis.budget_ms * 1_000
-    servers = RedisServers(parse_redis_url(url), budget_us=budget_us)
+    servers = RedisServers(parse_redis_url(url), budget_us=budget_us, away=PoolsUnavailable)
     heartbeat = Heartbeat(servers, secrets.token_hex(8))
     pools = FailoverPools(
         RedisPools(url, budget_us=budget_us),

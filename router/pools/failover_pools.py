@@ -27,7 +27,6 @@ from backends.contract import BackendGroup
 from router.classify.task import Account, Tenant
 from router.pools.backlog import Backlog, Held, Unsettled
 from router.pools.budgets import AccountBalance
-from router.pools.heartbeat import Pulse
 from router.pools.local_pools import LocalPools, OnBlind, WhenAway
 from router.pools.pools import (
     Balance,
@@ -43,6 +42,7 @@ from router.pools.pools import (
 )
 from router.pools.redis_pools import PoolsUnavailable, RedisPools
 from router.redis.breaker import PROBE_PAUSE_US, Breaker
+from router.redis.heartbeat import Pulse
 
 logger = logging.getLogger("lanewise")
 Answer = TypeVar("Answer")

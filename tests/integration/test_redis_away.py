@@ -10,8 +10,8 @@ from redis.backoff import ConstantBackoff
 from redis.retry import Retry as Waiting
 
 from gateway.process.embedded_redis import EmbeddedRedis
-from router.pools.heartbeat import HEARD_MS, KEY
 from router.pools.redis_pools import RedisPools
+from router.redis.heartbeat import HEARD_MS, KEY
 from tests.integration.watched_gateway import LIMITS, PATIENCE_S, TENANT, gateway
 
 PATIENT_US = 20_000_000  # where nothing is wrong with Redis

@@ -22,13 +22,13 @@ from router.classify.task import Account, GroupLimits, Tenant
 from router.learn.experience import Experience
 from router.learn.learned_store import LearnedStore
 from router.learn.learning import NUM_TRAITS, Observation
-from router.pools.heartbeat import KEY as HEARTBEATS
-from router.pools.heartbeat import Heartbeat
 from router.pools.pools import Balance, Demand, Renewal
 from router.pools.redis_pools import PoolsUnavailable, RedisPools
 from router.redis.cancelling import cancelled
 from router.redis.client import redis_client
-from router.redis.servers import RedisServers, slot_of
+from router.redis.heartbeat import KEY as HEARTBEATS
+from router.redis.heartbeat import Heartbeat
+from router.redis.servers import RedisAway, RedisServers, slot_of
 from router.redis.url import parse_redis_url
 from tests.integration.capped_gateways import gateways, many_tasks
 from tests.integration.redis_fleet import (
@@ -216,7 +216,7 @@ async def test_servers_that_nobody_reaches_are_away_whatever_is_asked(kind: str)
             with pytest.raises(RedisError):
                 await client.pipeline(transaction=False).set("{a}x", 1).execute()
             heartbeat = Heartbeat(RedisServers(target, budget_us=5_000_000), "one")
-            with pytest.raises(PoolsUnavailable):
+            with pytest.raises(RedisAway):
                 await heartbeat.beat()
             await heartbeat.stop()
     finally:

@@ -8,9 +8,9 @@ from contextlib import asynccontextmanager
 from backends.drive.driver import monotonic_us
 from router.classify.task import GroupLimits, Tenant
 from router.pools.failover_pools import FailoverPools
-from router.pools.heartbeat import Heartbeat
 from router.pools.pools import BUDGET_US, Demand, Reservation
-from router.pools.redis_pools import RedisPools
+from router.pools.redis_pools import PoolsUnavailable, RedisPools
+from router.redis.heartbeat import Heartbeat
 from router.redis.servers import RedisServers
 from router.redis.url import parse_redis_url
 
@@ -24,7 +24,8 @@ class Gateway:
     """The pools of one gateway, watched as a gateway watches them."""
 
     def __init__(self, url: str, name: str, budget_us: int) -> None:
-        servers = RedisServers(parse_redis_url(url), budget_us=budget_us)
+        target = parse_redis_url(url)
+        servers = RedisServers(target, budget_us=budget_us, away=PoolsUnavailable)
         self.heartbeat = Heartbeat(servers, name)
         self.pools = FailoverPools(
             RedisPools(url, budget_us=budget_us),

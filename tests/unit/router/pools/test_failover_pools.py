@@ -15,9 +15,9 @@ from router.classify.task import Tenant
 from router.pools import failover_pools
 from router.pools.backlog import MAX_CHARGE_AGE_US
 from router.pools.failover_pools import FailoverPools
-from router.pools.heartbeat import Pulse
 from router.pools.pools import Demand, Grant, PoolsReport, Reservation, extended, shrunk
 from router.pools.redis_pools import PoolsUnavailable
+from router.redis.heartbeat import Pulse
 from tests.unit.gateway.doubles import TENANT, AwaitedPools
 
 FAST = [(Demand(group="fast", tokens=100),)]

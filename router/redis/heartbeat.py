@@ -8,7 +8,6 @@ import contextlib
 
 import msgspec
 
-from router.pools.redis_pools import PoolsUnavailable
 from router.redis.servers import RedisAway, RedisServers, Script
 
 ALIVE_MS = 10_000  # without a heartbeat for longer a gateway counts as gone
@@ -47,12 +46,9 @@ class Heartbeat:
         self._id = gateway_id
 
     async def beat(self) -> Pulse:
-        """Sends a heartbeat; `PoolsUnavailable` if Redis does not reply or cannot write."""
-        try:
-            command = (KEY, self._id, ALIVE_MS, HEARD_MS)
-            num_gateways, added, num_heard = await self._servers.run(_BEAT, command)
-        except RedisAway as error:
-            raise PoolsUnavailable(str(error)) from error
+        """Sends a heartbeat; `RedisAway` of the servers' kind if Redis does not reply or write."""
+        command = (KEY, self._id, ALIVE_MS, HEARD_MS)
+        num_gateways, added, num_heard = await self._servers.run(_BEAT, command)
         return Pulse(num_gateways, bool(added), num_heard)
 
     async def stop(self) -> None:
