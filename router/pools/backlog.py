@@ -57,6 +57,7 @@ class Backlog:
         self.num_uncharged = 0
         self._redis = redis
         self._clock_us = clock_us
+        self._owed: set[str] = set()  # reservations that ended, until Redis has charged them
         self._orphans: deque[Reservation] = deque(maxlen=MAX_UNDONE)  # of nobody who runs here
         self._orphans_again: deque[Reservation] = deque(maxlen=MAX_UNDONE)
 
@@ -84,11 +85,22 @@ class Backlog:
         for each in held:
             each.may_be_taken = each.reservation.id not in self.held
 
-    def confirm(self, reservation_id: str) -> None:
-        """Notes that Redis knows the lease of a task that runs here."""
-        held = self.unadopted.pop(reservation_id, None)
-        if held is not None:
+    def confirm(self, reservation_id: str, lease: str, *, is_known: bool) -> None:
+        """Notes that Redis knows the lease of a task that runs here, or may know it."""
+        held = self.held[reservation_id]
+        if lease == held.reservation.former:
+            held.may_be_taken = True
+        elif is_known:
             held.in_redis = True
+            self.unadopted.pop(reservation_id, None)
+
+    def replace(self, held: Held, certain: Reservation) -> None:
+        """Notes a reservation's new lease; Redis may have the one before, unheard or again."""
+        former = held.reservation.former or held.reservation.lease
+        held.reservation = certain
+        if held.may_be_taken or not held.in_redis:
+            before = msgspec.structs.replace(certain, demands=(), lease=former)
+            self.undo(before, is_certain=False)
 
     def undo(self, reservation: Reservation, *, is_certain: bool) -> None:
         """Has a lease released that no task here has; twice if it may yet be taken."""
@@ -108,9 +120,13 @@ class Backlog:
 
     def put_off(self, entry: Unsettled) -> None:
         if len(self.unsettled) >= MAX_UNSETTLED:
-            self.unsettled.popleft()
-            self.num_uncharged += 1
+            self._give_up(self.unsettled.popleft())
         self.unsettled.append(entry)
+        self._owed.add(entry.held.reservation.id)
+
+    def _give_up(self, entry: Unsettled) -> None:
+        self._owed.discard(entry.held.reservation.id)
+        self.num_uncharged += 1
 
     async def adopt(self, held: Held) -> None:
         if held.reservation.former is not None:
@@ -122,21 +138,22 @@ class Backlog:
             await self._redis.adopt(held.tenant, adopted)
             if held.reservation is adopted:
                 break
-            self.undo(adopted, is_certain=True)  # it grew here meanwhile, and has another lease
-            if held.reservation.id not in self.held:
-                return  # its settlement adopts that one
+            if held.reservation.id not in self.held:  # it grew here meanwhile, and ended
+                return  # its settlement adopts the lease that it had then
         self.taken((held,))
         held.in_redis = True
         self.unadopted.pop(held.reservation.id, None)
 
     async def charge(self, entry: Unsettled) -> None:
         """Settles a reservation in Redis, which adopts it first if it cannot know it."""
+        self._owed.add(entry.held.reservation.id)
         if not entry.held.in_redis:
             await self.adopt(entry.held)
         held = entry.held
         await self._redis.settle(
             held.reservation, entry.used_tokens, entry.nusd, once=held.is_settled_once
         )
+        self._owed.discard(held.reservation.id)
 
     async def bring_up_to_date(self, held: Iterable[Held]) -> None:
         """Adopts these, then charges pending settlements; after a failure the rest stays."""
@@ -164,6 +181,9 @@ class Backlog:
     async def _undone(self, orphan: Reservation) -> None:
         if self.holds(orphan.id, orphan.lease):
             return  # its task has asked again, and was granted the same lease
+        if orphan.id in self._owed:  # another call charges it; without its lease that charges none
+            self._orphans_again.append(orphan)
+            return
         await self._redis.settle(orphan, {})
         held = self.held.get(orphan.id)
         if held is not None and self.holds(orphan.id, orphan.lease):
@@ -174,7 +194,9 @@ class Backlog:
             due = [self.unsettled.popleft() for _ in range(min(MAX_AT_ONCE, len(self.unsettled)))]
             oldest_us = self._clock_us() - MAX_CHARGE_AGE_US
             young = [entry for entry in due if entry.ended_us > oldest_us or entry.nusd]
-            self.num_uncharged += len(due) - len(young)
+            for entry in due:
+                if entry.ended_us <= oldest_us and not entry.nusd:
+                    self._give_up(entry)
             left = {id(entry): entry for entry in young}
             try:
                 await _all(self._charge_in_turn(each, left) for each in _side_by_side(young))

@@ -208,9 +208,8 @@ class FailoverPools:
         if not held.in_redis:
             if reservation.released:
                 return known  # Redis must hear of all of it: it is settled whole, when it ends
-            if held.is_local:
-                self._local.extend(known, certain)
-            held.reservation = certain  # adopted as it is then
+            self._local.extend(known, certain)
+            self._backlog.replace(held, certain)  # adopted as it is then
             return certain
         if not self._breaker.is_closed:
             return known
@@ -220,7 +219,7 @@ class FailoverPools:
         except PoolsUnavailable:
             return reservation
         if held.reservation is reservation:
-            held.reservation = certain
+            self._backlog.replace(held, certain)
             if reservation.released and reservation.id in self._held:
                 self._local.release(held.counted)
                 self._local.hold(certain)
@@ -412,8 +411,8 @@ class FailoverPools:
                 orphan = Reservation(reservation_id, tenant_id, (), lease, expires_us=0)
                 self._backlog.undo(orphan, is_certain=is_known)
                 self._catch_up_soon()
-            elif is_known:
-                self._backlog.confirm(reservation_id)
+            else:
+                self._backlog.confirm(reservation_id, lease, is_known=is_known)
 
     def _broken(self) -> None:
         self._is_broken = True

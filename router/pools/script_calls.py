@@ -122,8 +122,10 @@ def extend_call(reservation: Reservation, lease_ms: int, now_ms: int = 0) -> Arg
 def late_leases(call: Arguments, reply: object) -> tuple[str, ...]:
     """Decodes the leases that a late attempt of a call took, or without a reply may have taken.
 
-    Extensions and settlements take none: late, they find nothing to extend or to settle.
+    Settlements take none. A late extension does if a late renewal took its former lease anew.
     """
+    if call[_OPERATION] == "extend":
+        return (str(call[_OPERATION + 3]),) if reply in (None, 1) else ()
     if call[_OPERATION] == "renew":
         return tuple(map(str, call[_OPERATION + 3 :]))
     if call[_OPERATION] not in ("reserve", "adopt"):

@@ -143,6 +143,76 @@ async def test_what_grows_while_redis_adopts_it_is_held_and_charged_once(ends: s
     assert world.tokens_left() == TENANT.limits["fast"].tokens_per_min - 40
 
 
+async def test_a_lease_that_redis_may_have_is_given_back_once_its_task_has_grown() -> None:
+    world = await started()
+    reserve = world.redis.reserve_first
+
+    async def unheard(*asked: Any) -> Grant:
+        await reserve(*asked)
+        raise PoolsUnavailable("the connection broke")
+
+    world.redis.reserve_first = unheard  # type: ignore[method-assign]
+    reservation = await world.reserve()
+    assert world.redis.held(TENANT) == 1
+    world.redis.on_late(TENANT.id, (reservation.lease,), False)
+    grown = await world.pools.extend(extended(reservation, {"fast": 250}))
+    for _ in range(3):
+        await world.pools.check()
+    assert world.redis.held(TENANT) == 1
+    await world.pools.settle(grown, {"fast": 40})
+    assert world.redis.held(TENANT) == 0
+
+
+async def test_a_lease_that_is_taken_anew_while_it_grows_is_given_back() -> None:
+    """A late renewal comes between an extension's effect and its reply."""
+    world = await started()
+    reservation = await world.reserve()
+    extend = world.redis.extend
+
+    async def overtaken(changed: Reservation) -> bool:
+        is_known = await extend(changed)
+        world.redis.memory.renew([reservation], world.redis.now_us)
+        world.redis.on_late(TENANT.id, (reservation.lease,), True)
+        return is_known
+
+    world.redis.extend = overtaken  # type: ignore[method-assign]
+    grown = await world.pools.extend(extended(reservation, {"fast": 250}))
+    assert world.redis.held(TENANT) == 2
+    for _ in range(2):
+        await world.pools.check()
+    assert world.redis.held(TENANT) == 1
+    await world.pools.settle(grown, {"fast": 40})
+    assert world.redis.held(TENANT) == 0
+
+
+async def test_nothing_is_released_uncharged_while_another_call_charges_it() -> None:
+    world = await started()
+    reservation = await world.reserve()
+    await world.away()
+    await world.pools.settle(reservation, {"fast": 40})
+    world.redis.on_late(TENANT.id, (reservation.lease,), True)  # a late renewal
+    settle, goes_on = world.redis.settle, asyncio.Event()
+
+    def slow(
+        reservation: Reservation, used: Mapping[BackendGroup, int], *more: Any, **kw: Any
+    ) -> Any:
+        async def charged() -> int:
+            await goes_on.wait()
+            return await settle(reservation, used, *more, **kw)
+
+        return charged() if used else settle(reservation, used, *more, **kw)
+
+    world.redis.settle = slow  # type: ignore[method-assign]
+    world.redis.available = True
+    backlog = world.pools._backlog
+    first, second = (asyncio.create_task(backlog.bring_up_to_date(())) for _ in range(2))
+    await asyncio.wait((first, second), timeout=0.01)
+    goes_on.set()
+    await asyncio.gather(first, second)
+    assert world.redis.held(TENANT) == 0
+    assert world.tokens_left() == TENANT.limits["fast"].tokens_per_min - 40
+
+
 async def test_what_ended_meanwhile_is_charged_once() -> None:
     world = await started()
     before = await world.reserve()
