@@ -27,7 +27,7 @@ SALT_BYTES = 32
 
 @dataclass(slots=True, frozen=True)
 class Access:
-    """The keys, their store and their peppers, for routes and the admin API."""
+    """Holds the keys, their store and their peppers, for routes and the admin API."""
 
     keys: Keys
     tenant_store: TenantStore

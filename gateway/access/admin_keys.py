@@ -15,7 +15,7 @@ KEY_CHARS = 12  # of a digest: enough to tell keys apart, and of no use to find 
 
 
 class Admin(msgspec.Struct, frozen=True):
-    """An admin, whose name is the author of the changes made with the key."""
+    """Names an admin as the author of the changes made with the key."""
 
     name: str
     read_only: bool
@@ -23,7 +23,7 @@ class Admin(msgspec.Struct, frozen=True):
 
 
 class AdminKeys:
-    """The known keys' digests, all compared in constant time."""
+    """Holds the known keys' digests, and compares a key with all of them in constant time."""
 
     def __init__(self, keys: Iterable[AdminKeyConfig]) -> None:
         self.num_refused = 0  # keys that were missing or wrong, since start

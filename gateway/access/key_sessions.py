@@ -9,7 +9,7 @@ End = Callable[[ProtocolError], None]
 
 
 class KeySessions:
-    """The open connections and running responses of each key."""
+    """Tracks the open connections and running responses of each key."""
 
     def __init__(self) -> None:
         # By the tenant, too: keys of the configuration have the same ids in each.

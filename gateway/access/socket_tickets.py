@@ -23,14 +23,14 @@ _TAG = "lw1:{socket_tickets}"
 
 
 class Holder(msgspec.Struct, frozen=True):
-    """Whose ticket it is."""
+    """Says whose ticket it is."""
 
     tenant_id: str
     key_id: str
 
 
 class SocketTickets:
-    """The tickets of all gateways on one Redis."""
+    """Makes and takes tickets that hold for all gateways on one Redis."""
 
     def __init__(self, redis: Redis) -> None:
         self._redis = redis

@@ -14,7 +14,7 @@ _MAX_OFFERED = 16
 
 
 class Offer(NamedTuple):
-    """What an upgrade offers: at most one credential counts, and a ticket before a key."""
+    """Holds what an upgrade offers: at most one credential counts, and a ticket before a key."""
 
     ticket: str = ""
     key: str = ""

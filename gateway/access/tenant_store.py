@@ -1,4 +1,4 @@
-"""The records of keys, tenants, tiers and drained backends in Redis, and this process's copy.
+"""Stores keys, tenants, tiers and drained backends in Redis, and keeps this process's copy.
 
 Every gateway has all records in memory (`TenantsView`, at most `MAX_RECORDS`), so that no request
 waits for Redis to check its key. Changes are published, and the version is polled twice a second in

@@ -1,4 +1,4 @@
-"""This process's view of tiers, tenants, keys and drained backends: configured, and from Redis.
+"""Joins the tiers, tenants, keys and drained backends of the configuration with those of Redis.
 
 `gateway.access.tenant_store` keeps the records from Redis up to date. A record cannot replace a
 configured tenant, but it can replace a tier, so that limits change without a restart.

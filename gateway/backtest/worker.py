@@ -1,4 +1,4 @@
-"""The process of a back-test: one request on standard input, one answer on standard output.
+"""Makes one back-test in a process: reads a request from standard input, prints the answer.
 
 This is an edge.
 """
