@@ -1,4 +1,4 @@
-"""`/admin/audit`: who changed what, of all that admins change. This is an edge."""
+"""`/admin/audit` lists who changed what, of all that admins change. This is an edge."""
 
 from typing import Annotated, Any, Literal
 
@@ -20,7 +20,7 @@ async def get_audit(
     limit: Annotated[int, Parameter(ge=1, le=MAX_LISTED)] = 100,
     trail: Trail | None = None,
 ) -> list[AuditEntry]:
-    """The latest changes, the newest first.
+    """Lists the latest changes, the newest first.
 
     Of policies (the last 1,000 are kept) and of tenants, tiers, keys, backends and what was learned
     (the last 10,000), or of one of these two trails.

@@ -1,4 +1,7 @@
-"""`/admin/backends`: how they are; draining one takes it out, on every gateway. This is an edge."""
+"""`/admin/backends` shows how they are; draining one takes it out, on every gateway.
+
+This is an edge.
+"""
 
 from typing import Any
 
@@ -14,7 +17,7 @@ from gateway.wire.errors import ProtocolError
 
 
 class BackendView(msgspec.Struct, frozen=True, kw_only=True):
-    """One backend, now."""
+    """Shows one backend as it is now."""
 
     name: str
     model: str
@@ -33,7 +36,7 @@ class BackendView(msgspec.Struct, frozen=True, kw_only=True):
 
 @get("/backends")
 async def get_backends(request: AnyRequest) -> list[BackendView]:
-    """The backends of this process, and how busy each is."""
+    """Lists the backends of this process, and how busy each is."""
     services = services_of(request)
     return [_view(services, stats) for stats in services.gw.backend_stats()]
 

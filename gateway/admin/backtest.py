@@ -1,4 +1,4 @@
-"""`/admin/backtest`: what policies would have come to on the latest tasks, and what came of it.
+"""`/admin/backtest` says what policies would have come to on the latest tasks, and what came of it.
 
 This is an edge.
 """
@@ -45,7 +45,7 @@ Name = Annotated[str, Meta(max_length=256)]
 
 
 class Backtest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What to back-test: the latest tasks of this gateway, under each of these documents."""
+    """Says what to back-test: the latest tasks of this gateway, under each of these documents."""
 
     last_s: Annotated[float, Meta(gt=0, le=MAX_LAST_S)] = 900.0
     policies: Annotated[dict[Name, Text], Meta(max_length=MAX_POLICIES)] = {}
@@ -60,7 +60,7 @@ class Backtest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
 @post("/backtest", status_code=200, opt=READS)
 async def post_backtest(request: AnyRequest, data: Backtest) -> BacktestReport:
-    """What would have come: one at a time, and within a minute."""
+    """Says what would have come of the tasks; it makes one back-test at a time, within a minute."""
     services = services_of(request)
     if data.keep_for is not None:
         require_writer(request)
@@ -91,7 +91,7 @@ async def _check_kept(services: Services, data: Backtest, version: int) -> None:
 
 @get("/backtest/check")
 async def get_backtest_check(request: AnyRequest) -> PredictionCheck:
-    """What came of the policy in force, against what was predicted when it was applied."""
+    """Compares what came of the policy in force with what was predicted when it was applied."""
     services = services_of(request)
     number = services.policies.current.version
     kept = await services.policies.store.prediction(number)

@@ -1,4 +1,7 @@
-"""`/admin/budgets`: what was spent of a tenant's budgets; raises a run's. This is an edge."""
+"""`/admin/budgets` shows what was spent of a tenant's budgets, and raises a run's.
+
+This is an edge.
+"""
 
 from typing import Annotated, Any
 
@@ -18,7 +21,7 @@ from router.pools.budget_use import BudgetUse, budget_uses
 
 
 class BudgetView(msgspec.Struct, frozen=True, kw_only=True):
-    """What was spent of the budgets that a task of this tenant, key and run meets.
+    """Shows what was spent of the budgets that a task of this tenant, key and run meets.
 
     Only tasks that began while there was a budget are counted, not what the day cost before.
     """
@@ -30,7 +33,7 @@ class BudgetView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunBudget(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A run's own hard limit."""
+    """Sets a run's own hard limit."""
 
     tenant: str
     run: Annotated[str, Meta(min_length=1, max_length=512)]  # as `metadata.run` names it
@@ -41,7 +44,7 @@ class RunBudget(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
 async def get_budgets(
     request: AnyRequest, tenant: str, key: str | None = None, run: str | None = None
 ) -> BudgetView:
-    """What was spent of a tenant's budgets, of one of its keys' and of one of its runs'."""
+    """Shows what was spent of a tenant's budgets, of one of its keys' and of one of its runs'."""
     return await _view(request, _find(request, tenant), key, run)
 
 

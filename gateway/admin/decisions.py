@@ -1,4 +1,4 @@
-"""`/admin/decisions`: what was decided and what came of it, by id, tenant, rule, outcome and time.
+"""`/admin/decisions` finds decisions and their outcomes by id, tenant, rule, outcome and time.
 
 This is an edge.
 """
@@ -32,7 +32,7 @@ async def get_decisions(
     since: UnixTime = None,
     before: UnixTime = None,
 ) -> list[DecisionRecord]:
-    """The latest decisions that fit, the last one first; 1,000 at most.
+    """Lists the latest decisions that fit, the last one first; 1,000 at most.
 
     Each process has its latest 200 in memory; with `recording.path`, older ones are read from the
     log's files on this machine.

@@ -1,4 +1,4 @@
-"""`/admin/events` and `/admin/placements`: what the page *Live* shows. This is an edge."""
+"""`/admin/events` and `/admin/placements` serve what the page *Live* shows. This is an edge."""
 
 from collections.abc import AsyncIterator
 from functools import lru_cache
@@ -19,7 +19,7 @@ _MAX_PLACED = 8  # options whose placement is remembered
 
 
 class RegionView(msgspec.Struct, frozen=True, kw_only=True):
-    """The rectangle of processing elements that holds one part of a model."""
+    """Is the rectangle of processing elements that holds one part of a model."""
 
     part: str
     wafer: int
@@ -31,7 +31,7 @@ class RegionView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PlacementView(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the model of a simulated wafer lies."""
+    """Shows where the model of a simulated wafer lies."""
 
     backend: str
     model: str
@@ -44,7 +44,7 @@ class PlacementView(msgspec.Struct, frozen=True, kw_only=True):
 
 @get("/events")
 async def get_events(request: AnyRequest) -> Stream:
-    """A snapshot, then what changes, at most four times a second, as server-sent events."""
+    """Sends a snapshot, then what changes, at most four times a second, as server-sent events."""
     services = services_of(request)
     feed = services.feed.watch()
     first = await anext(feed)  # so that a refusal is an HTTP status, and not a broken stream
@@ -66,7 +66,7 @@ async def get_events(request: AnyRequest) -> Stream:
 
 @get("/placements")
 async def get_placements(request: AnyRequest) -> list[PlacementView]:
-    """Where the models of the configured simulated wafers lie."""
+    """Shows where the models of the configured simulated wafers lie."""
     services = services_of(request)
     configs = services.configured_backends
     wafers = [each for each in configs if isinstance(each, WaferBackendConfig)]

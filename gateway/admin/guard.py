@@ -1,4 +1,4 @@
-"""What all admin routes share: the guard, and writes with an audit entry.
+"""Defines what all admin routes share: the guard, and writes with an audit entry.
 
 A route below `/admin` that is no GET but changes nothing has `opt=READS`; one that only
 some requests have change something calls `require_writer` for these. This is an edge.

@@ -1,4 +1,4 @@
-"""`/admin/keys`: make, list, rotate and revoke tenants' keys. A key is shown once, when made.
+"""`/admin/keys` makes, lists, rotates and revokes tenants' keys; a key is shown once, when made.
 
 This is an edge.
 """
@@ -38,7 +38,7 @@ Seconds = Annotated[int, Meta(ge=0, le=MAX_LIFE_S)]
 
 
 class NewKey(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What to make a key for."""
+    """Says what to make a key for."""
 
     tenant: str
     name: Annotated[str, Meta(max_length=MAX_NAME_CHARS)] = ""
@@ -47,13 +47,13 @@ class NewKey(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
 
 class KeyChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The key's own limits; null gives a group, or all, back to what its tenant's keys get."""
+    """Sets the key's own limits; null gives a group, or all, back to what its tenant's keys get."""
 
     limits: dict[BackendGroup, KeyLimits | None] | None
 
 
 class Rotation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """How to replace a key."""
+    """Says how to replace a key."""
 
     overlap_s: Seconds = 86_400  # how long the old one holds beside the new one
     # None: the new one ends when the old one would have.
@@ -61,7 +61,7 @@ class Rotation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
 
 class KeyView(msgspec.Struct, frozen=True, kw_only=True):
-    """A key as it is shown; times are Unix seconds."""
+    """Shows a key without its secret; times are Unix seconds."""
 
     id: str
     tenant: str
@@ -77,7 +77,7 @@ class KeyView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MadeKey(msgspec.Struct, frozen=True, kw_only=True):
-    """A new key: the only time that it is shown."""
+    """Shows a new key, this only time."""
 
     key: str
     record: KeyView
@@ -85,7 +85,7 @@ class MadeKey(msgspec.Struct, frozen=True, kw_only=True):
 
 @get("/keys")
 async def list_keys(request: AnyRequest, tenant: str | None = None) -> list[KeyView]:
-    """Keys, the newest first: of one tenant, or of all. Those that ended are listed for 30 days."""
+    """Lists keys, the newest first: of one tenant, or of all. Those that ended stay for 30 days."""
     services = services_of(request)
     tenant_view = services.access.keys.tenant_view
     records = tenant_view.keys.values() if tenant is None else tenant_view.keys_of(tenant)

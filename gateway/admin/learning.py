@@ -1,4 +1,4 @@
-"""The admin API's view of what was learned from outcomes, with resets.
+"""`/admin/learning` shows and resets what was learned from outcomes.
 
 Each gateway answers for itself; gateways share what they learn within seconds. This is an edge.
 """
@@ -16,7 +16,7 @@ from router.learn.learning import MIN_OUTCOMES
 
 
 class LearningView(msgspec.Struct, frozen=True, kw_only=True):
-    """What one tenant's outcomes taught."""
+    """Shows what one tenant's outcomes taught."""
 
     tenant: str
     outcomes: dict[str, float]  # by engine group, weighed; old ones fade
@@ -30,14 +30,14 @@ class LearningView(msgspec.Struct, frozen=True, kw_only=True):
 
 @get("/learning")
 async def get_learning(request: AnyRequest) -> list[LearningView]:
-    """Every tenant whose tasks this process has run."""
+    """Shows every tenant whose tasks this process has run."""
     services = services_of(request)
     return [_view(services, tenant_id) for tenant_id in list(services.gw.experience.learners)]
 
 
 @get("/learning/{tenant_id:str}")
 async def get_tenant_learning(request: AnyRequest, tenant_id: str) -> LearningView:
-    """One tenant."""
+    """Shows one tenant."""
     services = services_of(request)
     await _know(services, tenant_id)
     return _view(services, tenant_id)
@@ -45,7 +45,7 @@ async def get_tenant_learning(request: AnyRequest, tenant_id: str) -> LearningVi
 
 @post("/learning/{tenant_id:str}/reset", status_code=200)
 async def reset_learning(request: AnyRequest, tenant_id: str) -> LearningView:
-    """Back to the prior, on every gateway; can be undone once."""
+    """Goes back to the prior, on every gateway; can be undone once."""
     services = services_of(request)
     await _know(services, tenant_id)
     await services.learned.reset(tenant_id)

@@ -1,4 +1,4 @@
-"""`/admin/policies` and `/admin/explain`: check, store, compare, activate, roll back, ask why.
+"""`/admin/policies` and `/admin/explain` check, store, compare and activate policies, and say why.
 
 This is an edge.
 """
@@ -50,7 +50,7 @@ Text = Annotated[str, Meta(max_length=1 << 20)]
 
 
 class Submission(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A document as its author wrote it, TOML or JSON."""
+    """Carries a document as its author wrote it, TOML or JSON."""
 
     document: Text
     name: Annotated[str, Meta(max_length=256)] = "policy"  # its file's, for messages
@@ -58,7 +58,7 @@ class Submission(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
 
 class Comparison(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What to compare: a document or a version, against a version (null: the one in force)."""
+    """Says what to compare: a document or a version, with a version (null: the one in force)."""
 
     document: Text | None = None
     name: Annotated[str, Meta(max_length=256)] = "policy"
@@ -67,7 +67,7 @@ class Comparison(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
 
 class Activation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """`expected`: the version that is in force as far as the author knows; null: whichever is.
+    """Names as `expected` the version that the author knows to be in force; null: whichever is.
 
     It has to be given, so that nobody undoes unawares what another admin has just changed.
     """
@@ -77,15 +77,14 @@ class Activation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
 
 class Shadowing(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What decides beside the policy in force, without effect; 0: nothing does."""
+    """Names the version that decides beside the policy in force, without effect; 0: none does."""
 
     version: Version
     comment: Comment = ""
 
 
 class Question(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A request whose decision is to be explained; without a document or version, by the policy in
-    force."""
+    """Asks what a document, a version or the policy in force decides for a request."""
 
     prompt: Text
     tenant: str | None = None  # null: the first that is known
@@ -102,7 +101,7 @@ class Question(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
 
 class CheckView(msgspec.Struct, frozen=True, kw_only=True):
-    """What is wrong with a document, and what is likely a slip."""
+    """Says what is wrong with a document, and what is likely a slip."""
 
     valid: bool
     problems: tuple[Problem, ...] = ()
@@ -110,7 +109,7 @@ class CheckView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StoredView(msgspec.Struct, frozen=True, kw_only=True):
-    """A document that was stored; nothing has changed yet."""
+    """Shows a document that was stored; nothing has changed yet."""
 
     author: str  # the admin key's name
     version: int
@@ -120,7 +119,7 @@ class StoredView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class InForceView(msgspec.Struct, frozen=True, kw_only=True):
-    """What this process decides by."""
+    """Says what this process decides by."""
 
     version: int
     source: str  # configured, store, last_good
@@ -128,7 +127,7 @@ class InForceView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PoliciesView(msgspec.Struct, frozen=True, kw_only=True):
-    """All versions, the latest first, and which is in force; 0 is the configured policy."""
+    """Lists all versions, the latest first, and says which is in force; 0 is the configured one."""
 
     active: int
     shadow: int
@@ -137,7 +136,7 @@ class PoliciesView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class VersionView(msgspec.Struct, frozen=True, kw_only=True):
-    """One version; without `stored` it is the configured policy."""
+    """Shows one version; without `stored` it is the configured policy."""
 
     version: int
     document: str
@@ -146,7 +145,7 @@ class VersionView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DiffView(msgspec.Struct, frozen=True, kw_only=True):
-    """What differs in the decisions, and in the text."""
+    """Shows what differs in the decisions, and in the text."""
 
     expected: int  # what is in force: to be sent when the change is put in force
     old: int
@@ -156,7 +155,7 @@ class DiffView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ChangeView(msgspec.Struct, frozen=True, kw_only=True):
-    """What is in force now, and what was before."""
+    """Says what is in force now, and what was before."""
 
     before: int
     active: int
@@ -164,7 +163,7 @@ class ChangeView(msgspec.Struct, frozen=True, kw_only=True):
 
 @get("/policies")
 async def get_policies(request: AnyRequest) -> PoliciesView:
-    """All versions, and which is in force."""
+    """Lists all versions, and says which is in force."""
     policies = services_of(request).policies
     state = await policies.store.state()
     versions = await policies.store.versions()
@@ -177,7 +176,7 @@ async def get_policies(request: AnyRequest) -> PoliciesView:
 
 @post("/policies/check", status_code=200, opt=READS)
 async def check_policy(request: AnyRequest, data: Submission) -> CheckView:
-    """Everything that is wrong with a document."""
+    """Lists everything that is wrong with a document."""
     try:
         policy = await _parsed(services_of(request), data)
     except PolicyError as error:
@@ -224,13 +223,13 @@ async def put_policy(request: AnyRequest, data: Submission) -> StoredView:
 async def get_policy_audit(
     request: AnyRequest, limit: Annotated[int, Parameter(ge=1, le=MAX_LISTED)] = 100
 ) -> list[AuditEntry]:
-    """Who changed what about policies, the latest first."""
+    """Lists who changed what about policies, the latest first."""
     return await services_of(request).policies.store.audit(limit)
 
 
 @get("/policies/{version:int}")
 async def get_policy(request: AnyRequest, version: VersionInPath) -> VersionView:
-    """A version's document; 0: the configured policy, as JSON."""
+    """Returns a version's document; 0: the configured policy, as JSON."""
     services = services_of(request)
     stored, content = await _document(services, version)
     problems: tuple[Problem, ...] = ()
@@ -260,7 +259,7 @@ def _without_nulls(value: Any) -> Any:
 
 @post("/policies/diff", status_code=200, opt=READS)
 async def diff_policies(request: AnyRequest, data: Comparison) -> DiffView:
-    """What would change."""
+    """Shows what would change."""
     services = services_of(request)
     old = services.policies.current.version if data.against is None else data.against
     _, old_content = await _document(services, old)
@@ -357,7 +356,7 @@ async def shadow_policy(request: AnyRequest, data: Shadowing) -> ChangeView:
 
 @post("/explain", status_code=200, opt=READS)
 async def explain_prompt(request: AnyRequest, data: Question) -> Explanation:
-    """Which rule takes a prompt, why each other does not, and where it would go now."""
+    """Says which rule takes a prompt, why each other does not, and where it would go now."""
     services = services_of(request)
     tenant_view = services.access.keys.tenant_view
     tenant_id = data.tenant or next(iter(tenant_view.tenants), "")

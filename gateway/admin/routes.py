@@ -1,4 +1,4 @@
-"""The admin API: everything below `/admin`, with keys of its own, in `/schema`. This is an edge."""
+"""Serves everything below `/admin`, with keys of its own, in `/schema`. This is an edge."""
 
 import asyncio
 from typing import Any
@@ -30,7 +30,7 @@ MAX_KEYS_SHOWN = 100
 
 
 class HealthView(msgspec.Struct, frozen=True, kw_only=True):
-    """The gateway, now."""
+    """Shows how the gateway is now."""
 
     version: str
     workers: int = 1  # that answer
@@ -41,7 +41,7 @@ class HealthView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PoolView(msgspec.Struct, frozen=True, kw_only=True):
-    """One of a tenant's pools, now, in its own unit; or one of a key's."""
+    """Shows one of a tenant's pools, or of a key's, as it is now, in its own unit."""
 
     group: str
     unit: str  # of a key's: `key_requests` and so on
@@ -66,7 +66,7 @@ def health_of(services: Services) -> HealthView:
 
 @get("/health")
 async def get_admin_health(request: AnyRequest) -> HealthView:
-    """How this gateway is: all of its workers together."""
+    """Says how this gateway is: all of its workers together."""
     services = services_of(request)
     if services.fleet is None:
         return health_of(services)
@@ -84,13 +84,13 @@ async def get_admin_health(request: AnyRequest) -> HealthView:
 
 @get("/me")
 async def get_me(request: AnyRequest) -> Admin:
-    """Whose key this is, and whether it may only read."""
+    """Says whose key this is, and whether it may only read."""
     return admin_of(request)
 
 
 @get("/pools/{tenant_id:str}")
 async def get_pools(request: AnyRequest, tenant_id: str, key: str | None = None) -> list[PoolView]:
-    """A tenant's pools, then those of its keys that have limits of their own: of one, or of 100."""
+    """Shows a tenant's pools, then those of its keys that have own limits: of one, or of 100."""
     services = services_of(request)
     keys, pools = services.access.keys, services.gw.pools
     tenant_view = keys.tenant_view

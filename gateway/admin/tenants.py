@@ -1,4 +1,4 @@
-"""`/admin/tenants` and `/admin/tiers`: who may use what. This is an edge."""
+"""`/admin/tenants` and `/admin/tiers` say who may use what. This is an edge."""
 
 from typing import Any
 
@@ -32,7 +32,7 @@ OwnLimits = dict[BackendGroup, dict[str, Limit | None]]
 
 
 class NewTenant(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A tenant to be made."""
+    """Describes a tenant to be made."""
 
     id: str
     tier: str
@@ -46,7 +46,7 @@ class NewTenant(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
 
 
 class TenantChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What is to be different; null gives a field back to the tier."""
+    """Says what is to be different; null gives a field back to the tier."""
 
     tier: str | UnsetType = UNSET
     limits: dict[BackendGroup, dict[str, Limit | None] | None] | UnsetType | None = UNSET
@@ -58,7 +58,7 @@ class TenantChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
 
 
 class TenantView(msgspec.Struct, frozen=True, kw_only=True):
-    """A tenant with the limits it has now, its own and its tier's together."""
+    """Shows a tenant with the limits it has now, its own and its tier's together."""
 
     id: str
     tier: str
@@ -75,7 +75,7 @@ class TenantView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TierView(msgspec.Struct, frozen=True, kw_only=True):
-    """A tier, and how many tenants have it."""
+    """Shows a tier, and how many tenants have it."""
 
     name: str
     limits: dict[BackendGroup, GroupLimits]
@@ -86,7 +86,7 @@ class TierView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DeletedTenant(msgspec.Struct, frozen=True, kw_only=True):
-    """A tenant that is gone, with its keys."""
+    """Tells that a tenant is gone, with its keys."""
 
     id: str
     deleted: bool = True
@@ -94,7 +94,7 @@ class DeletedTenant(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ErasedTenant(msgspec.Struct, frozen=True, kw_only=True):
-    """A tenant of whose requests and answers nothing is stored any more."""
+    """Tells that nothing is stored any more of a tenant's requests and answers."""
 
     id: str
     erased: bool = True
@@ -102,7 +102,7 @@ class ErasedTenant(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DeletedTier(msgspec.Struct, frozen=True, kw_only=True):
-    """A tier that is gone."""
+    """Tells that a tier is gone."""
 
     name: str
     deleted: bool = True
@@ -110,14 +110,14 @@ class DeletedTier(msgspec.Struct, frozen=True, kw_only=True):
 
 @get("/tenants")
 async def list_tenants(request: AnyRequest) -> list[TenantView]:
-    """All tenants by their ids."""
+    """Lists all tenants by their ids."""
     tenants = sorted(_tenant_view(request).tenants.values(), key=lambda record: record.id)
     return [_view(request, record) for record in tenants[:MAX_LISTED]]
 
 
 @get("/tenants/{tenant_id:str}")
 async def get_tenant(request: AnyRequest, tenant_id: str) -> TenantView:
-    """One tenant."""
+    """Shows one tenant."""
     return _view(request, _find(request, tenant_id))
 
 
@@ -205,7 +205,7 @@ async def erase_tenant(request: AnyRequest, tenant_id: str) -> ErasedTenant:
 
 @get("/tiers")
 async def list_tiers(request: AnyRequest) -> list[TierView]:
-    """All tiers."""
+    """Lists all tiers."""
     return [_tier_view(request, name, tier) for name, tier in _tenant_view(request).tiers.items()]
 
 

@@ -1,4 +1,4 @@
-"""`GET /admin/usage`: what tenants used, day by day, which no export consumes. This is an edge."""
+"""`GET /admin/usage` sums what tenants used, day by day; no export consumes it. This is an edge."""
 
 import datetime
 from typing import Annotated, Any, Literal
@@ -18,7 +18,7 @@ By = Literal["day"] | Dimension
 
 
 class UsageView(msgspec.Struct, frozen=True):
-    """What was used from the first to the last of some UTC days."""
+    """Sums what was used from the first to the last of some UTC days."""
 
     first_day: str  # YYYY-MM-DD
     last_day: str
