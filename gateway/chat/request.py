@@ -26,21 +26,21 @@ _PARTS = (
 
 
 class CallFunctionParam(msgspec.Struct, frozen=True):
-    """The function that was called."""
+    """Says which function was called."""
 
     name: str
     arguments: str = ""
 
 
 class CallCustomParam(msgspec.Struct, frozen=True):
-    """The custom tool that was called."""
+    """Says which custom tool was called."""
 
     name: str
     input: str = ""
 
 
 class CallParam(msgspec.Struct, frozen=True):
-    """A tool call of an assistant message: of a function, or of a custom tool."""
+    """Is a tool call of an assistant message: of a function, or of a custom tool."""
 
     id: str
     function: CallFunctionParam | None = None
@@ -48,7 +48,7 @@ class CallParam(msgspec.Struct, frozen=True):
 
 
 class ChatMessageParam(msgspec.Struct, frozen=True):
-    """One message of the conversation."""
+    """Is one message of the conversation."""
 
     role: Literal["system", "developer", "user", "assistant", "tool", "function"]
     content: Any = None
@@ -62,13 +62,13 @@ class ChatMessageParam(msgspec.Struct, frozen=True):
 
 
 class StreamOptionsParam(msgspec.Struct, frozen=True):
-    """`stream_options` of a request."""
+    """Carries `stream_options` of a request."""
 
     include_usage: bool | None = None
 
 
 class PredictionParam(msgspec.Struct, frozen=True):
-    """What the client expects the answer to be, for the most part."""
+    """Says what the client expects the answer to be, for the most part."""
 
     type: Literal["content"]
     content: Any
@@ -78,7 +78,7 @@ _Bias = Annotated[float, Meta(ge=-100, le=100)]
 
 
 class ChatBody(GenerationBody, frozen=True, kw_only=True):
-    """Body of the request; `gateway.wire.fields` says what becomes of each field."""
+    """Is the body of the request; `gateway.wire.fields` says what becomes of each field."""
 
     messages: Annotated[list[ChatMessageParam], Meta(min_length=1)]
     stream: bool | None = None
@@ -110,7 +110,7 @@ class ChatBody(GenerationBody, frozen=True, kw_only=True):
 
 
 class ChatRequest(NamedTuple):
-    """A valid request: as it was sent, as the Responses request, and the words of its errors."""
+    """Holds a valid request: as sent, as the Responses request, and the words of its errors."""
 
     body: ChatBody
     parsed: ParsedCreate

@@ -33,7 +33,7 @@ COMMENTARY = "reasoning_content"
 
 
 class _Call(msgspec.Struct):
-    """A tool call, as far as it has come."""
+    """Gathers a tool call, as far as it has come."""
 
     delta: Delta  # its first: id, name and kind
     text: str = ""  # arguments or input

@@ -1,4 +1,4 @@
-"""What becomes of each field of a Messages request: the table of docs/messages.md.
+"""Says what becomes of each field of a Messages request: the table of docs/messages.md.
 
 A test holds it to the types of Anthropic's SDK, betas included: a new field there fails it.
 """

@@ -68,7 +68,7 @@ class OutputConfig(msgspec.Struct, frozen=True):
 
 
 class MessagesBody(msgspec.Struct, frozen=True, kw_only=True):
-    """Body of `POST /v1/messages`; `gateway.messages.fields` says what becomes of each field."""
+    """Is the body of `POST /v1/messages`; `gateway.messages.fields` tells each field's fate."""
 
     model: ModelName
     messages: Annotated[list[MessageParam], Meta(min_length=1, max_length=MAX_MESSAGES)]

@@ -36,7 +36,7 @@ _REFUSED = {"type": "refusal", "category": None, "explanation": None}
 
 
 class _Block:
-    """A content block, as far as it has come."""
+    """Gathers a content block, as far as it has come."""
 
     def __init__(self, kind: BlockKind, delta: Delta) -> None:
         self.kind = kind
