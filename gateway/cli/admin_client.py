@@ -34,7 +34,7 @@ class AdminError(CommandError):
 
 
 class _Answer(dict[str, Any]):
-    """An object of an answer. During an upgrade the gateway may be older than who asks it."""
+    """Is an object of an answer; during an upgrade the gateway may be older than who asks it."""
 
     def __missing__(self, name: str) -> Any:
         raise AdminError(

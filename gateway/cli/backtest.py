@@ -1,4 +1,4 @@
-"""`lanewise backtest`: what policies would have come to, on a decision log. This is an edge."""
+"""`lanewise backtest` says what policies would have come to, on a decision log. This is an edge."""
 
 import argparse
 import os
@@ -30,7 +30,7 @@ _BAR = 30  # characters
 
 
 class BacktestError(CommandError):
-    """A back-test that cannot be made."""
+    """Says why a back-test cannot be made."""
 
 
 def _backtest(arguments: argparse.Namespace) -> int:

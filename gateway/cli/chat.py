@@ -1,4 +1,4 @@
-"""`lanewise chat`: asks a gateway from the terminal, once or as a dialogue. This is an edge."""
+"""`lanewise chat` asks a gateway from the terminal, once or as a dialogue. This is an edge."""
 
 import argparse
 import asyncio

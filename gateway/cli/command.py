@@ -31,7 +31,7 @@ def one_of(*arguments: Argument, required: bool = False) -> Argument:
 
 @dataclass(frozen=True)
 class Command:
-    """A command that runs a function or has subcommands."""
+    """Runs a function, or has subcommands."""
 
     example: str
     arguments: tuple[Argument, ...] = ()

@@ -1,4 +1,4 @@
-"""`lanewise config`: checks a configuration before a gateway reads it. This is an edge."""
+"""`lanewise config` checks a configuration before a gateway reads it. This is an edge."""
 
 import argparse
 import os

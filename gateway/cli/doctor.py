@@ -1,4 +1,4 @@
-"""`lanewise doctor`: says what is wrong with a set-up, and what to do. This is an edge."""
+"""`lanewise doctor` says what is wrong with a set-up, and what to do. This is an edge."""
 
 import argparse
 import asyncio

@@ -1,4 +1,4 @@
-"""`lanewise engine`: serves one simulated engine, or prints what it predicts.
+"""`lanewise engine` serves one simulated engine, or prints what it predicts.
 
 `wafer` and `gpu` run a gateway with one backend, which they also offer to other gateways over the
 link. `predict`, `replay` and `fit` run the same cost models and engine without serving anything.

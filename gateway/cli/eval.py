@@ -1,4 +1,4 @@
-"""`lanewise eval`: measures the classifier on labelled records. This is an edge."""
+"""`lanewise eval` measures the classifier on labelled records. This is an edge."""
 
 import argparse
 from pathlib import Path

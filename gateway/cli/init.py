@@ -1,4 +1,4 @@
-"""`lanewise init`: writes a configuration for the engines there are, and tries them.
+"""`lanewise init` writes a configuration for the engines there are, and tries them.
 
 This is an edge.
 """

@@ -1,4 +1,4 @@
-"""The command line: imports the module of the command that is called, and no other.
+"""Reads the command line, and imports the module of the command that is called, and no other.
 
 It imports by name, since importing all takes seconds (docs/adr/0026-commands-loaded-by-name.md).
 This is an edge.

@@ -1,4 +1,7 @@
-"""`lanewise plan`, also in sweeps: how many servers of which kinds are needed. This is an edge."""
+"""`lanewise plan` says how many servers of which kinds are needed, also in sweeps.
+
+This is an edge.
+"""
 
 import argparse
 import csv

@@ -1,4 +1,4 @@
-"""`lanewise usage reconcile`: compares what was counted with a provider's bill. This is an edge."""
+"""`lanewise usage reconcile` compares what was counted with a provider's bill. This is an edge."""
 
 import argparse
 import csv

@@ -1,4 +1,4 @@
-"""`lanewise route`: says where prompts would go with idle engines and full pools, and why.
+"""`lanewise route` says where prompts would go with idle engines and full pools, and why.
 
 This is an edge.
 """

@@ -1,4 +1,4 @@
-"""`lanewise serve`: runs the gateway, in one process or several.
+"""`lanewise serve` runs the gateway, in one process or several.
 
 It imports by name, so that help needs no configuration, and a wrong configuration is told before
 the server is imported, which takes seconds. This is an edge.

@@ -1,4 +1,4 @@
-"""Times as a person types and reads them: `15m`, `2026-11-23T08:00`, UTC."""
+"""Reads and writes times as a person does: `15m`, `2026-11-23T08:00`, UTC."""
 
 import argparse
 import re

@@ -1,4 +1,4 @@
-"""`lanewise usage`: sums what was used, exports the ledger, compares bills. This is an edge."""
+"""`lanewise usage` sums what was used, exports the ledger, and compares bills. This is an edge."""
 
 import argparse
 import asyncio

@@ -1,4 +1,4 @@
-"""An answer as a person sees it: its passages so far, where it runs and why, and how fast it comes.
+"""Gathers an answer as a person sees it: its passages, where it runs and why, how fast it comes.
 
 Times are microseconds of one clock, which the caller reads.
 """
@@ -38,7 +38,7 @@ _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 class Passage(msgspec.Struct):
-    """A piece of an answer; only the last one of an answer grows."""
+    """Is a piece of an answer; only the last one of an answer grows."""
 
     kind: PassageKind
     text: str = ""
@@ -46,7 +46,7 @@ class Passage(msgspec.Struct):
 
 
 class Pace(msgspec.Struct):
-    """How fast tokens come, from the first delta on; that one may hold what had gathered."""
+    """Measures how fast tokens come, from the first delta on, which may hold what had gathered."""
 
     first_us: int | None = None
     last_us: int = 0
@@ -70,7 +70,7 @@ class Pace(msgspec.Struct):
 
 
 class AnswerView:
-    """What one turn says, over all responses of it: a steered one has a successor."""
+    """Gathers what one turn says, over all its responses: a steered one has a successor."""
 
     def __init__(self, asked_us: int) -> None:
         self.passages: list[Passage] = []

@@ -1,4 +1,4 @@
-"""What a line means that somebody typed: an ask, a steer, or a command about the asks to come."""
+"""Decides what a typed line means: an ask, a steer, or a command about the asks to come."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -17,14 +17,14 @@ HELP = """\
 
 
 class Ask(msgspec.Struct, frozen=True):
-    """Arguments of the SDK's `stream` for one turn, and what it is called beside another."""
+    """Holds the SDK's arguments of `stream` for one turn, and its title beside another."""
 
     title: str
     fields: dict[str, Any]
 
 
 class Dialogue:
-    """Where a conversation stands, and how its next asks are to be routed."""
+    """Knows where a conversation stands, and how its next asks are to be routed."""
 
     def __init__(
         self, model: str = "auto", route: str | None = None, strategy: str | None = None

@@ -74,7 +74,7 @@ class Canvas:
 
 
 class _Scroll(msgspec.Struct):
-    """How much of an answer is printed for good."""
+    """Says how much of an answer is printed for good."""
 
     title: str
     answer: AnswerView

@@ -1,4 +1,4 @@
-"""One ask and its answer: drawn on a terminal, plain in a pipe. This is an edge."""
+"""Shows one ask and its answer: drawn on a terminal, plain in a pipe. This is an edge."""
 
 import asyncio
 import contextlib

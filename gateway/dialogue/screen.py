@@ -1,4 +1,4 @@
-"""The dialogue on a terminal: a prompt below, answers above it, a line of status at the bottom.
+"""Draws the dialogue on a terminal: a prompt below, answers above it, a line of status at the end.
 
 This is an edge.
 """

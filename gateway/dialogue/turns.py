@@ -1,4 +1,4 @@
-"""The answers of one ask while they come: their streams, and who may redirect and stop them.
+"""Follows the answers of one ask while they come: their streams, and who may redirect or stop them.
 
 This is an edge.
 """

@@ -39,7 +39,7 @@ _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
 class Examined(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be examined, and how."""
+    """Says what is to be examined, and how."""
 
     config: Config
     url: str  # where clients reach the gateway

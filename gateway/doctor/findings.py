@@ -1,4 +1,4 @@
-"""What each check found, and how bad that is: from facts to one line that says what to do."""
+"""Says what each check found, and how bad that is: from facts to one line that says what to do."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -21,7 +21,7 @@ LATE_SHARE = 0.5  # of the budget for Redis
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """What one check found."""
+    """Says what one check found."""
 
     check: str
     level: Level
@@ -41,7 +41,7 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 class EngineAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of one request to an engine."""
+    """Says what came of one request to an engine."""
 
     name: str
     model: str
@@ -52,7 +52,7 @@ class EngineAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RedisFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What a Redis says of itself."""
+    """Holds what a Redis says of itself."""
 
     info: Mapping[str, Any]  # of INFO
     round_trip_ms: float
@@ -60,7 +60,7 @@ class RedisFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StreamFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """When the events of one streamed answer came, in seconds from the request."""
+    """Says when the events of one streamed answer came, in seconds from the request."""
 
     first_s: float
     last_s: float

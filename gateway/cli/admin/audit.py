@@ -1,4 +1,4 @@
-"""`lanewise audit`: who changed what. This is an edge."""
+"""`lanewise audit` lists who changed what. This is an edge."""
 
 import argparse
 import json

@@ -1,4 +1,7 @@
-"""`lanewise backends`: how they are; takes one out of use, and back. This is an edge."""
+"""`lanewise backends` shows how they are, takes one out of use, and brings it back.
+
+This is an edge.
+"""
 
 import argparse
 

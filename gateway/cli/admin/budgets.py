@@ -1,4 +1,4 @@
-"""`lanewise budgets`: what was spent of budgets, and a run's raised. This is an edge."""
+"""`lanewise budgets` shows what was spent of budgets, and raises a run's. This is an edge."""
 
 import argparse
 

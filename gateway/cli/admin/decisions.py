@@ -1,4 +1,4 @@
-"""`lanewise decisions`: finds what was decided, and what came of it. This is an edge."""
+"""`lanewise decisions` finds what was decided, and what came of it. This is an edge."""
 
 import argparse
 import time

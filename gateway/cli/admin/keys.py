@@ -1,4 +1,4 @@
-"""`lanewise keys`: manages tenants' keys over the admin API. This is an edge."""
+"""`lanewise keys` manages tenants' keys over the admin API. This is an edge."""
 
 import argparse
 

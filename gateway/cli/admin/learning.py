@@ -1,4 +1,4 @@
-"""`lanewise learning`: what outcomes taught, and how to forget it. This is an edge."""
+"""`lanewise learning` shows what outcomes taught, and forgets it where asked. This is an edge."""
 
 import argparse
 

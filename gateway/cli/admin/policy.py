@@ -1,4 +1,4 @@
-"""`lanewise policy`: checks, compares, applies and rolls back policies over the admin API.
+"""`lanewise policy` checks, compares, applies and rolls back policies over the admin API.
 
 This is an edge.
 """

@@ -1,4 +1,7 @@
-"""`lanewise pools`: what is used and left of a tenant's pools and its keys'. This is an edge."""
+"""`lanewise pools` shows what is used and left of a tenant's pools and its keys'.
+
+This is an edge.
+"""
 
 import argparse
 

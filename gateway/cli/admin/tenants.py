@@ -1,4 +1,4 @@
-"""`lanewise tenants`: manages tenants and their limits over the admin API. This is an edge."""
+"""`lanewise tenants` manages tenants and their limits over the admin API. This is an edge."""
 
 import argparse
 import re

@@ -1,4 +1,4 @@
-"""`lanewise tiers`: manages tiers of tenants over the admin API. This is an edge."""
+"""`lanewise tiers` manages tiers of tenants over the admin API. This is an edge."""
 
 import argparse
 

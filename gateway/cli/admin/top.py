@@ -1,4 +1,4 @@
-"""`lanewise top`: the live view in a terminal. This is an edge."""
+"""`lanewise top` shows in a terminal what the console shows live. This is an edge."""
 
 import argparse
 import sys
