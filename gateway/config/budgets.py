@@ -16,7 +16,7 @@ Usd = Annotated[float, Meta(ge=0, le=MAX_USD)]
 
 
 class Budget(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What may be spent, in US dollars."""
+    """Says what may be spent, in US dollars."""
 
     soft_usd: Usd | None = None  # is told when it is spent, and limits nothing
     hard_usd: Usd | None = None  # no task begins that could exceed it

@@ -23,7 +23,7 @@ _IF_MEANT = "If that is meant, start the gateway again"
 
 
 class ConfigChange(msgspec.Struct, frozen=True):
-    """The configuration to go on with, and the settings that keep their value until a restart."""
+    """Holds the configuration to go on with, and names the settings that wait for a restart."""
 
     config: Config
     kept: list[str]

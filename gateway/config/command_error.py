@@ -1,4 +1,4 @@
-"""The error that ends a command with a message and an exit status."""
+"""Defines the error that ends a command with a message and an exit status."""
 
 
 class CommandError(Exception):

@@ -1,4 +1,4 @@
-"""The configuration: decoded from TOML once, checked once. This is an edge."""
+"""Defines the configuration: decoded from TOML once, checked once. This is an edge."""
 
 import pathlib
 import re
@@ -61,7 +61,7 @@ _ADMIN_NAME = re.compile(r"[A-Za-z0-9._@-]{1,64}")
 
 
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The whole configuration, section by section."""
+    """Holds the whole configuration, section by section."""
 
     server: ServerConfig = ServerConfig()
     connections: ConnectionsConfig = ConnectionsConfig()

@@ -1,4 +1,4 @@
-"""The secrets that a container is given: in its environment, in files, or made at its first start.
+"""Finds the secrets of a container: in its environment, in files, or made at its first start.
 
 This is an edge.
 """

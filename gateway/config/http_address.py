@@ -1,4 +1,4 @@
-"""The addresses of gateways and webhooks, as people type them, and how they are reached."""
+"""Reads the addresses of gateways and webhooks as people type them, and reaches them."""
 
 import urllib.request
 from urllib.parse import urlsplit

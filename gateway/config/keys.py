@@ -35,7 +35,7 @@ KeyState = Literal["active", "expired", "revoked"]
 
 
 class KeyRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The record of a key; times are Unix seconds."""
+    """Is the record of a key; times are Unix seconds."""
 
     id: str
     tenant_id: str
@@ -59,7 +59,7 @@ class KeyRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Peppers(msgspec.Struct, frozen=True):
-    """The peppers by version; new keys use the current one, and need one."""
+    """Holds the peppers by version; new keys use the current one, and need one."""
 
     by_version: Mapping[str, bytes] = {}
     current: str | None = None

@@ -1,4 +1,4 @@
-"""The sections of the configuration: what each holds, with its defaults."""
+"""Defines the sections of the configuration: what each holds, with its defaults."""
 
 import ipaddress
 import re
@@ -47,7 +47,7 @@ class ConfigError(CommandError):
 
 
 class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The gateway's address, and its limits per connection."""
+    """Sets the gateway's address, and its limits per connection."""
 
     host: str = "127.0.0.1"
     port: Annotated[int, Meta(ge=0, le=MAX_PORT)] = 8080
@@ -82,7 +82,7 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ConnectionsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The bounds of connections, in each process (docs/operations.md)."""
+    """Bounds connections, in each process (docs/operations.md)."""
 
     max_per_key: Annotated[int, Meta(ge=1)] = 4_096
     max_per_address: Annotated[int, Meta(ge=1)] = 256  # without a key
@@ -98,7 +98,7 @@ BudgetMs = Annotated[int, Meta(ge=10, le=5000)]
 
 
 class RedisConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The Redis of the shared state; without a URL an embedded one is started."""
+    """Names the Redis of the shared state; without a URL an embedded one is started."""
 
     url: str | None = None
     budget_ms: BudgetMs = BUDGET_US // 1000  # docs/operations.md
@@ -111,7 +111,7 @@ Bytes = Annotated[int, Meta(ge=1 << 20)]
 
 
 class MemoryConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What tenants may have in the memory of one process (docs/operations.md)."""
+    """Bounds what tenants may have in the memory of one process (docs/operations.md)."""
 
     # Of requests that are being read, wait or run; beyond it they are refused.
     max_tenant_in_flight_bytes: Bytes = 128 << 20
@@ -123,7 +123,7 @@ class MemoryConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class StoreConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The store of responses, each kept for `ttl_s` after its last use."""
+    """Configures the store of responses, each kept for `ttl_s` after its last use."""
 
     ttl_s: Annotated[int, Meta(ge=1)] = 24 * 3600
     # Bytes of one tenant's responses, and of all tenants'. None: a quarter and three of Redis's
@@ -133,14 +133,14 @@ class StoreConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ContextConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The compaction of long contexts (docs/context.md)."""
+    """Configures the compaction of long contexts (docs/context.md)."""
 
     # Automatic compactions of one conversation; each makes it vaguer. 0: none.
     max_compactions: Annotated[int, Meta(ge=0, le=1000)] = 2
 
 
 class RecordingConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The decision log (docs/decision-log.md)."""
+    """Configures the decision log (docs/decision-log.md)."""
 
     path: str | None = None  # a file of this process's own; None: no log
     max_bytes: Annotated[int, Meta(ge=1 << 16)] = 100 << 20  # then the next file is begun
@@ -148,7 +148,7 @@ class RecordingConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class LogsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The log on standard error (docs/logs.md)."""
+    """Configures the log on standard error (docs/logs.md)."""
 
     format: Literal["auto", "json", "text"] = "auto"  # text on a terminal, else JSON
     tasks: bool = True  # a line per task that ends
@@ -165,7 +165,7 @@ class TracingConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class AdminKeyConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A key to the admin API; `name` is the author of its changes."""
+    """Is a key to the admin API; `name` is the author of its changes."""
 
     name: str
     key: Secret
@@ -173,25 +173,25 @@ class AdminKeyConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
 
 
 class AdminConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The admin API's keys. Without any the API is off, unless the development key is in use."""
+    """Holds the admin API's keys. Without any it is off, unless the development key is in use."""
 
     keys: tuple[AdminKeyConfig, ...] | None = None
 
 
 class LedgerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The size of the usage ledger in Redis, at some 500 bytes per entry."""
+    """Bounds the usage ledger in Redis, at some 500 bytes per entry."""
 
     max_entries: Annotated[int, Meta(ge=1000, le=10_000_000)] = 100_000
 
 
 class BudgetsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Who hears that a budget is spent (docs/money.md)."""
+    """Says who hears that a budget is spent (docs/money.md)."""
 
     webhook_url: Annotated[str, Meta(pattern="^https?://")] | None = None  # gets a POST for each
 
 
 class AuthConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Keys made at run time. Peppers are `version:secret`, the current one first."""
+    """Configures keys made at run time. Peppers are `version:secret`, the current one first."""
 
     environment: Annotated[str, Meta(pattern="^[a-z0-9]{1,16}$")] = "dev"  # part of every key
     peppers: str | None = None
@@ -202,7 +202,7 @@ class AuthConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class TenantConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A tenant with its keys; it may use only groups that its tier or `limits` name."""
+    """Describes a tenant with its keys; it may use only groups that its tier or `limits` name."""
 
     id: str
     keys: tuple[Secret, ...] = ()
@@ -250,7 +250,7 @@ def first_tenant(key: str) -> TenantConfig:
 
 
 class Address(NamedTuple):
-    """Where a socket listens; port 0 is any that is free."""
+    """Says where a socket listens; port 0 is any that is free."""
 
     host: str
     port: int

@@ -1,4 +1,4 @@
-"""Tiers and tenants: resolves a tenant's limits from its tier's and its own."""
+"""Defines tiers and tenants, and resolves a tenant's limits from its tier's and its own."""
 
 import re
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ Limit = Annotated[int, Meta(ge=0, le=MAX_LIMIT)]
 
 
 class KeyLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What one key may use of a group; None: as much as its tenant."""
+    """Limits what one key may use of a group; None: as much as its tenant."""
 
     requests_per_min: Limit | None = None
     tokens_per_min: Limit | None = None
@@ -34,7 +34,7 @@ LimitsOfKey = dict[BackendGroup, KeyLimits]
 
 
 class Tier(msgspec.Struct, frozen=True, kw_only=True):
-    """The limits and weight of a tier; its tenants may not use a group without limits."""
+    """Sets limits and weight of its tenants, which may not use a group without limits."""
 
     limits: dict[BackendGroup, GroupLimits] = {}
     weight: Weight = 1.0  # share when tenants wait for the same engines
@@ -43,11 +43,11 @@ class Tier(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TierConfig(Tier, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A tier as people write it: a wrong name fails. Kept, it may have more."""
+    """Is a tier as people write it, where a wrong name fails; a stored tier may have more."""
 
 
 class TenantRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A tenant's tier, and its own limits where they differ."""
+    """Names a tenant's tier, and its own limits where they differ."""
 
     id: str
     tier: str
@@ -184,7 +184,7 @@ def _first(limit: int | None, otherwise: int, percent: int) -> int:
 
 
 class FieldFault(NamedTuple):
-    """What is wrong with a tenant or a tier, and what to do."""
+    """Says what is wrong with a tenant or a tier, and what to do."""
 
     field: str | None  # its path; None: the name of a tier, which is no field of it
     says: str

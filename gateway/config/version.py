@@ -1,3 +1,3 @@
-"""The version of Lanewise."""
+"""Holds the version of Lanewise."""
 
 VERSION = "0.1.0"
