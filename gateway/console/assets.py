@@ -28,7 +28,7 @@ _REFUSED = re.compile(r";\s*q=0(\.0*)?\s*$", re.IGNORECASE)  # a coding's weight
 
 
 class Asset(msgspec.Struct, frozen=True):
-    """One file as it is sent."""
+    """Holds one file as it is sent."""
 
     media_type: str
     etag: str

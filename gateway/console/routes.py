@@ -1,4 +1,4 @@
-"""The routes of the console: its files, and where this gateway serves what. This is an edge."""
+"""Serves the console's files, and says where this gateway serves what. This is an edge."""
 
 import asyncio
 from typing import Any
@@ -48,13 +48,13 @@ HEADERS = {
 
 @get("/", include_in_schema=False)
 async def lead_to_console() -> ASGIResponse:
-    """A person's browser comes here first."""
+    """Redirects a person's browser, which comes here first, to the console."""
     return _redirection()
 
 
 @get("/console", include_in_schema=False)
 async def get_console(request: AnyRequest) -> ASGIResponse:
-    """The page; relative addresses in it begin at `/console/`."""
+    """Serves the page; relative addresses in it begin at `/console/`."""
     if not request.scope["raw_path"].endswith(b"/"):
         return _redirection()
     return await _file(request, "index.html")
@@ -62,7 +62,7 @@ async def get_console(request: AnyRequest) -> ASGIResponse:
 
 @get("/console/site.json", include_in_schema=False)
 async def get_site(request: AnyRequest) -> ASGIResponse:
-    """What this address serves, and the development keys where they are in use.
+    """Says what this address serves, and shows the development keys where they are in use.
 
     Those are in everybody's copy of this program, and hold on loopback only.
     """
@@ -84,7 +84,7 @@ async def get_site(request: AnyRequest) -> ASGIResponse:
 
 @get("/console/{path:path}", include_in_schema=False)
 async def get_console_file(request: AnyRequest, path: str) -> ASGIResponse:
-    """One of its files."""
+    """Serves one of its files."""
     return await _file(request, path.lstrip("/"))
 
 

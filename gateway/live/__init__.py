@@ -1,4 +1,4 @@
-"""The gateway as it is now, for people who watch it on the console.
+"""Shows the gateway as it is now, to people who watch it on the console.
 
 While somebody watches, `feed.py` takes a sample of every worker four times a second and tells all
 watchers what changed; while nobody does, nothing runs. Read `feed.py` first, then `sample.py`,

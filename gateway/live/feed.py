@@ -40,7 +40,7 @@ def event(name: str, sections: Sections) -> bytes:
 
 
 class Feed:
-    """The sampler and its watchers, of one process."""
+    """Holds the sampler and its watchers, of one process."""
 
     def __init__(
         self,

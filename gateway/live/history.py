@@ -1,4 +1,4 @@
-"""The last quarter of an hour of the charts, so that they never begin empty."""
+"""Keeps the last quarter of an hour of the charts, so that they never begin empty."""
 
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator

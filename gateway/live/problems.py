@@ -1,4 +1,4 @@
-"""What counts as wrong on the console: one table, from a sample to words and what to do."""
+"""Decides what counts as wrong on the console: one table, from a sample to words and what to do."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ Severity = Literal["bad", "warn"]
 
 
 class StandingProblem(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that is wrong."""
+    """Says that something is wrong, since when, and what to do."""
 
     name: str  # of the condition, with what it is about
     severity: Severity
@@ -27,7 +27,7 @@ class StandingProblem(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class Condition:
-    """One thing that may be wrong; `find` yields what it is about, and the words for it."""
+    """Is one thing that may be wrong; `find` yields what it is about, and the words for it."""
 
     name: str
     severity: Severity
@@ -37,7 +37,7 @@ class Condition:
 
 
 class Expected(msgspec.Struct, frozen=True):
-    """How many there should be."""
+    """Says how many there should be."""
 
     workers: int = 1
     gateways: int = 1

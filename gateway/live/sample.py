@@ -1,4 +1,4 @@
-"""What the console is told of a gateway: one worker's sample, and all workers' together."""
+"""Defines what the console is told of a gateway: one worker's sample, and all workers' together."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,7 @@ MAX_DECISIONS = 40  # of one worker, in a sample: what a quarter of a second may
 
 
 class BackendSample(msgspec.Struct, frozen=True, kw_only=True):
-    """One backend; its counts of tokens grow from the start of its process."""
+    """Samples one backend; its counts of tokens grow from the start of its process."""
 
     name: str
     group: str
@@ -30,7 +30,7 @@ class BackendSample(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WorkerSample(msgspec.Struct, frozen=True, kw_only=True):
-    """One process at one instant."""
+    """Samples one process at one instant."""
 
     at: float  # Unix time
     draining: bool
@@ -67,7 +67,7 @@ def backend_sample(stats: BackendStats) -> BackendSample:
 
 
 class GatewaySample(msgspec.Struct, frozen=True, kw_only=True):
-    """All workers that answered, together; the latest decisions come first."""
+    """Joins the samples of all workers that answered; the latest decisions come first."""
 
     at: float
     workers: int
@@ -138,7 +138,7 @@ def _joined(a: BackendSample, b: BackendSample) -> BackendSample:
 
 
 class Point(msgspec.Struct, frozen=True, kw_only=True):
-    """One instant of the charts."""
+    """Is one instant of the charts."""
 
     at: float
     tokens_per_s: Mapping[str, float]  # by backend

@@ -1,4 +1,4 @@
-"""Where the feed's figures come from: this process, or all workers through their supervisor.
+"""Gets the feed's figures from this process, or from all workers through their supervisor.
 
 This is an edge.
 """

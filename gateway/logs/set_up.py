@@ -15,7 +15,7 @@ from gateway.logs.writer import LogWriter
 
 
 class _Line(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A record of `logging`."""
+    """Is a record of `logging`."""
 
     level: str
     event: str

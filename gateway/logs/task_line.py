@@ -1,4 +1,4 @@
-"""What the log says of a task that ended: never a word of its prompt or its answer."""
+"""Decides what the log says of a task that ended: never a word of its prompt or its answer."""
 
 from collections.abc import Callable
 
@@ -8,7 +8,7 @@ _ARROW = "\N{RIGHTWARDS ARROW}"
 
 
 class TaskLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A task; a field is left out where the task did not get so far."""
+    """Describes a task; a field is left out where the task did not get so far."""
 
     at: float  # Unix time of its end
     id: str  # the response's
@@ -42,7 +42,7 @@ TaskLog = Callable[[TaskLine], None]
 
 
 class _Tagged(msgspec.Struct, frozen=True):
-    """The fields that every line has."""
+    """Holds the fields that every line has."""
 
     level: str
     event: str

@@ -18,7 +18,7 @@ class LogWriter:
     """Writes lines to a file descriptor; drops and counts them while its reader is too slow."""
 
     def __init__(self, descriptor: int, tell_dropped: Callable[[int], bytes]) -> None:
-        """`tell_dropped` makes the line that says how many lines are missing."""
+        """Takes as `tell_dropped` what makes the line that says how many lines are missing."""
         self._descriptor = descriptor
         self._tell_dropped = tell_dropped
         self._num_dropped = 0
