@@ -1,4 +1,4 @@
-"""What all tasks of a process share.
+"""Holds what all tasks of a process share.
 
 `Gateway` holds the parts, `Job` is one response from request to settlement. Read `gateway.py`
 first.

@@ -1,4 +1,4 @@
-"""The backends of a process, which change while it runs: removed ones end what they do first.
+"""Holds the backends of a process, which change while it runs: removed ones end what they do first.
 
 This is an edge.
 """
@@ -26,7 +26,7 @@ JOIN_LIMIT_S = 3.0  # for new backends to be up before they replace others; then
 
 
 class Made(NamedTuple):
-    """A backend and the configuration that it was made from."""
+    """Pairs a backend with the configuration that it was made from."""
 
     config: BackendConfig
     secrets: tuple[str, ...]  # that the configuration only names
@@ -48,7 +48,7 @@ def stats_of(backends: Mapping[str, Backend], drained: Collection[str]) -> list[
 
 
 class Backends(dict[str, Backend]):
-    """Backends by name. A removed one is not listed, but found by who still runs there."""
+    """Finds backends by name; a removed one is not listed, but is found by who still runs there."""
 
     def __init__(self, configs: Iterable[BackendConfig]) -> None:
         """Makes the backends; needs a running event loop.

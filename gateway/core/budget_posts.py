@@ -25,7 +25,7 @@ CLOSE_S = 2.0  # for posts under way when the gateway stops
 
 
 class BudgetNotice(msgspec.Struct, frozen=True, kw_only=True):
-    """That a budget was met for the first time in its window."""
+    """Tells that a budget was met for the first time in its window."""
 
     event: Literal["budget.soft_limit_reached", "budget.exceeded"]
     tenant: str

@@ -1,4 +1,7 @@
-"""A gateway's parts, shared by all tasks; the composition root makes them once. This is an edge."""
+"""Holds a gateway's parts, which all tasks share; the composition root makes them once.
+
+This is an edge.
+"""
 
 import asyncio
 import secrets
@@ -39,7 +42,7 @@ from router.pools.pools import Reservation
 
 @dataclass(slots=True)
 class GatewayState:
-    """The state of a gateway that changes while it runs."""
+    """Holds what changes of a gateway while it runs."""
 
     policy: Policy  # in force; a task reads it once
     shadow: Policy | None = None  # decides too, without effect
@@ -69,7 +72,7 @@ class DetachedCalls:
 
 @dataclass(slots=True)
 class Gateway:
-    """The parts and settings that every task uses."""
+    """Holds the parts and settings that every task uses."""
 
     backends: Mapping[str, Backend]
     pools: TaskPools

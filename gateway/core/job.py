@@ -1,4 +1,4 @@
-"""A response from request to settlement; the session starts it and the pipeline runs it."""
+"""Keeps a response from request to settlement; the session starts it and the pipeline runs it."""
 
 from collections.abc import Callable
 from typing import Literal, Protocol
@@ -24,7 +24,7 @@ Redirect = Callable[[int, tuple[ContextItem, ...] | None], None]  # a sub-task; 
 
 
 class Parent(Protocol):
-    """A response that is remembered, to be continued."""
+    """Is a response that is remembered, to be continued."""
 
     items: tuple[ContextItem, ...]
     backend: str | None
@@ -32,7 +32,7 @@ class Parent(Protocol):
 
 
 class Pause(msgspec.Struct):
-    """What is known of a response whose client's connection was lost, once or several times."""
+    """Holds what is known of a response whose client lost its connection, once or several times."""
 
     num_joins: int = 0  # how often the client came back
     grace_cost: int = 0  # weighted tokens that were spent while nobody listened
@@ -53,7 +53,7 @@ class Pause(msgspec.Struct):
 
 
 class Ended(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of a response, enough to continue from it."""
+    """Holds the result of a response, enough to continue from it."""
 
     ending: Ending
     items: tuple[ContextItem, ...]  # its whole context, input and output
@@ -63,7 +63,7 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Job(msgspec.Struct, eq=False, weakref=True):
-    """One response under way; a steer or a cancel calls `stop`."""
+    """Is one response under way; a steer or a cancel calls `stop`."""
 
     parsed: ParsedCreate
     writer: ResponseWriter

@@ -1,4 +1,7 @@
-"""What tasks cost in money: at most, before they run, and what they have cost. This is an edge."""
+"""Computes what tasks cost in money: at most, before they run, and what they have cost.
+
+This is an edge.
+"""
 
 from collections.abc import Iterable
 from typing import Literal

@@ -35,7 +35,7 @@ POSITIONS_INTERVAL_US = 1_000_000  # between two reports of changed positions
 
 
 class Attempt(msgspec.Struct, frozen=True):
-    """One attempt: the ranked routes, and the pools' grant or refusal."""
+    """Says how one attempt went: the ranked routes, and the pools' grant or refusal."""
 
     ranked: tuple[RankedRoute, ...]  # none for a part of a task
     grant: Grant
@@ -47,7 +47,7 @@ Settle = Callable[[Reservation, Mapping[BackendGroup, int]], Coroutine[Any, Any,
 
 
 class Visitor(Protocol):
-    """The owner of a waiting task, which may stop it and take its position."""
+    """Owns a waiting task; it may stop the wait, and takes the task's position."""
 
     @property
     def wants_queue_position(self) -> bool: ...
@@ -60,7 +60,7 @@ class Visitor(Protocol):
 
 
 class Admission(msgspec.Struct, frozen=True):
-    """A task to be admitted, and how to attempt that."""
+    """Describes a task to be admitted, and how to attempt that."""
 
     task: Task
     tokens: int  # its demand on the first group
@@ -81,7 +81,7 @@ class _Entry:
 
 @dataclass(slots=True)
 class _Room:
-    """The queue of one group."""
+    """Holds the queue of one group."""
 
     group: BackendGroup
     queue: FairQueue

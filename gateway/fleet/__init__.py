@@ -1,4 +1,4 @@
-"""The channel between the worker processes of this machine, through their supervisor.
+"""Connects the worker processes of this machine, through their supervisor.
 
 Queries go out through the supervisor; each worker's reply comes back. Read `fleet.py` first.
 """

@@ -1,4 +1,4 @@
-"""The channel between a supervisor and one of its processes: a socket pair, queries both ways.
+"""Connects a supervisor with one of its processes: by a socket pair, with queries both ways.
 
 It closes when either process ends, which is how the other one notices. This is an edge.
 """
@@ -29,7 +29,7 @@ class ChannelClosed(Exception):  # noqa: N818 - says what is the case
 
 
 class Channel:
-    """One end of the channel; `run` reads until the other end closes."""
+    """Is one end of the channel; `run` reads until the other end closes."""
 
     def __init__(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, answers: Answers

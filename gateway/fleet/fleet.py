@@ -23,7 +23,7 @@ class Fleet:
     """Lets one worker query all workers, itself included."""
 
     def __init__(self, channel: Channel, engines: bytes) -> None:
-        """`engines` are the backends that run in a process of this machine's own."""
+        """Takes as `engines`, in JSON, the backends that run in a process of this machine's own."""
         self.configure(engines)
         self._channel = channel
 

@@ -15,7 +15,7 @@ SILENT_S = 30.0
 
 
 class Patience:
-    """What is known of one process; times are monotonic, in seconds."""
+    """Holds what is known of one process; times are monotonic, in seconds."""
 
     def __init__(self, now_s: float, cpu_s: float) -> None:
         """Counts from now; `cpu_s` is the CPU time that the process has used."""

@@ -1,4 +1,4 @@
-"""The frames between a supervisor and its workers: msgpack, each after its length.
+"""Writes and reads the frames between a supervisor and its workers: msgpack, each after its length.
 
 The supervisor begins with `Begin`; a worker sends `Serving` once it serves, and `Farewell` when it
 ends normally. Either side may send a `Query`, which the other answers with a `Reply`; so does a
