@@ -46,7 +46,7 @@ _GONE = ResponseError("server_error", "The gateway that ran it stopped. Send it 
 
 
 class _Run:
-    """A background response and the events it has sent so far."""
+    """Is a background response, with the events it has sent so far."""
 
     def __init__(self, tenant: Tenant, num_bytes: int) -> None:
         """Begins with a request of so many bytes."""
@@ -344,7 +344,7 @@ class BackgroundRuns:
 
 
 class _Stored(msgspec.Struct):
-    """The fields that matter of a stored object."""
+    """Holds the fields that matter of a stored object."""
 
     status: str
     background: bool = False

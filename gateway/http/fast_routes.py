@@ -63,7 +63,7 @@ async def answer_response(
 
 
 class MeteredBody:
-    """ASGI's `receive`, which counts a body for the tenant whose key the request showed."""
+    """Wraps ASGI's `receive`, and counts a body for the tenant whose key the request showed."""
 
     def __init__(self, receive: Receive, scope: Scope, in_flight: ByteBudgets) -> None:
         self._receive = receive

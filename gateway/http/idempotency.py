@@ -91,7 +91,7 @@ async def _stays() -> Any:
 
 
 class _Run:
-    """A request that runs under a key, which is marked meanwhile."""
+    """Is a request that runs under a key, which is marked meanwhile."""
 
     def __init__(self, services: Services, tenant_id: str, name: str, request: bytes) -> None:
         self.tenant_id = tenant_id
@@ -116,7 +116,7 @@ class _Run:
 
 
 class _Replay(HttpAnswer):
-    """An answer that was given before."""
+    """Sends an answer that was given before."""
 
     def __init__(self, kept: KeptAnswer) -> None:
         super().__init__(b"", {}, kept.body)
@@ -124,7 +124,7 @@ class _Replay(HttpAnswer):
 
 
 class _Recorded(HttpAnswer):
-    """An answer that is recorded while it is sent, and kept if it came to its end."""
+    """Records an answer while it is sent, and keeps it if it came to its end."""
 
     def __init__(self, answer: ASGIResponse, run: _Run, in_flight: ByteBudgets) -> None:
         super().__init__(b"", {})

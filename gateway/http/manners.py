@@ -1,4 +1,4 @@
-"""What HTTP asks of a server whatever the route: browsers' questions, HEAD, and packed bodies.
+"""Does what HTTP asks of a server on any route: browsers' questions, HEAD, and packed bodies.
 
 A request that has none of these passes at the price of one look at its headers. This is an edge.
 """

@@ -1,4 +1,4 @@
-"""One request that is passed on: what it reserves, what comes back, and what it costs.
+"""Passes one request on: says what it reserves, what comes back, and what it costs.
 
 This is an edge.
 """
@@ -72,7 +72,7 @@ class _Piece(msgspec.Struct, frozen=True):
 
 
 class RelayedCall:
-    """One request on its way to its server: what it reserved, what came back, what it cost."""
+    """Is one request on its way to its server: what it reserved, what came back, what it cost."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""The routes: each authenticates, calls one function, and answers. This is an edge."""
+"""Serves the routes: each authenticates, calls one function, and answers. This is an edge."""
 
 from collections.abc import Iterable, Mapping
 from functools import partial
@@ -71,7 +71,7 @@ async def _answered(post: Post, request: AnyRequest) -> ASGIResponse:
 
 @get("/v1/responses")
 async def responses_without_upgrade() -> ASGIResponse:
-    """Codex takes 426, and only that, as "use HTTP instead" at once."""
+    """Answers 426: only that tells Codex at once to use HTTP instead."""
     message = "Upgrade to a WebSocket, or POST to this address."
     error = ProtocolError("upgrade_required", message, headers={"upgrade": "websocket"})
     return error_response(error)
@@ -79,7 +79,7 @@ async def responses_without_upgrade() -> ASGIResponse:
 
 @post("/v1/responses")
 async def post_response(request: AnyRequest) -> ASGIResponse:
-    """One response: JSON, SSE, or in the background."""
+    """Makes one response: as JSON, as SSE, or in the background."""
     return await _answered(answer_response, request)
 
 
@@ -87,7 +87,7 @@ async def post_response(request: AnyRequest) -> ASGIResponse:
 async def get_response(
     request: AnyRequest, response_id: str, stream: bool = False, starting_after: int = -1
 ) -> ASGIResponse:
-    """A stored response, or the events of a background one."""
+    """Returns a stored response, or the events of a background one."""
     services, tenant = _caller(request)
     if stream:
         return await services.background.follow(tenant, response_id, starting_after)
@@ -125,7 +125,7 @@ async def cancel_response(request: AnyRequest, response_id: str) -> ASGIResponse
 
 @post("/v1/responses/{response_id:str}/feedback", status_code=200)
 async def post_feedback(request: AnyRequest, response_id: str) -> ASGIResponse:
-    """Whether an answer did what was asked: the router learns from it."""
+    """Takes whether an answer did what was asked; the router learns from it."""
     services, tenant = _caller(request)
     feedback = await take_feedback(services.gw, tenant, response_id, await request.document())
     kind = {"id": response_id, "object": "response.feedback"}
@@ -140,7 +140,7 @@ async def get_input_items(
     order: Literal["asc", "desc"] = "desc",
     after: str | None = None,
 ) -> ASGIResponse:
-    """The items a response was given, a page at a time."""
+    """Lists the items a response was given, a page at a time."""
     services, tenant = _caller(request)
     items = await services.gw.store.input_items(tenant.id, response_id)
     if items is None:
@@ -167,7 +167,7 @@ async def get_input_items(
 
 @post("/v1/responses/input_tokens", status_code=200)
 async def count_input_tokens(request: AnyRequest) -> ASGIResponse:
-    """How many tokens a request would bring, by the gateway's own rule."""
+    """Counts the tokens that a request would bring, by the gateway's own rule."""
     services, tenant = _caller(request)
     body = decode(await request.document(), CountBody)
     if body.model is None:
@@ -179,7 +179,7 @@ async def count_input_tokens(request: AnyRequest) -> ASGIResponse:
 
 @post("/v1/responses/compact", status_code=200)
 async def compact_context(request: AnyRequest) -> ASGIResponse:
-    """A shorter context that stands for a longer one."""
+    """Returns a shorter context that stands for a longer one."""
     services, tenant = _caller(request)
     body = decode(await request.document(), CreateBody)
     return await create_compaction(services.gw, tenant, body, request.receive)
@@ -192,7 +192,7 @@ def _not_found(response_id: str) -> ProtocolError:
 
 @post("/v1/chat/completions", status_code=200)
 async def post_chat_completion(request: AnyRequest) -> ASGIResponse:
-    """The older protocol, over the same pipeline."""
+    """Answers in the older protocol, over the same pipeline."""
     return await _answered(answer_chat, request)
 
 
@@ -205,25 +205,25 @@ async def _answered_elsewhere(path: RelayedPath, request: AnyRequest) -> ASGIRes
 
 @post("/v1/embeddings", status_code=200)
 async def post_embeddings(request: AnyRequest) -> ASGIResponse:
-    """Passed on to the server that has the model, if one is configured."""
+    """Passes the request on to the server that has the model, if one is configured."""
     return await _answered_elsewhere("embeddings", request)
 
 
 @post("/v1/completions", status_code=200)
 async def post_completion(request: AnyRequest) -> ASGIResponse:
-    """Legacy completions, passed on to the server that has the model."""
+    """Passes a legacy completion on to the server that has the model."""
     return await _answered_elsewhere("completions", request)
 
 
 @post("/v1/messages", status_code=200)
 async def post_message(request: AnyRequest) -> ASGIResponse:
-    """Anthropic's protocol, over the same pipeline."""
+    """Answers in Anthropic's protocol, over the same pipeline."""
     return await _answered(answer_messages, request)
 
 
 @post("/v1/messages/count_tokens", status_code=200)
 async def count_message_tokens(request: AnyRequest) -> ASGIResponse:
-    """How many tokens the request would bring, by the gateway's own rule."""
+    """Counts the tokens that the request would bring, by the gateway's own rule."""
     services, tenant = _caller(request)
     return await count_messages(services, tenant, request.headers, await request.document())
 
@@ -237,7 +237,7 @@ count_message_tokens_twice = _twice("/v1/v1/messages/count_tokens")(count_messag
 
 @post("/v1/route", status_code=200)
 async def post_route(request: AnyRequest) -> ASGIResponse:
-    """Where each of many prompts would go: lines of JSON in, lines of JSON out; nothing runs."""
+    """Says where each of many prompts would go: lines of JSON in and out; nothing runs."""
     services, tenant = _caller(request)
     decided = await services.route_batches.decide(tenant, await request.body())
     return ASGIResponse(body=decided, media_type=NDJSON)
@@ -245,7 +245,7 @@ async def post_route(request: AnyRequest) -> ASGIResponse:
 
 @post("/v1/socket_tickets", status_code=200)
 async def post_socket_ticket(request: AnyRequest) -> ASGIResponse:
-    """What a page opens one socket with, in place of a key: `new WebSocket(url, protocols)`."""
+    """Makes what a page opens one socket with, not a key: `new WebSocket(url, protocols)`."""
     services, tenant = _caller(request)
     ticket = await services.socket_tickets.make(tenant)
     return json_response(
@@ -266,7 +266,7 @@ async def get_models(
     after_id: str | None = None,
     before_id: str | None = None,
 ) -> ASGIResponse:
-    """What `model` may be; in Anthropic's form, and in pages, for its clients."""
+    """Lists what `model` may be; in Anthropic's form, and in pages, for its clients."""
     services, tenant = _caller(request)
     if speaks_messages(request.scope["path"], request.headers):
         return list_models(services, tenant, limit, after_id, before_id)
@@ -275,7 +275,7 @@ async def get_models(
 
 @get("/v1/models/{model:path}")
 async def get_model(request: AnyRequest, model: str) -> ASGIResponse:
-    """One of them; names as Hugging Face's have a slash."""
+    """Describes one of them; names as Hugging Face's have a slash."""
     services, tenant = _caller(request)
     model = model.removeprefix("/")  # which the framework puts before a path
     if speaks_messages(request.scope["path"], request.headers):
@@ -285,14 +285,14 @@ async def get_model(request: AnyRequest, model: str) -> ASGIResponse:
 
 @get("/v1/usage")
 async def get_usage(request: AnyRequest) -> ASGIResponse:
-    """The tenant's own pools, and what it has spent today."""
+    """Shows the tenant's own pools, and what it has spent today."""
     services, tenant = _caller(request)
     return json_response(await usage_view(services.gw, services.ledger, tenant))
 
 
 @get("/metrics")
 async def get_metrics(request: AnyRequest) -> ASGIResponse:
-    """For Prometheus."""
+    """Returns all metrics, for Prometheus."""
     services = services_of(request)
     fleet = services.fleet
     body = await (scraped(services) if fleet is None else fleet.metrics())
@@ -301,13 +301,13 @@ async def get_metrics(request: AnyRequest) -> ASGIResponse:
 
 @get(["/healthz", "/health"])  # the second as vLLM and SGLang name it, and load generators ask
 async def get_health() -> ASGIResponse:
-    """Alive: the event loop answers."""
+    """Says that it lives: the event loop answers."""
     return json_response({"status": "ok"})
 
 
 @get("/readyz")
 async def get_readiness(request: AnyRequest) -> ASGIResponse:
-    """Ready for tasks: not draining, Redis has answered at least once, and its own engines run.
+    """Says whether it takes tasks: not draining, Redis answered once, and its own engines run.
 
     One that only lost Redis stays ready: it limits tasks by itself, and there may be no better one.
     So does one whose upstreams are down, which all gateways share, or whose backends an admin

@@ -47,7 +47,7 @@ Post: TypeAlias = "Callable[[Services, Tenant, bytes, Receive, Headers], Awaitab
 
 @dataclass(slots=True)
 class Services:
-    """What the routes need; they find it as `app.state.services`."""
+    """Holds what the routes need; they find it as `app.state.services`."""
 
     config: Config
     gw: Gateway

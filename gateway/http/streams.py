@@ -37,7 +37,7 @@ from router.waiting.fair_queue import QueuePosition
 
 
 class AnyRequest(Request[Any, Any, Any]):
-    """A request whose body may be no JSON, or no UTF-8, for which the framework has no error."""
+    """Reads a body that may be no JSON, or no UTF-8, for which the framework has no error."""
 
     async def document(self) -> bytes:
         """Returns the body; raises `ProtocolError` if it has too many values to be decoded."""
@@ -81,7 +81,7 @@ Keep = Callable[[Job, ResponseStream, int, "asyncio.Task[Ended | None]"], bool]
 
 
 class HttpAnswer(ASGIResponse):
-    """An answer that costs a fifth of the framework's own, of which it is one in name only."""
+    """Answers at a fifth of the framework's cost, of whose answers it is one in name only."""
 
     def __init__(
         self,
@@ -111,7 +111,7 @@ class HttpAnswer(ASGIResponse):
 
 
 class Exchange:
-    """One HTTP request's job and what became known of it."""
+    """Runs one HTTP request's job, and holds what became known of it."""
 
     def __init__(
         self,
@@ -243,7 +243,7 @@ class Exchange:
 
 
 class EventStream(HttpAnswer):
-    """Server-sent events from an outbox until the job behind it ends, or its client leaves."""
+    """Sends server-sent events from an outbox until the job behind it ends or its client leaves."""
 
     def __init__(
         self,
@@ -255,7 +255,7 @@ class EventStream(HttpAnswer):
         on_leave: Callable[[], bool] | None = None,
         on_end: Callable[[], None] | None = None,
     ) -> None:
-        """`pump` fills the outbox and is cancelled with the stream.
+        """Takes as `pump` what fills the outbox; it is cancelled with the stream.
 
         Where the client leaves before the end, `on_leave` may let it go on, and then returns true.
         `on_end` hears that the client has the events or is gone.
