@@ -1,4 +1,4 @@
-"""The upper bounds of the histograms' buckets.
+"""Sets the upper bounds of the histograms' buckets.
 
 Durations double from 10 ms, as OpenTelemetry's GenAI conventions (2026) do; TTFT and TPOT follow
 them too, with finer steps below 10 ms, where all of a wafer's tokens fall. Those of `vllm:` metrics

@@ -1,4 +1,4 @@
-"""Counters and histograms that cost a tenth of prometheus_client's, read by it at each scrape.
+"""Counts at a tenth of prometheus_client's cost, which reads these counters at each scrape.
 
 Its own take a lock for every change and check every observation's labels anew: with some seventy
 changes for each task that was a tenth of the gateway's CPU. Each of these belongs to one thread,
@@ -21,7 +21,7 @@ from gateway.metrics.reports import Reports
 
 
 class Count:
-    """A counter or a gauge."""
+    """Is a counter or a gauge."""
 
     __slots__ = ("value",)
 
@@ -42,7 +42,7 @@ class Count:
 
 
 class HistogramCounter:
-    """A histogram; a value that is a bucket's bound falls into it.
+    """Is a histogram; a value that is a bucket's bound falls into it.
 
     What is observed is only gathered, since each task observes a dozen values: `count` counts it.
     """
@@ -97,7 +97,7 @@ _Counter = TypeVar("_Counter")  # a Count or a HistogramCounter
 
 
 class Series(dict[tuple[str, ...], _Counter], Generic[_Counter]):
-    """A metric's counters by their labels' values, each made when it is first asked for."""
+    """Holds a metric's counters by their labels' values, each made when it is first asked for."""
 
     def __init__(
         self, metric: Metric, make: Callable[[], _Counter], now_s: Callable[[], float]
@@ -128,7 +128,7 @@ _FAMILIES: dict[Kind, Any] = {
 
 
 class Counters(Collector):
-    """The metrics of a table: read from reports, or counted here by their names in the table.
+    """Holds the metrics of a table: read from reports, or counted here by their names in the table.
 
     `counts[name][labels].inc()`, `histograms[name][labels].observe(value)`; `labels` is the tuple
     of their values in the table's order. What every task counts adds to `value` without a call.

@@ -1,4 +1,4 @@
-"""What engines say of their requests, as vLLM's metrics.
+"""Shows what engines say of their requests, as vLLM's metrics.
 
 A task hands over one record; the histograms are filled at the next scrape, so that none of it is
 on a task's way.
@@ -15,7 +15,7 @@ _REASONS = {FinishReason.STOP: "stop", FinishReason.LENGTH: "length"}
 
 
 class EngineRequest(NamedTuple):
-    """A request as its engine had it."""
+    """Describes a request as its engine had it."""
 
     model: str
     backend: str

@@ -1,4 +1,4 @@
-"""The metrics' labels, with all their values where those are no configured names."""
+"""Defines the metrics' labels, with all their values where those are no configured names."""
 
 from typing import Literal, get_args
 

@@ -1,4 +1,4 @@
-"""The metrics of several workers as those of one gateway.
+"""Joins the metrics of several workers as those of one gateway.
 
 Counters and histograms add up, those of workers that ended included: a sum that fell would read as
 a restart. Gauges are of workers that live; the table says whether they add up or whether every
@@ -20,7 +20,7 @@ Labels = tuple[tuple[str, str], ...]
 
 
 class Family(msgspec.Struct, array_like=True):
-    """One metric as a worker has it: samples by name and sorted labels."""
+    """Holds one metric as a worker has it: samples by name and sorted labels."""
 
     name: str  # as prometheus_client has it: a counter's without `_total`
     kind: str
@@ -149,7 +149,7 @@ def rendered(snapshot: Snapshot) -> bytes:
 
 
 class _Shown(Collector):
-    """A snapshot where prometheus_client expects a collector."""
+    """Shows a snapshot where prometheus_client expects a collector."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot

@@ -1,4 +1,4 @@
-"""Every Prometheus metric of the gateway, on a registry of its own.
+"""Counts every Prometheus metric of the gateway, on a registry of its own.
 
 The pipeline reports values it already has, once per task; nothing here is called per token. What
 the backends know is read from their snapshots when somebody scrapes. Times come in as microseconds
@@ -41,7 +41,7 @@ LAG_INTERVAL_S = 0.25  # between two looks at the event loop's lag
 
 
 class Metrics(Counters):
-    """The process's metrics; all of it belongs to the event loop's thread.
+    """Holds the process's metrics; all of it belongs to the event loop's thread.
 
     What takes no working out needs no method: it is counted by its name.
     """
@@ -53,7 +53,7 @@ class Metrics(Counters):
         backends: Callable[[], Sequence[BackendStats]],
         experience: Experience | None = None,
     ) -> None:
-        """`backends` gives a snapshot of each; it and the rest are read at each scrape."""
+        """Takes as `backends` what snapshots each; it and the rest are read at each scrape."""
         ours = (metric for metric in METRICS if metric.owner in ("gateway", "either"))
         super().__init__(ours, Reports(version=version), time.time)
         self.registry = prometheus_client.CollectorRegistry()

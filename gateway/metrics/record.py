@@ -1,4 +1,4 @@
-"""What the metrics' table is made of: metrics, panels, rows, dashboards, and how a panel draws."""
+"""Defines what the metrics' table is made of: metrics, panels, rows, dashboards and their look."""
 
 from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
@@ -20,14 +20,14 @@ Zeros = Callable[[Reports], Iterable[tuple[str, ...]]]
 
 
 class Label(NamedTuple):
-    """A label; `values` is empty where they are configured names, whose number is bounded."""
+    """Names a label; `values` is empty where they are configured names, whose number is bounded."""
 
     name: str
     values: tuple[str, ...] = ()
 
 
 class Line(NamedTuple):
-    """A line of a panel, in PromQL; METRIC stands for the metric's name.
+    """Draws a line of a panel, in PromQL; METRIC stands for the metric's name.
 
     The names of the table's metrics get the dashboard's variables as selectors when it is written.
     """
@@ -37,7 +37,7 @@ class Line(NamedTuple):
 
 
 class Metric(msgspec.Struct, frozen=True):
-    """One metric."""
+    """Describes one metric."""
 
     name: str  # as a scrape shows it
     kind: Kind
@@ -60,7 +60,7 @@ class Metric(msgspec.Struct, frozen=True):
 
 
 class Panel:
-    """A panel of the dashboard, and the metrics that it draws."""
+    """Is a panel of the dashboard, with the metrics that it draws."""
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class Panel:
 
 
 class Row:
-    """A row of the dashboard: its panels, and metrics of the same topic that no panel draws."""
+    """Is a row of the dashboard: its panels, and metrics of the same topic that no panel draws."""
 
     def __init__(self, title: str, *members: Panel | Metric) -> None:
         self.title = title
@@ -101,7 +101,7 @@ class Row:
 
 
 class Dashboard:
-    """A dashboard: its rows, and what narrows them down."""
+    """Is a dashboard: its rows, and what narrows them down."""
 
     def __init__(
         self, uid: str, title: str, description: str, *rows: Row, variables: Sequence[str] = ()

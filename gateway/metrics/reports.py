@@ -1,4 +1,4 @@
-"""What a scrape reads: the latest report of each part that keeps its own counts."""
+"""Holds what a scrape reads: the latest report of each part that keeps its own counts."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
@@ -13,7 +13,7 @@ from router.pools.pools import PoolsReport
 
 
 class WorkersReport(msgspec.Struct, frozen=True):
-    """How a supervisor's workers stand."""
+    """Says how a supervisor's workers stand."""
 
     num_serving: int = 0
     num_wanted: int = 0
@@ -21,7 +21,7 @@ class WorkersReport(msgspec.Struct, frozen=True):
 
 
 class Reports(msgspec.Struct):
-    """The latest report of each part."""
+    """Holds the latest report of each part."""
 
     version: str = ""
     backends: Sequence[BackendStats] = ()

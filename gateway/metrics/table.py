@@ -1,4 +1,4 @@
-"""Every metric of the gateway, under the dashboard, the row and the panel that show it.
+"""Lists every metric of the gateway, under the dashboard, the row and the panel that show it.
 
 From here come the registry, the dashboards and the table of docs/operations.md (`make dashboards`).
 Labels come from closed sets or from the configuration, never from text that a client sent. A metric

@@ -1,1 +1,1 @@
-"""The table of metrics, in a module for each dashboard; `gateway.metrics.table` joins them."""
+"""Holds the table of metrics, a module for each dashboard; `gateway.metrics.table` joins them."""

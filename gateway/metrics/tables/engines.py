@@ -1,4 +1,4 @@
-"""The engines side by side, simulated ones and upstreams.
+"""Shows the engines side by side, simulated ones and upstreams.
 
 Of engines that say how long a request took in each phase there are vLLM's own metrics, under vLLM's
 names (its metrics design document, 2026), so that dashboards made for it work unchanged.

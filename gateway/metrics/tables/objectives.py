@@ -1,4 +1,4 @@
-"""Whether the gateway keeps what it promises: the dashboard that a page leads to.
+"""Shows whether the gateway keeps what it promises: the dashboard that a page leads to.
 
 The objectives themselves are rules: dashboards/alerts/objectives.py records the ratios that the
 panels draw.

@@ -1,4 +1,4 @@
-"""Pools and tenants: how much of their limits they use, who is refused, what is charged."""
+"""Shows pools and tenants: how much of their limits they use, who is refused, what is charged."""
 
 from gateway.metrics import labels as by
 from gateway.metrics.buckets import REDIS_S, WAIT_S

@@ -1,4 +1,4 @@
-"""The gateway's processes: their own time, their sockets, what they use of the machine."""
+"""Shows the gateway's processes: their own time, their sockets, what they use of the machine."""
 
 from gateway.metrics import labels as by
 from gateway.metrics.buckets import LAG_S, MESSAGE_BYTES, OVERHEAD_S

@@ -1,4 +1,4 @@
-"""Routing: which rules decide, canaries against their control, both engines, what is learned."""
+"""Shows which rules decide, canaries against their control, both engines, and what is learned."""
 
 from gateway.metrics import labels as by
 from gateway.metrics.buckets import CONFIDENCE, CONTEXT_TOKENS, TTFT_S
