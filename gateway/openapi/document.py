@@ -103,7 +103,7 @@ def _describe_items(schema: Any) -> None:
 
 
 class OpenApiDocument(OpenAPI):
-    """A document that is made when somebody reads it, once; a thread makes it."""
+    """Is a document that is made when somebody reads it, once; a thread makes it."""
 
     _made: dict[str, Any] | None = None
 

@@ -10,20 +10,20 @@ from gateway.wire.routing import ContextUse
 
 
 class Numbered(msgspec.Struct, kw_only=True, tag_field="type"):
-    """What all have: numbers without gaps, and on a socket with several streams which it is of."""
+    """Carries what all have: numbers without gaps, and the stream where a socket has several."""
 
     sequence_number: int
     stream_id: str | msgspec.UnsetType = msgspec.UNSET
 
 
 class ResponseEvent(Numbered, tag=False):
-    """An event with the whole response as it is then."""
+    """Carries the whole response as it is then."""
 
     response: ResponseObject  # type: ignore[valid-type]  # made of the Structs that write it
 
 
 class InItem(Numbered, tag=False):
-    """An event about an output item."""
+    """Says which output item the event is about."""
 
     item_id: str
     output_index: int
@@ -106,7 +106,7 @@ EVENTS: tuple[type[msgspec.Struct], ...] = (
 
 
 class LiveEvent(msgspec.Struct, kw_only=True):
-    """What `data` of a `snapshot` or `change` holds; a change only what is different."""
+    """Carries what `data` of a `snapshot` or `change` holds; a change only what is different."""
 
     at: float  # Unix time
     gateway: dict[str, Any] | msgspec.UnsetType = msgspec.UNSET

@@ -1,4 +1,4 @@
-"""The table of what operations take and give, where no type of their handlers says it.
+"""Lists what operations take and give, where no type of their handlers says it.
 
 This is an edge.
 """
@@ -23,7 +23,7 @@ JSON, SSE, LINES, TEXT = (
 
 
 class Operation(NamedTuple):
-    """What one takes and gives."""
+    """Says what one operation takes and gives."""
 
     path: str
     method: str

@@ -20,7 +20,7 @@ dt { font-weight: 600; }
 
 
 class DocumentPage(OpenAPIRenderPlugin):
-    """All operations with what they take and give, and every schema below them."""
+    """Shows all operations with what they take and give, and every schema below them."""
 
     def render(self, request: Request[Any, Any, Any], openapi_schema: dict[str, Any]) -> bytes:
         """Returns the page."""

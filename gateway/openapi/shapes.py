@@ -84,7 +84,7 @@ Messages = _described(
 
 
 class DeletedResponse(msgspec.Struct):
-    """A stored response that is gone."""
+    """Tells that a stored response is gone."""
 
     id: str
     object: Literal["response"]
@@ -92,7 +92,7 @@ class DeletedResponse(msgspec.Struct):
 
 
 class TakenFeedback(msgspec.Struct):
-    """Feedback as it was taken."""
+    """Shows feedback as it was taken."""
 
     id: str
     object: Literal["response.feedback"]
@@ -102,7 +102,7 @@ class TakenFeedback(msgspec.Struct):
 
 
 class InputItems(msgspec.Struct):
-    """A page of what a response was given."""
+    """Is a page of what a response was given."""
 
     object: Literal["list"]
     data: list[Item]
@@ -112,14 +112,14 @@ class InputItems(msgspec.Struct):
 
 
 class InputTokens(msgspec.Struct):
-    """How many tokens a request would bring."""
+    """Says how many tokens a request would bring."""
 
     object: Literal["response.input_tokens"]
     input_tokens: int
 
 
 class CompactedContext(msgspec.Struct):
-    """A shorter context that stands for a longer one."""
+    """Carries a shorter context that stands for a longer one."""
 
     id: str
     object: Literal["response.compaction"]
@@ -129,7 +129,7 @@ class CompactedContext(msgspec.Struct):
 
 
 class ChatUsage(msgspec.Struct):
-    """Tokens of a chat completion."""
+    """Counts the tokens of a chat completion."""
 
     prompt_tokens: int
     completion_tokens: int
@@ -137,7 +137,7 @@ class ChatUsage(msgspec.Struct):
 
 
 class ChatMessage(msgspec.Struct, kw_only=True):
-    """The answer."""
+    """Carries the answer."""
 
     role: Literal["assistant"]
     content: str | None
@@ -147,7 +147,7 @@ class ChatMessage(msgspec.Struct, kw_only=True):
 
 
 class ChatChoice(msgspec.Struct):
-    """The answer, and why it ends."""
+    """Carries the answer, and why it ends."""
 
     index: int
     message: ChatMessage
@@ -155,7 +155,7 @@ class ChatChoice(msgspec.Struct):
 
 
 class ChatCompletion(msgspec.Struct):
-    """A chat completion."""
+    """Answers `POST /v1/chat/completions` whole."""
 
     id: str
     object: Literal["chat.completion"]
@@ -168,7 +168,7 @@ class ChatCompletion(msgspec.Struct):
 
 
 class ChatChunk(msgspec.Struct):
-    """A chunk of a streamed chat completion; the stream ends with `data: [DONE]`."""
+    """Is a chunk of a streamed chat completion; the stream ends with `data: [DONE]`."""
 
     id: str
     object: Literal["chat.completion.chunk"]
@@ -178,14 +178,14 @@ class ChatChunk(msgspec.Struct):
 
 
 class MessageUsage(msgspec.Struct):
-    """Tokens of a message."""
+    """Counts the tokens of a message."""
 
     input_tokens: int
     output_tokens: int
 
 
 class AnthropicMessage(msgspec.Struct):
-    """An answer in Anthropic's form."""
+    """Answers `POST /v1/messages` whole, in Anthropic's form."""
 
     id: str
     type: Literal["message"]
@@ -198,14 +198,14 @@ class AnthropicMessage(msgspec.Struct):
 
 
 class AnthropicFault(msgspec.Struct):
-    """What is wrong, in Anthropic's form."""
+    """Says what is wrong, in Anthropic's form."""
 
     type: str
     message: str
 
 
 class AnthropicError(msgspec.Struct):
-    """An error of Anthropic's protocol."""
+    """Is an error of Anthropic's protocol."""
 
     type: Literal["error"]
     error: AnthropicFault
@@ -213,13 +213,13 @@ class AnthropicError(msgspec.Struct):
 
 
 class CountedTokens(msgspec.Struct):
-    """How many tokens a request would bring, in Anthropic's form."""
+    """Says how many tokens a request would bring, in Anthropic's form."""
 
     input_tokens: int
 
 
 class SocketTicket(msgspec.Struct):
-    """What a page opens one socket with: `new WebSocket(url, protocols)`."""
+    """Carries what a page opens one socket with: `new WebSocket(url, protocols)`."""
 
     object: Literal["socket_ticket"]
     ticket: str
@@ -228,7 +228,7 @@ class SocketTicket(msgspec.Struct):
 
 
 class Model(msgspec.Struct):
-    """What `model` may be."""
+    """Names what `model` may be."""
 
     id: str
     object: Literal["model"]
@@ -237,7 +237,7 @@ class Model(msgspec.Struct):
 
 
 class Models(msgspec.Struct):
-    """All that `model` may be; `models` is for Codex."""
+    """Lists all that `model` may be; `models` is for Codex."""
 
     object: Literal["list"]
     data: list[Model]
@@ -245,7 +245,7 @@ class Models(msgspec.Struct):
 
 
 class ModelEntry(msgspec.Struct):
-    """A model in Anthropic's form."""
+    """Describes a model in Anthropic's form."""
 
     type: Literal["model"]
     id: str
@@ -254,7 +254,7 @@ class ModelEntry(msgspec.Struct):
 
 
 class ModelPage(msgspec.Struct):
-    """A page of models in Anthropic's form, for requests with `anthropic-version`."""
+    """Is a page of models in Anthropic's form, for requests with `anthropic-version`."""
 
     data: list[ModelEntry]
     has_more: bool
@@ -263,14 +263,14 @@ class ModelPage(msgspec.Struct):
 
 
 class GroupUse(msgspec.Struct):
-    """What a tenant has used of one group."""
+    """Counts what a tenant has used of one group."""
 
     tokens: int
     cost_units: int
 
 
 class UsedToday(msgspec.Struct):
-    """What a tenant has used since midnight, UTC."""
+    """Counts what a tenant has used since midnight, UTC."""
 
     date: str
     ends_at: int
@@ -286,7 +286,7 @@ class UsedToday(msgspec.Struct):
 
 
 class OwnUsage(msgspec.Struct):
-    """A tenant's own pools and use; no pools while Redis is away."""
+    """Shows a tenant's own pools and use; no pools while Redis is away."""
 
     object: Literal["usage"]
     tenant: str
@@ -312,13 +312,13 @@ class Readiness(msgspec.Struct, kw_only=True):
 
 
 class NotReady(msgspec.Struct, kw_only=True):
-    """Why it takes no tasks."""
+    """Says why it takes no tasks."""
 
     status: Literal["draining", "blind", "no engine"]
     detail: str = ""
 
 
 class RelayedBody(msgspec.Struct):
-    """A body that goes on to its model's server as it is."""
+    """Is a body that goes on to its model's server as it is."""
 
     model: str

@@ -38,7 +38,7 @@ _OUTPUT = ("output_tokens", "GeneratedTokens", "output_length")
 
 
 class PlanError(CommandError):
-    """A plan that cannot be made; the message says why and what to do."""
+    """Says why a plan cannot be made, and what to do."""
 
 
 class _Server(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
