@@ -1,4 +1,4 @@
-"""`python -m gateway`. This is an edge."""
+"""Runs the command line, for `python -m gateway`. This is an edge."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""The composition root: makes and wires all parts, and closes them in order.
+"""Holds the composition root: it makes and wires all parts, and closes them in order.
 
 A `Config` comes in, and a serving process goes out. Read `app.py` first, then `server.py`.
 """

@@ -1,4 +1,4 @@
-"""The composition root: makes and wires all parts, closes them in order, and mounts the routes.
+"""Makes and wires all parts, closes them in order, and mounts the routes: the composition root.
 
 This is an edge.
 """
@@ -235,7 +235,7 @@ def _background_runs(stack: AsyncExitStack, config: Config, gw: Gateway) -> Back
 
 
 class _Redis(NamedTuple):
-    """Where Redis is, the store's client, and the one for what may take longer."""
+    """Says where Redis is; holds the store's client, and the one for what may take longer."""
 
     url: str
     num_restarts: Callable[[], int]
@@ -461,7 +461,7 @@ async def _recording(
 
 
 class _Application(Litestar):
-    """Litestar, which does not look for pydantic and attrs: to import them is a quarter of a start.
+    """Skips Litestar's look for pydantic and attrs: importing them is a quarter of a start.
 
     No route here has a model of theirs.
     """

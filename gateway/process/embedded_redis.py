@@ -65,7 +65,7 @@ def server_binaries() -> list[str]:
 
 
 class EmbeddedRedis:
-    """One server process, restarted a few times if it dies."""
+    """Runs one server process, and restarts it a few times if it dies."""
 
     def __init__(
         self, max_memory_bytes: int = MAX_MEMORY_BYTES, *, first_pause_s: float = FIRST_PAUSE_S

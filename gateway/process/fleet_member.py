@@ -31,7 +31,7 @@ MAX_FALSE_STARTS = 3  # of a process that has never served; then it is given up
 
 
 class SharedPort:
-    """A port that all workers listen on, held until the last one ends.
+    """Holds a port that all workers listen on, until the last one ends.
 
     On Linux each worker has its own listening socket, and the kernel spreads connections over them.
     Elsewhere all workers share one.
@@ -66,7 +66,7 @@ class SharedPort:
 
 @dataclass(eq=False)
 class Member:
-    """One process; `keep_running` runs it, the other methods may be called meanwhile."""
+    """Is one process; `keep_running` runs it, the other methods may be called meanwhile."""
 
     name: str  # for the log
     begin: Begin

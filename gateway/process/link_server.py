@@ -1,4 +1,4 @@
-"""The engine's end of the link: serves its backend to gateways, over one socket each.
+"""Is the engine's end of the link: serves its backend to gateways, over one socket each.
 
 This is an edge.
 """
@@ -142,7 +142,7 @@ class LinkServer(Flushable):
 
 
 class _Sink:
-    """A generation's way into the link: what it says is gathered for the next frame."""
+    """Takes what a generation says into the link, and gathers it for the next frame."""
 
     __slots__ = ("_key", "_link")
 

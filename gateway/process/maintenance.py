@@ -1,4 +1,4 @@
-"""The periodic tasks of a gateway. This is an edge."""
+"""Runs the periodic tasks of a gateway. This is an edge."""
 
 import asyncio
 import logging

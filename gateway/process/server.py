@@ -1,4 +1,7 @@
-"""The server process: uvicorn with our socket protocol, headers and shutdown. This is an edge."""
+"""Runs the server process: uvicorn with our socket protocol, headers and shutdown.
+
+This is an edge.
+"""
 
 import asyncio
 import faulthandler
@@ -119,7 +122,7 @@ _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, STOP_OF_ALL)
 
 
 class StoppedBySignals(uvicorn.Server):
-    """A uvicorn server that calls `on_signal` when it is to stop, and then exits with 0."""
+    """Is a uvicorn server that calls `on_signal` when it is to stop, and then exits with 0."""
 
     def __init__(
         self,
@@ -207,7 +210,7 @@ class StoppedBySignals(uvicorn.Server):
 
 
 class Server(StoppedBySignals):
-    """A server that drains before it stops."""
+    """Drains before it stops."""
 
     def __init__(
         self,

@@ -59,7 +59,7 @@ def _path(config: BackendConfig) -> str:
 
 
 class SharedEngines:
-    """The ASGI application, with a link to each backend at its own path."""
+    """Is the ASGI application, with a link to each backend at its own path."""
 
     def __init__(self, backends: Backends, configs: Iterable[BackendConfig], key: str) -> None:
         self._backends = backends

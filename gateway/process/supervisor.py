@@ -1,4 +1,4 @@
-"""`lanewise serve --workers N`: runs N gateways on one port, as one.
+"""`lanewise serve --workers N` runs N gateways on one port, as one.
 
 The supervisor serves no requests. It starts the embedded Redis if none is configured, one process
 for the simulated engines, and the workers; it replaces what crashed or does not answer, forwards

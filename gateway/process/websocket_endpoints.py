@@ -29,7 +29,7 @@ from router.classify.task import Tenant
 
 
 class Client(NamedTuple):
-    """Who opens a socket, and the subprotocol to answer with."""
+    """Says who opens a socket, and the subprotocol to answer with."""
 
     tenant: Tenant
     is_codex: bool

@@ -1,4 +1,4 @@
-"""`python -m gateway.process.worker FD`: a process of the supervisor, which configures it.
+"""`python -m gateway.process.worker FD` runs a process of the supervisor, which configures it.
 
 A worker is a gateway without the embedded Redis and the simulated engines. It ends with its
 supervisor. This is an edge.
