@@ -1,4 +1,4 @@
-"""Lost responses that other processes keep, and this one's that clients claim there.
+"""Finds lost responses that other processes keep, and gives them those that clients claim there.
 
 This is an edge.
 """

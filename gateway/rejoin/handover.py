@@ -1,4 +1,7 @@
-"""A lost response of this process whose client came back to another one. This is an edge."""
+"""Hands a lost response of this process to another one, where its client came back.
+
+This is an edge.
+"""
 
 import asyncio
 from collections.abc import Callable

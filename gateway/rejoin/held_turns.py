@@ -1,4 +1,4 @@
-"""Responses by the turn that their client names, while a connection runs them.
+"""Finds responses by the turn that their client names, while a connection runs them.
 
 A client that comes back before its loss was noticed names the same turn: its old socket seems alive
 until the next ping is missed. Only clients that name their turns cost anything here.
@@ -14,7 +14,7 @@ Turn = tuple[str, str, str | None, str | None]  # tenant, key, thread and turn
 
 
 class TurnHolder(Protocol):
-    """A connection that runs responses."""
+    """Is a connection that runs responses."""
 
     def writer_of(self, job: Job) -> ResponseStream | None: ...
 
@@ -24,14 +24,14 @@ class TurnHolder(Protocol):
 
 
 class HeldTurn(NamedTuple):
-    """The latest response of a turn, and the connection that runs it."""
+    """Holds the latest response of a turn, and the connection that runs it."""
 
     job: Job
     holder: TurnHolder
 
 
 class HeldTurns:
-    """The turns that run on connections of this process."""
+    """Holds the turns that run on connections of this process."""
 
     def __init__(self) -> None:
         self._held: dict[Turn, HeldTurn] = {}

@@ -1,4 +1,7 @@
-"""One response whose client lost its connection, and who follows it now. This is an edge."""
+"""Keeps one response whose client lost its connection, and knows who follows it now.
+
+This is an edge.
+"""
 
 import asyncio
 from collections.abc import Callable
@@ -15,7 +18,7 @@ from gateway.wire.response import Emit, ResponseStream, ResponseWriter
 
 @dataclass(eq=False)
 class LostResponse:
-    """A response that goes on without its client, or has ended without it."""
+    """Goes on without its client, or has ended without it."""
 
     job: Job
     writer: ResponseStream

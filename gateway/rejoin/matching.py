@@ -34,7 +34,7 @@ _APART = (
 
 
 class Returning(msgspec.Struct, frozen=True):
-    """A create with its whole context."""
+    """Holds a create with its whole context."""
 
     settings: bytes
     turn: tuple[str | None, str | None]
@@ -43,7 +43,7 @@ class Returning(msgspec.Struct, frozen=True):
 
 
 class ClientHolds(msgspec.Struct, frozen=True):
-    """What a client that comes back holds."""
+    """Says what a client that comes back holds."""
 
     num_output: int  # of the output's items, from the first on
     has_outputs: bool  # and outputs of calls among them

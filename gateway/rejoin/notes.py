@@ -1,4 +1,4 @@
-"""What processes tell each other of lost responses, as msgpack on channels of Redis.
+"""Defines what processes tell each other of lost responses, as msgpack on channels of Redis.
 
 A process that keeps a lost response sends a `Lease` to all, with keyed hashes of all that decides
 the answer: who has the same request can tell, and nobody can read it. The process that the client
@@ -152,7 +152,7 @@ def unpacked(message: bytes) -> list[Note]:
 
 
 class Identity(msgspec.Struct, frozen=True):
-    """All of a request that decides the answer, but its context."""
+    """Holds all of a request that decides the answer, but its context."""
 
     tenant_id: str
     key_id: str

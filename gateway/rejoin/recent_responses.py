@@ -17,7 +17,7 @@ MAX_REMEMBERED_BYTES = 256 << 20  # ours; the tenant's bound holds as well
 
 
 class Remembered(msgspec.Struct):
-    """A finished response that can be continued; contexts share their items."""
+    """Is a finished response that can be continued; contexts share their items."""
 
     stream_id: str | None
     items: tuple[ContextItem, ...]

@@ -52,7 +52,7 @@ Key = tuple[str, str]  # of a tenant, and of one of its keys
 
 
 class Others(Protocol):
-    """The other processes, which keep lost responses, too."""
+    """Stands for the other processes, which keep lost responses, too."""
 
     def may_have(self, key: Key, digests: frozenset[int] | None) -> bool: ...
 
@@ -76,7 +76,7 @@ class Others(Protocol):
 
 
 class Rejoins:
-    """The lost responses of a process, and what lost connections remembered."""
+    """Keeps the lost responses of a process, and what lost connections remembered."""
 
     others: Others | None = None  # once there is a way to them
     num_elsewhere = 0  # keys of which others keep responses, and responses that they remember

@@ -1,4 +1,4 @@
-"""A lost response that another process keeps, as the client's process follows it.
+"""Follows a lost response that another process keeps, in the client's process.
 
 This is an edge.
 """
@@ -30,7 +30,7 @@ _about = msgspec.json.Decoder(_About).decode
 
 
 class RemoteResponse(LostResponse):
-    """What its process sends is told to the client; what the client does is told to its process."""
+    """Tells the client what its process sends, and that process what the client does."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class RemoteResponse(LostResponse):
         address: tuple[str, str, int],
         send: Callable[[str, Note], None],
     ) -> None:
-        """`address` has the owner's channel, the own one, and the claim's number there."""
+        """Takes as `address` the owner's channel, the own one, and the claim's number there."""
         parsed = msgspec.structs.replace(job.parsed, id=response_id)
         stand_in = Job(
             parsed,

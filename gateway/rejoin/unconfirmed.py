@@ -1,4 +1,4 @@
-"""The latest response of a stream, while its client may lose the connection before its end."""
+"""Keeps the latest response of a stream: its client may have lost the connection before its end."""
 
 from collections.abc import Callable
 from functools import partial
@@ -13,7 +13,7 @@ SMALL_BYTES = 64 << 10  # of a request; what is not larger is bounded by its num
 
 
 class Unconfirmed(msgspec.Struct, eq=False):
-    """The latest response of a stream: its client may have lost the connection before its end."""
+    """Is the latest response of a stream, whose client may not have received its end."""
 
     job: Job | None
     writer: ResponseStream | None
