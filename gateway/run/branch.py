@@ -1,4 +1,4 @@
-"""The generations of a run: each one's part, tokens, usage and end. This is an edge."""
+"""Knows the generations of a run: each one's part, tokens, usage and end. This is an edge."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Protocol
@@ -26,7 +26,7 @@ Write = Callable[[Delta, str | None], WriteMore | None]
 
 
 class Listener(Protocol):
-    """The run of a branch; exceptions of `on_delta` and `on_finish` go to `break_off`."""
+    """Is the run of a branch; exceptions of `on_delta` and `on_finish` go to `break_off`."""
 
     def on_delta(self, branch: "Branch", delta: Delta) -> None: ...
 
@@ -36,7 +36,7 @@ class Listener(Protocol):
 
 
 class TokenTimes(msgspec.Struct, gc=False):
-    """A branch's first token, timed by its engine's clock, and its latest delta."""
+    """Times a branch's first token, by its engine's clock, and holds its latest delta."""
 
     first_at_us: int
     last: Delta  # but for text that only went on with it
@@ -44,7 +44,7 @@ class TokenTimes(msgspec.Struct, gc=False):
 
 
 class Branch(msgspec.Struct, eq=False):
-    """One generation of a run, which takes its backend's deltas."""
+    """Is one generation of a run, and takes its backend's deltas."""
 
     run: Listener
     number: int
@@ -170,7 +170,7 @@ class Branch(msgspec.Struct, eq=False):
 
 
 class Branches(dict[int, Branch]):
-    """The branches of a run by number, in the order they started."""
+    """Holds the branches of a run by number, in the order they started."""
 
     def __init__(self, backends: Sequence[str]) -> None:
         super().__init__()

@@ -27,7 +27,7 @@ from router.strategies.subtasks import Subtask
 
 
 class Failover(msgspec.Struct, frozen=True):
-    """A backend failed before its first word, and another replaced it."""
+    """Tells that a backend failed before its first word, and that another replaced it."""
 
     to: str
     error: BackendError  # names the one that failed

@@ -17,7 +17,7 @@ Reason = Literal["broke", "stalled"]
 
 
 class Continued(msgspec.Struct, frozen=True):
-    """An answer that went on, from its words, on another backend."""
+    """Tells that an answer went on, from its words, on another backend."""
 
     to: str
     error: BackendError  # names the one that it began on
@@ -27,7 +27,7 @@ class Continued(msgspec.Struct, frozen=True):
 
 
 class Said(NamedTuple):
-    """What the generations of a branch have said so far."""
+    """Holds what the generations of a branch have said so far."""
 
     words: str
     num_tokens: int  # reasoning included

@@ -44,7 +44,7 @@ _NOT_STARTED = Single()  # stands for the strategy until the run starts
 
 
 class RunOutcome(msgspec.Struct, frozen=True):
-    """The end of a run; `finish` is None if it was stopped from outside."""
+    """Says how a run ended; `finish` is None if it was stopped from outside."""
 
     finish: Finish | None
     errors: tuple[BackendError, ...] = ()

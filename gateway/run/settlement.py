@@ -43,7 +43,7 @@ def start_settlement(
 
 
 class TaskReservation:
-    """A task's own reservation, each group of which is settled once."""
+    """Holds a task's own reservation, and settles each group of it once."""
 
     def __init__(
         self,

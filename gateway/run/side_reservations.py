@@ -1,4 +1,4 @@
-"""Reservations for parts of a response: variations, sub-tasks, engines that join or replace others.
+"""Reserves for parts of a response: variations, sub-tasks, engines that join or replace others.
 
 Each part reserves separately while the response goes on. If the pools are full and the tenant may
 wait, the part waits in the same queue as tasks do, and counts as one. This is an edge.
@@ -32,7 +32,7 @@ Settle = Callable[[str, Usage], None]  # charges what a backend did, frees the r
 
 
 class PendingReservation:
-    """A part's reservation that is neither granted nor refused yet."""
+    """Is a part's reservation that is neither granted nor refused yet."""
 
     wants_queue_position = False  # of parts, positions are not reported
 

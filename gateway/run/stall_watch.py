@@ -27,7 +27,7 @@ class StallWatch:
         on_stall: Callable[[Branch, int, int], bool],
         silence_us: Callable[[Branch], int | None],
     ) -> None:
-        """`on_stall` takes a branch, its silence and the time since its limit; false: it stays.
+        """Calls `on_stall` with a branch, its silence and the time past its limit; false: it stays.
 
         `silence_us` says how long a branch may say nothing at all.
         """

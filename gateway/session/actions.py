@@ -1,4 +1,4 @@
-"""What a session tells the edge to do."""
+"""Defines what a session tells the edge to do."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -41,7 +41,7 @@ class RejoinJob(msgspec.Struct, frozen=True):
 
 
 class Join(NamedTuple):
-    """Where a response's events go from now on."""
+    """Says where a response's events go from now on."""
 
     emit: Emit
     on_dirty: Callable[[ResponseWriter], None]

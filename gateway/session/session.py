@@ -1,4 +1,4 @@
-"""One connection as a state machine: its streams, their order, limits and recent responses.
+"""Is one connection as a state machine: its streams, their order, limits and recent responses.
 
 The edge passes in decoded events and the ends of jobs; it returns actions, and does no I/O. Limits
 are those of the Responses WebSocket guide unless a comment says ours.

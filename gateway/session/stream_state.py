@@ -1,4 +1,4 @@
-"""The streams of a connection: what runs and waits on each, and what is remembered of it."""
+"""Holds the streams of a connection: what runs and waits on each, and what is remembered of it."""
 
 from collections import deque
 
@@ -17,7 +17,7 @@ from gateway.wire.steering import Steer
 
 
 class Waiting(msgspec.Struct, frozen=True):
-    """A request that waits for its turn on its stream."""
+    """Is a request that waits for its turn on its stream."""
 
     parsed: ParsedCreate
     num_bytes: int
@@ -25,7 +25,7 @@ class Waiting(msgspec.Struct, frozen=True):
 
 
 class Active(msgspec.Struct):
-    """A running response."""
+    """Is a running response."""
 
     job: Job
     writer: ResponseStream
@@ -38,7 +38,7 @@ class Active(msgspec.Struct):
 
 
 class Losable(msgspec.Struct, frozen=True):
-    """A running response that may go on without the connection."""
+    """Is a running response that may go on without the connection."""
 
     job: Job
     writer: ResponseStream
@@ -46,7 +46,7 @@ class Losable(msgspec.Struct, frozen=True):
 
 
 class Stream(msgspec.Struct, eq=False):
-    """One `stream_id`: strictly first in, first out."""
+    """Holds what runs and waits on one `stream_id`: strictly first in, first out."""
 
     id: str | None
     waiting: deque[Waiting]

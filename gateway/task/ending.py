@@ -1,4 +1,4 @@
-"""The end of a response: its status and error, what is stored, and its open calls.
+"""Ends a response: decides its status and error, what is stored, and its open calls.
 
 This is an edge.
 """

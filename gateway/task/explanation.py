@@ -17,7 +17,7 @@ _WITHOUT_RULES = (Reason.SECURITY, Reason.HINT, Reason.MODEL)
 
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):
-    """A decision that was not taken, with all its reasons."""
+    """Holds a decision that was not taken, with all its reasons."""
 
     policy_version: str
     tenant: str

@@ -18,7 +18,7 @@ MAX_BODY_BYTES = 4_096
 
 
 class Feedback(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The body of `POST /v1/responses/{id}/feedback`."""
+    """Is the body of `POST /v1/responses/{id}/feedback`."""
 
     success: bool  # whether the answer did what was asked
     # How good it was, 0 to 1; it counts instead of `success` where both are given.

@@ -1,4 +1,4 @@
-"""The stages of a task; each holds the previous one, and adds to it. This is an edge."""
+"""Defines the stages of a task; each holds the previous one, and adds to it. This is an edge."""
 
 from collections.abc import Mapping
 from typing import TypeAlias
@@ -20,7 +20,7 @@ from router.pools.pools import Reservation
 
 
 class LoadedTask(msgspec.Struct, frozen=True):
-    """A task whose context is loaded."""
+    """Is a task whose context is loaded."""
 
     task: Task
     plan: Plan | Skipped | None  # of a compaction before the answer
@@ -28,7 +28,7 @@ class LoadedTask(msgspec.Struct, frozen=True):
 
 
 class AdmittedTask(msgspec.Struct, frozen=True):
-    """A task that may run: the router's choice, and the pools' reservation."""
+    """Is a task that may run: it has the router's choice, and the pools' reservation."""
 
     loaded: LoadedTask
     decision: RouteDecision
@@ -37,7 +37,7 @@ class AdmittedTask(msgspec.Struct, frozen=True):
 
 
 class WarmingTask(msgspec.Struct, frozen=True):
-    """A task that warms up its context, without generating."""
+    """Is a task that warms up its context, without generating."""
 
     admitted: AdmittedTask
     warming: Warming
@@ -58,7 +58,7 @@ class WarmingTask(msgspec.Struct, frozen=True):
 
 
 class RunningTask(msgspec.Struct, frozen=True):
-    """A task that generates, or is about to."""
+    """Is a task that generates, or is about to."""
 
     admitted: AdmittedTask
     task: Task  # as loaded, or with a compacted context
@@ -114,7 +114,7 @@ TaskStage: TypeAlias = LoadedTask | AdmittedTask | WarmingTask | RunningTask
 
 
 class FinishedResponse(msgspec.Struct, frozen=True, kw_only=True):
-    """A response whose terminal event is made, but not stored and sent yet."""
+    """Is a response whose terminal event is made, but not stored and sent yet."""
 
     task: Task
     ending: Ending
@@ -125,7 +125,7 @@ class FinishedResponse(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EndedTask(msgspec.Struct, frozen=True, kw_only=True):
-    """A task that is over, with its outcome and the response still to be sent."""
+    """Is a task that is over, with its outcome and the response still to be sent."""
 
     reached: TaskStage | None  # where it ended; None: its context could not be loaded
     outcome: OutcomeLabel

@@ -23,7 +23,7 @@ STOPPED = "it was stopped"
 
 
 class SummaryRun:
-    """One compaction. `close` may be called at any time, and ends the generation."""
+    """Runs one compaction. `close` may be called at any time, and ends the generation."""
 
     def __init__(
         self, gw: Gateway, chosen: RankedRoute, parsed: ParsedCreate, plan: Plan | Skipped

@@ -1,4 +1,4 @@
-"""Warm-ups (`generate: false`): prepares the backends for a conversation's next turn.
+"""Runs warm-ups (`generate: false`), which prepare the backends for a conversation's next turn.
 
 Each backend of the route computes and caches the prompt, or opens a connection, as far as it can.
 Tasks that answer have priority: busy backends decline a warm-up, and so does the gateway while
@@ -20,7 +20,7 @@ _READY: tuple[WarmUpState, ...] = ("held", "opened", "cut")  # the next turn ben
 
 
 class WarmUp:
-    """One backend's warm-up. Satisfies `backends.contract.Sink`."""
+    """Runs one backend's warm-up. Satisfies `backends.contract.Sink`."""
 
     def __init__(self, owner: "Warming", backend: str) -> None:
         self.backend = backend
