@@ -1,4 +1,4 @@
-"""From nothing to a configuration: which engines there are, and what to write for them.
+"""Makes a configuration out of nothing: finds the engines there are, and writes one for them.
 
 Read `providers.py` first: the table of who serves engines. `found.py` looks for keys and local
 servers, `configuration.py` writes the file, `snippets.py` what clients need.

@@ -17,7 +17,7 @@ _LIMITS = "{ requests_per_min = 600, tokens_per_min = 4000000, max_concurrent = 
 
 
 class EngineChoice(msgspec.Struct, frozen=True, kw_only=True):
-    """The engine of one group; without a provider it is simulated."""
+    """Names the engine of one group; without a provider it is simulated."""
 
     group: BackendGroup
     provider: Provider | None = None

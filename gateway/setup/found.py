@@ -18,7 +18,7 @@ MAX_LIST_BYTES = 8 << 20  # OpenRouter's list of models has one
 
 
 class ServedModel(msgspec.Struct, frozen=True):
-    """A model as a server lists it."""
+    """Describes a model as a server lists it."""
 
     id: str
     owned_by: str = ""

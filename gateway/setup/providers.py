@@ -1,4 +1,4 @@
-"""Who serves engines: one record each, of what `lanewise init` writes for it.
+"""Lists who serves engines: one record each, of what `lanewise init` writes for it.
 
 Names, windows and dialects were read in 2026-11, from the page that each record names.
 """
@@ -11,7 +11,7 @@ from backends.contract import BackendGroup
 
 
 class Provider(msgspec.Struct, frozen=True, kw_only=True):
-    """A service or a server that speaks one of OpenAI's protocols."""
+    """Describes a service or a server that speaks one of OpenAI's protocols."""
 
     name: str  # as flags and backends are called
     title: str

@@ -1,4 +1,4 @@
-"""What five clients need to use a gateway, ready to be copied."""
+"""Writes what five clients need to use a gateway, ready to be copied."""
 
 
 def snippets(base_url: str, key: str) -> dict[str, str]:

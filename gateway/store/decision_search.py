@@ -19,7 +19,7 @@ _ROTATED = re.compile(r"(\.worker-\d+)?(?:\.(\d+))?")
 
 
 class DecisionQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """What a decision must be to be found; None: anything."""
+    """Says what a decision must be to be found; None: anything."""
 
     limit: int
     id: str | None = None

@@ -23,7 +23,7 @@ MARK_TTL_S = 10  # of a request that runs, unless it is renewed
 
 
 class KeptAnswer(msgspec.Struct, frozen=True):
-    """An answer that was given, and to what."""
+    """Holds an answer that was given, and to what."""
 
     request: bytes  # the request's digest
     headers: tuple[tuple[bytes, bytes], ...]

@@ -1,4 +1,4 @@
-"""The usage ledger's entries: one per settled task, a line per backend and tier that it served."""
+"""Defines the usage ledger's entries: one per settled task, a line per backend and served tier."""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
@@ -17,7 +17,7 @@ DAY_S = 86_400
 
 
 class LedgerLine(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A task's usage of one backend, in one tier that it served."""
+    """Counts a task's usage of one backend, in one tier that it served."""
 
     backend: str
     group: BackendGroup
@@ -36,7 +36,7 @@ class LedgerLine(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class LedgerEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """The usage of a settled task; entries with the same id are the same."""
+    """Holds the usage of a settled task; entries with the same id are the same."""
 
     task_id: str
     tenant_id: str

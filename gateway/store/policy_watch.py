@@ -34,7 +34,7 @@ Reload = Literal["ok", "invalid", "unavailable"]
 
 
 class InForce(msgspec.Struct, frozen=True, kw_only=True):
-    """The policy that decides and the shadow policy, with their versions."""
+    """Holds the policy that decides and the shadow policy, with their versions."""
 
     policy: Policy
     version: int = 0  # of the store; 0: the configured policy

@@ -32,7 +32,7 @@ CLOSE_S, RETRY_S = 5.0, 0.25  # when stopping, in all and between two attempts
 
 
 class _Waiting(NamedTuple):
-    """A record that Redis did not take."""
+    """Is a record that Redis did not take."""
 
     record: bytes
     ancestors: Sequence[str]
@@ -50,7 +50,7 @@ class RecentSaves:
         ttl_s: int,
         on_lost: Callable[[LostReason, int], None],
     ) -> None:
-        """`on_lost` hears how many records are gone."""
+        """Tells `on_lost` how many records are gone."""
         self._redis = redis
         self._bytes = stored_bytes
         self._key_of = key_of

@@ -36,7 +36,7 @@ class BillError(ValueError):
 
 
 class Mismatch(msgspec.Struct, frozen=True, kw_only=True):
-    """A figure of ours, and the provider's."""
+    """Compares a figure of ours with the provider's."""
 
     day: str
     model: str  # as it is called here

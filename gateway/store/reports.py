@@ -8,7 +8,7 @@ Recorded = Literal["written", "dropped", "failed"]  # what became of a line of t
 
 
 class LedgerReport(msgspec.Struct, frozen=True):
-    """The counts of the usage ledger."""
+    """Holds the counts of the usage ledger."""
 
     num_waiting: int = 0  # in this process
     num_entries: int = 0  # in the stream, as last seen

@@ -20,7 +20,7 @@ MAX_LOOKED_UP = 256  # tenants in one call: whether anything is left of them
 
 
 class Records(NamedTuple):
-    """A kind of record: what it is called in Redis, and which parts of Redis it may fill."""
+    """Says what a kind of record is called in Redis, and which parts of Redis it may fill."""
 
     tenants: str  # a sorted set: tenants by their bytes
     order: str  # a tenant's sorted set: records by the time of their last use
@@ -35,7 +35,7 @@ ANSWERS = Records("lw1:kept", "kept", "kept_bytes", "i:", 1 / 32, 1 / 8)
 
 
 class Kept(NamedTuple):
-    """What a call of the script left."""
+    """Says what a call of the script left."""
 
     num_bytes: int
     num_dropped: int

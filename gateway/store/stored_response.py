@@ -10,7 +10,7 @@ MAX_ANCESTORS = 64
 
 
 class Lineage(msgspec.Struct, frozen=True, gc=False):
-    """The stored responses, oldest first, that hold the first `num_items` of a context.
+    """Names the stored responses, oldest first, that hold the first `num_items` of a context.
 
     And the size of its latest answer's prompt: who continues it is told no smaller one.
     """
@@ -22,7 +22,7 @@ class Lineage(msgspec.Struct, frozen=True, gc=False):
 
 
 class StoredResponse(msgspec.Struct, frozen=True, kw_only=True):
-    """A stored response; its context is its ancestors' items, `input`, then `output`."""
+    """Is a stored response; its context is its ancestors' items, `input`, then `output`."""
 
     response: bytes  # JSON, as sent last
     ancestors: tuple[str, ...]
@@ -38,7 +38,7 @@ class StoredResponse(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Context(msgspec.Struct, frozen=True):
-    """A conversation that was loaded."""
+    """Is a conversation that was loaded."""
 
     items: tuple[ContextItem, ...]
     backend: str | None

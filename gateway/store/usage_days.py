@@ -1,4 +1,4 @@
-"""What was used on each UTC day, by tenant, key, model, route and served tier.
+"""Counts what was used on each UTC day, by tenant, key, model, route and served tier.
 
 No export consumes these counters: each day is one hash in Redis, whose fields name what they count.
 The script that appends a batch of ledger entries adds their counters, too, so that both have each
@@ -26,7 +26,7 @@ _BETWEEN = "\x1f"
 
 
 class UsageRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What was used on a day; a dimension that was not asked for is missing."""
+    """Counts what was used on a day; a dimension that was not asked for is missing."""
 
     day: str | None = None  # YYYY-MM-DD, UTC
     tenant: str | None = None

@@ -46,7 +46,7 @@ class ExportError(Exception):
 
 
 class Checkpoint(msgspec.Struct, frozen=True):
-    """The part of a file that is complete."""
+    """Says which part of a file is complete."""
 
     consumer: str
     ids: frozenset[str] = frozenset()  # of the last batch, which may still be pending
@@ -54,7 +54,7 @@ class Checkpoint(msgspec.Struct, frozen=True):
 
 
 class Summary(msgspec.Struct):
-    """The result of an export."""
+    """Says what an export came to."""
 
     num_entries: int = 0
     num_rows: int = 0

@@ -13,7 +13,7 @@ Sections = dict[str, Any]
 
 
 class Picture:
-    """The gateway as it was last told."""
+    """Holds the gateway as it was last told."""
 
     def __init__(self) -> None:
         self.gateway: Sections = {}
