@@ -1,4 +1,4 @@
-"""What a traced task carries with it: its ids, and when its steps began and ended.
+"""Defines what a traced task carries with it: its ids, and when its steps began and ended.
 
 The ids are those of W3C Trace Context (https://www.w3.org/TR/trace-context/, version 00, 2021-11).
 """
@@ -12,7 +12,7 @@ _SAMPLED = 1
 
 
 class Caller(NamedTuple):
-    """The span that a client's request is part of."""
+    """Names the span that a client's request is part of."""
 
     trace_id: int
     span_id: int
@@ -20,7 +20,7 @@ class Caller(NamedTuple):
 
 
 class TaskStep(NamedTuple):
-    """A part of a task's life, in the gateway's monotonic microseconds."""
+    """Times a part of a task's life, in the gateway's monotonic microseconds."""
 
     name: str
     began_us: int
@@ -29,7 +29,7 @@ class TaskStep(NamedTuple):
 
 @dataclass(slots=True)
 class Trace:
-    """A task's own span, and its steps so far."""
+    """Holds a task's own span, and its steps so far."""
 
     trace_id: int
     span_id: int

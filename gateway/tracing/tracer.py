@@ -19,7 +19,7 @@ Attributes = Mapping[str, str | int | float | bool]
 
 
 class GenerationSpan(NamedTuple):
-    """One generation, as a span of a task."""
+    """Shows one generation as a span of a task."""
 
     step: TaskStep
     attributes: Attributes
@@ -115,7 +115,7 @@ class Tracer:
 
 
 class _Ids:
-    """OpenTelemetry's generator of ids, which gives a task's span the id that others know it by."""
+    """Generates ids for OpenTelemetry, and gives a task's span the id that others know it by."""
 
     def __init__(self, chance: random.Random) -> None:
         self._chance = chance

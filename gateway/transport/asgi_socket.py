@@ -1,4 +1,4 @@
-"""An ASGI WebSocket, with direct access to its transport. This is an edge."""
+"""Wraps an ASGI WebSocket, with direct access to its transport. This is an edge."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, cast
@@ -17,7 +17,7 @@ from gateway.transport.socket_protocol import (
 
 
 class AsgiSocket:
-    """One connection; call `accept`, `deny` or `close` first."""
+    """Is one connection; call `accept`, `deny` or `close` first."""
 
     __slots__ = ("_receive", "_send", "abort", "answers", "take_by", "write", "write_now")
 

@@ -23,7 +23,7 @@ def text_sizes(text: str) -> tuple[int, int]:
 
 
 class ByteBudgets:
-    """The bytes in flight, by tenant."""
+    """Bounds the bytes in flight, by tenant."""
 
     def __init__(self, max_tenant_bytes: int, max_bytes: int) -> None:
         self.max_tenant_bytes = max_tenant_bytes
@@ -63,7 +63,7 @@ class ByteBudgets:
 
 
 class Memory(msgspec.Struct, eq=False):
-    """Something remembered for a tenant."""
+    """Is something remembered for a tenant."""
 
     tenant_id: str
     num_bytes: int
@@ -71,7 +71,7 @@ class Memory(msgspec.Struct, eq=False):
 
 
 class MemoryBudgets:
-    """The bytes remembered, by tenant, the oldest first."""
+    """Bounds the bytes remembered, by tenant, and drops the oldest first."""
 
     def __init__(self, max_tenant_bytes: int, max_bytes: int) -> None:
         self._max_tenant_bytes = max_tenant_bytes
@@ -134,7 +134,7 @@ class MemoryBudgets:
 
 @dataclass(frozen=True, slots=True)
 class Budgets:
-    """Both kinds; by default with bounds that nobody meets."""
+    """Holds both kinds; by default with bounds that nobody meets."""
 
     in_flight: ByteBudgets = field(default_factory=lambda: ByteBudgets(1 << 40, 1 << 40))
     memory: MemoryBudgets = field(default_factory=lambda: MemoryBudgets(1 << 40, 1 << 40))

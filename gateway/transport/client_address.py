@@ -25,7 +25,7 @@ class ProxyHeaderError(ValueError):
 
 
 class ProxyHeader(NamedTuple):
-    """A whole header."""
+    """Says what a whole header says."""
 
     num_bytes: int
     address: str | None  # None: the proxy speaks for itself, as in a health check

@@ -23,7 +23,7 @@ IPV6_SITE_BITS = 64  # of an IPv6 address name the site; it hands out the others
 
 
 class ConnectionBounds(msgspec.Struct, frozen=True, kw_only=True):
-    """How many connections there may be, and how long what they send may take."""
+    """Says how many connections there may be, and how long what they send may take."""
 
     max_per_key: int
     max_per_address: int  # without a key
@@ -34,7 +34,7 @@ class ConnectionBounds(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HalfRead(msgspec.Struct):
-    """A request or a message of which some has arrived."""
+    """Is a request or a message of which some has arrived."""
 
     began_s: float
     in_head: bool
@@ -43,7 +43,7 @@ class HalfRead(msgspec.Struct):
 
 
 class Visit:
-    """One connection."""
+    """Is one connection, as it is counted and timed."""
 
     __slots__ = (
         "_limits",
@@ -127,7 +127,7 @@ class Visit:
 
 
 class ConnectionLimits:
-    """The connections of a process."""
+    """Bounds the connections of a process."""
 
     def __init__(
         self,

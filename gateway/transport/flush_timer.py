@@ -26,7 +26,7 @@ EARLY_S = 0.0005  # a timer may seem to come so early, as the loop's time is rou
 
 
 class Flushing(Protocol):
-    """An object with buffered text to flush."""
+    """Has buffered text to flush."""
 
     def flush_due(self) -> None: ...
 

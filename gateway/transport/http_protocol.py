@@ -315,7 +315,7 @@ class _Flow(FlowControl):
 
 
 class _Trailers(list[tuple[bytes, bytes]]):
-    """Headers after a chunked body: they mean nothing here, and there may be any number."""
+    """Drops headers after a chunked body: they mean nothing here, and there may be any number."""
 
     def append(self, header: tuple[bytes, bytes]) -> None:
         """Drops a trailer."""

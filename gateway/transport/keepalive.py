@@ -20,7 +20,7 @@ TURN_S = 0.001  # for queued calls, per turn of the event loop
 
 
 class Pinged(Protocol):
-    """A socket that the wheel pings."""
+    """Is a socket that the wheel pings."""
 
     def keep_alive(self) -> None:
         """Sends a ping, or closes the socket if the last ping has no pong."""

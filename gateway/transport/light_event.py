@@ -1,4 +1,4 @@
-"""Versions of asyncio's Event and Queue that take little memory, for ten thousand connections.
+"""Defines an Event and a Queue like asyncio's, but of little memory, for ten thousand connections.
 
 An empty `deque` takes 0.6 KiB; asyncio keeps one in each Event and three in each Queue, even while
 nobody waits. These allocate when somebody does. This is an edge.

@@ -32,7 +32,7 @@ NoteSizes = Callable[[Iterable[int]], None]
 
 
 class Flushable(Protocol):
-    """A stream that buffers text."""
+    """Is a stream that buffers text."""
 
     def flush(self) -> None: ...
 

@@ -12,7 +12,7 @@ from gateway.wire.errors import ProtocolError
 
 
 class HttpRefusal:
-    """An error as an HTTP response that ends the connection."""
+    """Sends an error as an HTTP response that ends the connection."""
 
     def __init__(self, error: ProtocolError, status: HTTPStatus) -> None:
         self._status = status

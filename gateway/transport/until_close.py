@@ -10,7 +10,7 @@ from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 
 class CycleUntilClose(RequestResponseCycle):
-    """A request in HTTP/1.0 and its response."""
+    """Handles a request in HTTP/1.0 and its response."""
 
     _is_unbounded = False  # the length of the body is not known
 
