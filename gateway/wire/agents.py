@@ -22,7 +22,7 @@ _AUXILIARY = ("compact", "memory_consolidation")  # of the open set of labels: n
 
 
 class _TurnMetadata(msgspec.Struct, frozen=True):
-    """`x-codex-turn-metadata`: JSON in a string."""
+    """Carries `x-codex-turn-metadata`: JSON in a string."""
 
     request_kind: Any = None
     subagent_kind: Any = None
@@ -41,7 +41,7 @@ class _ClientMetadata(
         "traceparent": SOCKET_TRACEPARENT,
     },
 ):
-    """`client_metadata` as Codex sends it; other clients may send any object."""
+    """Carries `client_metadata` as Codex sends it; other clients may send any object."""
 
     thread_id: Any = None
     turn_id: Any = None

@@ -49,7 +49,7 @@ _EMPTY = measure(Compaction("", summary=""))  # the overhead of a summary
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """A compaction to be made before a task's answer."""
+    """Plans a compaction before a task's answer."""
 
     number: int  # of the automatic ones of this conversation
     threshold_tokens: int
@@ -69,7 +69,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Skipped(msgspec.Struct, frozen=True, kw_only=True):
-    """A context over its threshold that stays as it is."""
+    """Tells that a context over its threshold stays as it is."""
 
     state: Literal["limit_reached", "nothing_to_fold"]
     number: int  # of the automatic compactions so far

@@ -11,7 +11,7 @@ from msgspec import inspect
 
 
 class ErrorKind(NamedTuple):
-    """How a code is reported: HTTP status, status of a socket's error event, the error's type."""
+    """Says how a code is reported: HTTP status, status of a socket's error event, its type."""
 
     status: int
     socket_status: int

@@ -29,7 +29,7 @@ NULL = msgspec.Raw(b"null")  # of fields that may be any JSON: msgspec takes no 
 
 
 class ReasoningParam(msgspec.Struct, frozen=True, gc=False):
-    """`reasoning` of a request."""
+    """Carries `reasoning` of a request."""
 
     effort: Effort | None = None
     summary: Literal["auto", "concise", "detailed"] | None = None
@@ -37,26 +37,26 @@ class ReasoningParam(msgspec.Struct, frozen=True, gc=False):
 
 
 class TextParam(msgspec.Struct, frozen=True, gc=False):
-    """`text` of a request."""
+    """Carries `text` of a request."""
 
     format: msgspec.Raw = NULL
     verbosity: Literal["low", "medium", "high"] | None = None
 
 
 class CacheOptions(msgspec.Struct, frozen=True, gc=False):
-    """`prompt_cache_options` of a request."""
+    """Carries `prompt_cache_options` of a request."""
 
     prewarm: bool | None = None
 
 
 class BackgroundOptions(msgspec.Struct, frozen=True, gc=False):
-    """`background_options` of a request."""
+    """Carries `background_options` of a request."""
 
     completion_window: Literal["soonest", "2h", "8h"] | None = None
 
 
 class ContextManagement(msgspec.Struct, frozen=True, gc=False):
-    """An entry of `context_management` of a request."""
+    """Carries an entry of `context_management` of a request."""
 
     type: Literal["compaction"]
     compact_threshold: Annotated[int, Meta(ge=1000)] | None = None  # the protocol's least
@@ -71,7 +71,7 @@ Metadata = Annotated[
 
 
 class GenerationBody(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What bodies of Responses and of chat have in common; null means the default throughout."""
+    """Carries what bodies of Responses and chat share; null means the default throughout."""
 
     model: ModelName
     parallel_tool_calls: bool | None = None
@@ -87,7 +87,7 @@ class GenerationBody(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class CreateBody(GenerationBody, frozen=True, kw_only=True, gc=False):
-    """Body of `POST /v1/responses`, and of `response.create`."""
+    """Is the body of `POST /v1/responses`, and of `response.create`."""
 
     input: str | list[msgspec.Raw] | None = None
     instructions: str | None = None
@@ -114,7 +114,7 @@ class CreateBody(GenerationBody, frozen=True, kw_only=True, gc=False):
 
 
 class CountBody(CreateBody, frozen=True, kw_only=True, gc=False):
-    """Body of `POST /v1/responses/input_tokens`, which need not say where it would run."""
+    """Is the body of `POST /v1/responses/input_tokens`, which need not say where it would run."""
 
     model: ModelName | None = AUTO  # type: ignore[assignment]  # null is taken, as OpenAI's does
 

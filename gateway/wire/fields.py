@@ -16,7 +16,7 @@ Fate = Literal["done", "passed on", "refused", "ignored"]
 
 
 class Field(NamedTuple):
-    """One field of a request, and what becomes of it."""
+    """Says what becomes of one field of a request."""
 
     name: str
     fate: Fate

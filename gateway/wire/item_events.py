@@ -18,7 +18,7 @@ def head_of(event_type: str) -> bytes:
 
 
 class ItemEvents(msgspec.Struct, frozen=True):
-    """The events of a kind of item."""
+    """Names the events of a kind of item."""
 
     id_prefix: str
     delta: str  # the event with more of its text

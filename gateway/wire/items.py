@@ -129,13 +129,13 @@ class _WireTools(msgspec.Struct, frozen=True, gc=False):
 
 
 class ItemReference(msgspec.Struct, frozen=True, gc=False):
-    """A stored item named by id; resolved before a task exists."""
+    """Names a stored item by id; it is resolved before a task exists."""
 
     id: str
 
 
 class ParsedInput(msgspec.Struct, frozen=True, gc=False):
-    """A request's own input: items in order, and the tools that Codex sends among them.
+    """Is a request's own input: items in order, and the tools that Codex sends among them.
 
     References are still to be resolved, and compactions of ours to be opened.
     """

@@ -22,14 +22,14 @@ from backends.contract import (
 
 
 class InputDetails(msgspec.Struct, frozen=True, gc=False):
-    """The input tokens by kind."""
+    """Counts the input tokens by kind."""
 
     cached_tokens: int  # input tokens that a KV cache held
     cache_write_tokens: int  # input tokens that an upstream wrote to its cache
 
 
 class OutputDetails(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """The output tokens by kind."""
+    """Counts the output tokens by kind."""
 
     reasoning_tokens: int  # output tokens spent on reasoning
     # tokens of the prediction that are in the answer, where one was checked
@@ -39,7 +39,7 @@ class OutputDetails(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class ResponseUsage(msgspec.Struct, frozen=True, gc=False):
-    """Tokens of a response, or of what a backend did for it."""
+    """Counts the tokens of a response, or of what a backend did for it."""
 
     input_tokens: int  # tokens of the prompt
     input_tokens_details: InputDetails  # the input tokens by kind
@@ -73,7 +73,7 @@ def usage_by_name(used: Mapping[str, Usage]) -> dict[str, ResponseUsage]:
 
 
 class OutputText(msgspec.Struct, frozen=True, tag="output_text", gc=False):
-    """A content part."""
+    """Is a content part."""
 
     text: str
     annotations: tuple[()] = ()
@@ -81,20 +81,20 @@ class OutputText(msgspec.Struct, frozen=True, tag="output_text", gc=False):
 
 
 class RefusalText(msgspec.Struct, frozen=True, tag="refusal", gc=False):
-    """A content part of a message that refuses."""
+    """Is a content part of a message that refuses."""
 
     refusal: str
 
 
 class SummaryText(msgspec.Struct, frozen=True, gc=False):
-    """A part of a reasoning summary."""
+    """Is a part of a reasoning summary."""
 
     type: Literal["summary_text"]
     text: str
 
 
 class MessageOutput(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """A message; `phase` only where one is known."""
+    """Is a message; it has a `phase` only where one is known."""
 
     id: str
     type: Literal["message"]
@@ -105,7 +105,7 @@ class MessageOutput(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class ReasoningOutput(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """A reasoning item."""
+    """Is a reasoning item."""
 
     id: str
     type: Literal["reasoning"]
@@ -115,7 +115,7 @@ class ReasoningOutput(msgspec.Struct, frozen=True, omit_defaults=True, gc=False)
 
 
 class CallOutput(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """A call of a function (`arguments`) or of a custom tool (`input`)."""
+    """Is a call of a function (`arguments`) or of a custom tool (`input`)."""
 
     id: str
     call_id: str
@@ -128,7 +128,7 @@ class CallOutput(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
 
 
 class CompactionOutput(msgspec.Struct, frozen=True, gc=False):
-    """A compaction item."""
+    """Is a compaction item."""
 
     id: str | None
     type: Literal["compaction"]
@@ -142,7 +142,7 @@ OutputItem = MessageOutput | ReasoningOutput | CallOutput | CompactionOutput
 
 
 class OpenItem(msgspec.Struct, eq=False, gc=False):
-    """The output item that deltas go to now."""
+    """Is the output item that deltas go to now."""
 
     source: int  # the engine's index of the item
     kind: DeltaKind
@@ -199,7 +199,7 @@ class _DoneText(msgspec.Struct, gc=False):
 
 
 class _DoneItem(msgspec.Struct, gc=False):
-    """A finished item of any kind, as it was written."""
+    """Is a finished item of any kind, as it was written."""
 
     type: str
     id: str | None = None

@@ -45,7 +45,7 @@ MAX_TRUNCATED_TOKENS = 1 << 20  # of an input whose beginning may be dropped
 
 
 class ParsedCreate(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A valid request, whose context is not loaded yet."""
+    """Is a valid request, whose context is not loaded yet."""
 
     id: str  # of the response to be
     body: CreateBody  # as sent, for the response's echo

@@ -56,7 +56,7 @@ _encode = msgspec.json.encode
 
 
 class Ending(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """How a response ended; `reason` is set for `incomplete`, `error` for `failed`."""
+    """Says how a response ended; `reason` is set for `incomplete`, `error` for `failed`."""
 
     status: str  # completed | incomplete | failed | cancelled
     usage: Usage

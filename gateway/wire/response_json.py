@@ -21,21 +21,21 @@ _TIERS = {"auto": "default", "fast": "priority"}  # as responses name the tier t
 
 
 class ReasoningEcho(msgspec.Struct, frozen=True, gc=False):
-    """`reasoning` of the request."""
+    """Repeats `reasoning` of the request."""
 
     effort: str | None  # how much reasoning was asked for
     summary: str | None  # the kind of summary that was asked for
 
 
 class TextEcho(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """`text` of the request."""
+    """Repeats `text` of the request."""
 
     format: msgspec.Raw  # plain text, or a JSON schema that the text follows
     verbosity: str | None = None  # how wordy the text was asked to be
 
 
 class ResponseError(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """Why a response failed."""
+    """Says why a response failed."""
 
     code: str  # for programs
     message: str  # for people
@@ -43,14 +43,14 @@ class ResponseError(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class IncompleteDetails(msgspec.Struct, frozen=True, gc=False):
-    """Why a response is incomplete."""
+    """Says why a response is incomplete."""
 
     # `max_output_tokens` or `content_filter`; ours are `steered`, `cancelled` and `awaited`
     reason: str | None
 
 
 class ResponseStart(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What is the same in every event of a response."""
+    """Holds what is the same in every event of a response."""
 
     id: str  # names the response; the next one continues it by `previous_response_id`
     object: Literal["response"]  # the kind of object
@@ -77,7 +77,7 @@ class ResponseStart(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class ResponseState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """What changes from event to event."""
+    """Holds what changes from event to event."""
 
     output: list[msgspec.Raw]  # the items that are done
     model: str  # the model that answers

@@ -22,7 +22,7 @@ WarmUpState = Literal["warming", "held", "opened", "declined", "limited", "cut",
 
 
 class RoutedBackend(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """A backend that works on the response."""
+    """Describes a backend that works on the response."""
 
     name: str  # its name in the gateway's configuration
     group: BackendGroup  # the group of engines that it belongs to
@@ -33,7 +33,7 @@ class RoutedBackend(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class RoutedClass(msgspec.Struct, frozen=True, gc=False):
-    """How the task was classified."""
+    """Says how the task was classified."""
 
     label: Label  # the kind of engine that it needs
     p_deep: float  # probability, from 0 to 1, that the deep engine is needed
@@ -42,7 +42,7 @@ class RoutedClass(msgspec.Struct, frozen=True, gc=False):
 
 
 class PoolBalance(msgspec.Struct, frozen=True, gc=False):
-    """What is left in one of the tenant's pools."""
+    """Says what is left in one of the tenant's pools."""
 
     group: BackendGroup  # the group of engines that the pool limits
     unit: Unit  # what the pool counts
@@ -65,7 +65,7 @@ def pool_balances(
 
 
 class ContextUse(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """How full the context window is."""
+    """Says how full the context window is."""
 
     used_tokens: int  # tokens of prompt and output together
     window_tokens: int  # the smallest window of the route
@@ -75,7 +75,7 @@ class ContextUse(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class RoutedFailover(msgspec.Struct, frozen=True, gc=False):
-    """A backend failed before its first word, and another began again."""
+    """Tells that a backend failed before its first word, and that another began again."""
 
     from_backend: str = msgspec.field(name="from")  # the backend that failed
     to: str  # the backend that took over
@@ -83,7 +83,7 @@ class RoutedFailover(msgspec.Struct, frozen=True, gc=False):
 
 
 class RoutedContinuation(msgspec.Struct, frozen=True, gc=False):
-    """A backend broke off or fell silent amid the answer, and another went on with its words."""
+    """Tells that a backend broke off or fell silent amid its answer, and another went on with it."""
 
     from_backend: str = msgspec.field(name="from")  # the backend that broke off
     to: str  # the backend that went on
@@ -94,7 +94,7 @@ class RoutedContinuation(msgspec.Struct, frozen=True, gc=False):
 
 
 class RoutedDelegation(msgspec.Struct, frozen=True, gc=False):
-    """A sub-task of the strategy `delegate`."""
+    """Describes a sub-task of the strategy `delegate`."""
 
     id: str  # steer or cancel the sub-task by it
     task: str  # what the deep engine was asked
@@ -102,7 +102,7 @@ class RoutedDelegation(msgspec.Struct, frozen=True, gc=False):
 
 
 class RoutedCompaction(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """What became of the compaction before the answer."""
+    """Says what became of the compaction before the answer."""
 
     state: CompactionState  # how far the compaction is; docs/context.md explains each
     number: int  # which automatic compaction of the conversation it is, from 1
@@ -115,7 +115,7 @@ class RoutedCompaction(msgspec.Struct, frozen=True, omit_defaults=True, gc=False
 
 
 class RoutedGeneration(msgspec.Struct, frozen=True, gc=False):
-    """One generation of a strategy."""
+    """Describes one generation of a strategy."""
 
     backend: str  # the backend that generated
     part: str  # its part in the strategy; docs/strategies.md names them
@@ -127,21 +127,21 @@ class RoutedGeneration(msgspec.Struct, frozen=True, gc=False):
 
 
 class RoutedCost(msgspec.Struct, frozen=True, gc=False):
-    """What a response costs."""
+    """Says what a response costs."""
 
     amount: float  # by the prices of the day that it ended on
     currency: str  # `USD`
 
 
 class RoutedVariations(msgspec.Struct, frozen=True, gc=False):
-    """How many variations `breadth` made."""
+    """Counts the variations that `breadth` made."""
 
     asked: int  # variations that were begun
     whole: int  # variations that came to their end
 
 
 class RoutedWarmUp(msgspec.Struct, frozen=True, gc=False):
-    """How far one backend is ready after a warm-up."""
+    """Says how far one backend is ready after a warm-up."""
 
     backend: str  # the backend's name
     state: WarmUpState  # how ready it is; explained under warm-ups
@@ -150,7 +150,7 @@ class RoutedWarmUp(msgspec.Struct, frozen=True, gc=False):
 
 
 class RoutedRejoin(msgspec.Struct, frozen=True, gc=False):
-    """A client came back to the response after its connection was lost."""
+    """Tells that a client came back to the response after its connection was lost."""
 
     times: int  # how often it came back
     held_items: int  # finished items of the output that it held, and was not sent again
@@ -158,7 +158,7 @@ class RoutedRejoin(msgspec.Struct, frozen=True, gc=False):
 
 
 class Routing(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """Where a response ran and why."""
+    """Says where a response ran and why."""
 
     route: Route  # where the task went
     strategy: str | None  # how both engines work together; null with one engine
@@ -192,4 +192,4 @@ class Routing(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=
 
 
 class Unrouted(msgspec.Struct, frozen=True, gc=False):
-    """`routing` of a response that ended by a fault of the gateway: nothing is said."""
+    """Is `routing` of a response that ended by a fault of the gateway: nothing is said."""

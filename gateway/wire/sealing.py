@@ -30,7 +30,7 @@ CONFIGURED = "-"  # version of the secret that follows from configured keys; no 
 
 
 class Folded(msgspec.Struct, frozen=True, kw_only=True):
-    """An earlier part of a conversation, as a compaction left it: pinned, summary, tail."""
+    """Holds an earlier part of a conversation, as a compaction left it: pinned, summary, tail."""
 
     number: int  # how many automatic compactions the conversation has had
     summary: str

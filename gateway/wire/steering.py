@@ -13,7 +13,7 @@ _encode = msgspec.json.encode
 
 
 class Steer(msgspec.Struct, frozen=True):
-    """An accepted steer, which a successor or a failure will follow."""
+    """Is an accepted steer, which a successor or a failure will follow."""
 
     id: str
     response_id: str

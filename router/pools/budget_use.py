@@ -9,7 +9,7 @@ from router.pools.budgets import WINDOWS, AccountBalance, Scope, Window
 
 
 class BudgetUse(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What was spent of one budget before this task."""
+    """Says what was spent of one budget before this task."""
 
     scope: Scope  # whose budget it is: the tenant's, its key's or its run's
     window: Window  # what it is of: the UTC day, the month, or the whole run

@@ -1,4 +1,7 @@
-"""The Python SDK under the product's name: `from lanewise import connect`. This is an edge."""
+"""Offers the Python SDK under the product's name: `from lanewise import connect`.
+
+This is an edge.
+"""
 
 from lanewise.client import *  # noqa: F403
 from lanewise.client import __all__ as _asynchronous

@@ -9,21 +9,21 @@ import msgspec
 
 
 class ReasoningEcho(TypedDict, total=False):
-    """`reasoning` of the request."""
+    """Repeats `reasoning` of the request."""
 
     effort: str | None  # how much reasoning was asked for
     summary: str | None  # the kind of summary that was asked for
 
 
 class TextEcho(TypedDict, total=False):
-    """`text` of the request."""
+    """Repeats `text` of the request."""
 
     format: Any  # plain text, or a JSON schema that the text follows
     verbosity: str | None  # how wordy the text was asked to be
 
 
 class ResponseError(TypedDict, total=False):
-    """Why a response failed."""
+    """Says why a response failed."""
 
     code: str  # for programs
     message: str  # for people
@@ -31,21 +31,21 @@ class ResponseError(TypedDict, total=False):
 
 
 class IncompleteDetails(TypedDict, total=False):
-    """Why a response is incomplete."""
+    """Says why a response is incomplete."""
 
     # `max_output_tokens` or `content_filter`; ours are `steered`, `cancelled` and `awaited`
     reason: str | None
 
 
 class InputDetails(msgspec.Struct):
-    """The input tokens by kind."""
+    """Counts the input tokens by kind."""
 
     cached_tokens: int = 0  # input tokens that a KV cache held
     cache_write_tokens: int = 0  # input tokens that an upstream wrote to its cache
 
 
 class OutputDetails(msgspec.Struct):
-    """The output tokens by kind."""
+    """Counts the output tokens by kind."""
 
     reasoning_tokens: int = 0  # output tokens spent on reasoning
     # tokens of the prediction that are in the answer, where one was checked
@@ -55,7 +55,7 @@ class OutputDetails(msgspec.Struct):
 
 
 class Usage(msgspec.Struct):
-    """Tokens of a response, or of what a backend did for it."""
+    """Counts the tokens of a response, or of what a backend did for it."""
 
     input_tokens: int = 0  # tokens of the prompt
     # the input tokens by kind
@@ -67,7 +67,7 @@ class Usage(msgspec.Struct):
 
 
 class RoutedBackend(msgspec.Struct):
-    """A backend that works on the response."""
+    """Describes a backend that works on the response."""
 
     name: str = ""  # its name in the gateway's configuration
     group: str = ""  # the group of engines that it belongs to
@@ -78,7 +78,7 @@ class RoutedBackend(msgspec.Struct):
 
 
 class RoutedClass(msgspec.Struct):
-    """How the task was classified."""
+    """Says how the task was classified."""
 
     label: str = ""  # the kind of engine that it needs
     p_deep: float = 0.0  # probability, from 0 to 1, that the deep engine is needed
@@ -87,7 +87,7 @@ class RoutedClass(msgspec.Struct):
 
 
 class PoolBalance(msgspec.Struct):
-    """What is left in one of the tenant's pools."""
+    """Says what is left in one of the tenant's pools."""
 
     group: str = ""  # the group of engines that the pool limits
     unit: str = ""  # what the pool counts
@@ -97,7 +97,7 @@ class PoolBalance(msgspec.Struct):
 
 
 class ContextUse(msgspec.Struct):
-    """How full the context window is."""
+    """Says how full the context window is."""
 
     used_tokens: int = 0  # tokens of prompt and output together
     window_tokens: int = 0  # the smallest window of the route
@@ -107,7 +107,7 @@ class ContextUse(msgspec.Struct):
 
 
 class BudgetUse(msgspec.Struct):
-    """What was spent of one budget before this task."""
+    """Says what was spent of one budget before this task."""
 
     scope: str = ""  # whose budget it is: the tenant's, its key's or its run's
     window: str = ""  # what it is of: the UTC day, the month, or the whole run
@@ -119,11 +119,11 @@ class BudgetUse(msgspec.Struct):
     renews_s: float | None = None  # seconds until it begins anew; a run's never does
 
 
-# A backend failed before its first word, and another began again.
+# Tells that a backend failed before its first word, and that another began again.
 RoutedFailover = TypedDict("RoutedFailover", {"from": str, "to": str, "error": str}, total=False)
 
 
-# A backend broke off or fell silent amid the answer, and another went on with its words.
+# Tells that a backend broke off or fell silent amid its answer, and another went on with it.
 RoutedContinuation = TypedDict(
     "RoutedContinuation",
     {
@@ -139,7 +139,7 @@ RoutedContinuation = TypedDict(
 
 
 class RoutedDelegation(TypedDict, total=False):
-    """A sub-task of the strategy `delegate`."""
+    """Describes a sub-task of the strategy `delegate`."""
 
     id: str  # steer or cancel the sub-task by it
     task: str  # what the deep engine was asked
@@ -147,7 +147,7 @@ class RoutedDelegation(TypedDict, total=False):
 
 
 class RoutedCompaction(TypedDict, total=False):
-    """What became of the compaction before the answer."""
+    """Says what became of the compaction before the answer."""
 
     state: str  # how far the compaction is; docs/context.md explains each
     number: int  # which automatic compaction of the conversation it is, from 1
@@ -160,14 +160,14 @@ class RoutedCompaction(TypedDict, total=False):
 
 
 class RoutedCost(msgspec.Struct):
-    """What a response costs."""
+    """Says what a response costs."""
 
     amount: float = 0.0  # by the prices of the day that it ended on
     currency: str = ""  # `USD`
 
 
 class RoutedGeneration(TypedDict, total=False):
-    """One generation of a strategy."""
+    """Describes one generation of a strategy."""
 
     backend: str  # the backend that generated
     part: str  # its part in the strategy; docs/strategies.md names them
@@ -179,14 +179,14 @@ class RoutedGeneration(TypedDict, total=False):
 
 
 class RoutedVariations(TypedDict, total=False):
-    """How many variations `breadth` made."""
+    """Counts the variations that `breadth` made."""
 
     asked: int  # variations that were begun
     whole: int  # variations that came to their end
 
 
 class RoutedRejoin(msgspec.Struct):
-    """A client came back to the response after its connection was lost."""
+    """Tells that a client came back to the response after its connection was lost."""
 
     times: int = 0  # how often it came back
     held_items: int = 0  # finished items of the output that it held, and was not sent again
@@ -194,7 +194,7 @@ class RoutedRejoin(msgspec.Struct):
 
 
 class RoutedWarmUp(TypedDict, total=False):
-    """How far one backend is ready after a warm-up."""
+    """Says how far one backend is ready after a warm-up."""
 
     backend: str  # the backend's name
     state: str  # how ready it is; explained under warm-ups
@@ -203,7 +203,7 @@ class RoutedWarmUp(TypedDict, total=False):
 
 
 class Routing(msgspec.Struct):
-    """Where a response ran and why."""
+    """Says where a response ran and why."""
 
     route: str = ""  # where the task went
     strategy: str | None = None  # how both engines work together; null with one engine

@@ -3,7 +3,7 @@
  * Generated from the Structs in gateway/wire by `make sdk`: edit those.
  */
 
-/** `reasoning` of the request. */
+/** Repeats `reasoning` of the request. */
 export interface ReasoningEcho {
   /** how much reasoning was asked for. */
   effort: string | null;
@@ -11,7 +11,7 @@ export interface ReasoningEcho {
   summary: string | null;
 }
 
-/** `text` of the request. */
+/** Repeats `text` of the request. */
 export interface TextEcho {
   /** plain text, or a JSON schema that the text follows. */
   format: any;
@@ -19,7 +19,7 @@ export interface TextEcho {
   verbosity?: string;
 }
 
-/** Why a response failed. */
+/** Says why a response failed. */
 export interface ResponseError {
   /** for programs. */
   code: string;
@@ -29,13 +29,13 @@ export interface ResponseError {
   param?: string;
 }
 
-/** Why a response is incomplete. */
+/** Says why a response is incomplete. */
 export interface IncompleteDetails {
   /** `max_output_tokens` or `content_filter`; ours are `steered`, `cancelled` and `awaited`. */
   reason: string | null;
 }
 
-/** The input tokens by kind. */
+/** Counts the input tokens by kind. */
 export interface InputDetails {
   /** input tokens that a KV cache held. */
   cached_tokens: number;
@@ -43,7 +43,7 @@ export interface InputDetails {
   cache_write_tokens: number;
 }
 
-/** The output tokens by kind. */
+/** Counts the output tokens by kind. */
 export interface OutputDetails {
   /** output tokens spent on reasoning. */
   reasoning_tokens: number;
@@ -53,7 +53,7 @@ export interface OutputDetails {
   rejected_prediction_tokens?: number;
 }
 
-/** Tokens of a response, or of what a backend did for it. */
+/** Counts the tokens of a response, or of what a backend did for it. */
 export interface Usage {
   /** tokens of the prompt. */
   input_tokens: number;
@@ -67,7 +67,7 @@ export interface Usage {
   total_tokens: number;
 }
 
-/** A backend that works on the response. */
+/** Describes a backend that works on the response. */
 export interface RoutedBackend {
   /** its name in the gateway's configuration. */
   name: string;
@@ -81,7 +81,7 @@ export interface RoutedBackend {
   speed_basis?: string;
 }
 
-/** How the task was classified. */
+/** Says how the task was classified. */
 export interface RoutedClass {
   /** the kind of engine that it needs. */
   label: "interactive" | "deep" | "uncertain";
@@ -93,7 +93,7 @@ export interface RoutedClass {
   signals: string[];
 }
 
-/** What is left in one of the tenant's pools. */
+/** Says what is left in one of the tenant's pools. */
 export interface PoolBalance {
   /** the group of engines that the pool limits. */
   group: "fast" | "deep";
@@ -107,7 +107,7 @@ export interface PoolBalance {
   reset_s: number;
 }
 
-/** How full the context window is. */
+/** Says how full the context window is. */
 export interface ContextUse {
   /** tokens of prompt and output together. */
   used_tokens: number;
@@ -121,7 +121,7 @@ export interface ContextUse {
   crossed_from?: "sharp" | "drift" | "compaction_likely" | "compaction_certain";
 }
 
-/** What was spent of one budget before this task. */
+/** Says what was spent of one budget before this task. */
 export interface BudgetUse {
   /** whose budget it is: the tenant's, its key's or its run's. */
   scope: "tenant" | "key" | "run";
@@ -141,7 +141,7 @@ export interface BudgetUse {
   renews_s?: number;
 }
 
-/** A backend failed before its first word, and another began again. */
+/** Tells that a backend failed before its first word, and that another began again. */
 export interface RoutedFailover {
   /** the backend that failed. */
   from: string;
@@ -151,7 +151,7 @@ export interface RoutedFailover {
   error: string;
 }
 
-/** A backend broke off or fell silent amid the answer, and another went on with its words. */
+/** Tells that a backend broke off or fell silent amid its answer, and another went on with it. */
 export interface RoutedContinuation {
   /** the backend that broke off. */
   from: string;
@@ -167,7 +167,7 @@ export interface RoutedContinuation {
   error: string;
 }
 
-/** A sub-task of the strategy `delegate`. */
+/** Describes a sub-task of the strategy `delegate`. */
 export interface RoutedDelegation {
   /** steer or cancel the sub-task by it. */
   id: string;
@@ -177,7 +177,7 @@ export interface RoutedDelegation {
   state: string;
 }
 
-/** What became of the compaction before the answer. */
+/** Says what became of the compaction before the answer. */
 export interface RoutedCompaction {
   /** how far the compaction is; docs/context.md explains each. */
   state: "running" | "done" | "failed" | "limit_reached" | "nothing_to_fold";
@@ -197,7 +197,7 @@ export interface RoutedCompaction {
   usage?: Record<string, Usage>;
 }
 
-/** What a response costs. */
+/** Says what a response costs. */
 export interface RoutedCost {
   /** by the prices of the day that it ended on. */
   amount: number;
@@ -205,7 +205,7 @@ export interface RoutedCost {
   currency: string;
 }
 
-/** One generation of a strategy. */
+/** Describes one generation of a strategy. */
 export interface RoutedGeneration {
   /** the backend that generated. */
   backend: string;
@@ -223,7 +223,7 @@ export interface RoutedGeneration {
   reasoning_tokens: number;
 }
 
-/** How many variations `breadth` made. */
+/** Counts the variations that `breadth` made. */
 export interface RoutedVariations {
   /** variations that were begun. */
   asked: number;
@@ -231,7 +231,7 @@ export interface RoutedVariations {
   whole: number;
 }
 
-/** A client came back to the response after its connection was lost. */
+/** Tells that a client came back to the response after its connection was lost. */
 export interface RoutedRejoin {
   /** how often it came back. */
   times: number;
@@ -241,7 +241,7 @@ export interface RoutedRejoin {
   away_ms: number;
 }
 
-/** How far one backend is ready after a warm-up. */
+/** Says how far one backend is ready after a warm-up. */
 export interface RoutedWarmUp {
   /** the backend's name. */
   backend: string;
@@ -253,7 +253,7 @@ export interface RoutedWarmUp {
   cached_tokens: number;
 }
 
-/** Where a response ran and why. */
+/** Says where a response ran and why. */
 export interface Routing {
   /** where the task went. */
   route: "fast" | "deep" | "parallel";
