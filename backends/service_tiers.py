@@ -1,4 +1,4 @@
-"""Service tiers of upstreams: which one is asked for, and which one an answer is billed as.
+"""Decides which service tier is asked of an upstream, and which one an answer is billed as.
 
 The two may differ without an error: OpenAI serves "priority" as "default" while traffic ramps.
 """

@@ -1,4 +1,4 @@
-"""The GPU engine's command line: `python -m backends.gpu_engine validate|calibrate`."""
+"""Is the GPU engine's command line: `python -m backends.gpu_engine validate|calibrate`."""
 
 import argparse
 import sys

@@ -1,4 +1,4 @@
-"""Requests that are no generations, passed on: embeddings and legacy completions.
+"""Passes on requests that are no generations: embeddings and legacy completions.
 
 In go a body and a path's options, out comes the answer of the model's server. Read `relay` first.
 """

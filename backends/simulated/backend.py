@@ -76,7 +76,7 @@ class SimulatedBackend:
         clock_us: Callable[[], int] | None = None,
         power_w: float = 0.0,
     ) -> None:
-        """Must run inside the event loop; `clock_us` is the driver's, `power_w` the machine's.
+        """Needs a running event loop; `clock_us` is the driver's, `power_w` the machine's.
 
         Raises OSError if the script is a replay whose recording cannot be read, and ValueError if
         that is none.

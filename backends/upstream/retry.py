@@ -19,7 +19,7 @@ class Attempts:
     """Counts one generation's attempts."""
 
     def __init__(self, options: UpstreamOptions, *, has_spare: bool = False) -> None:
-        """`has_spare`: another backend can take the task now."""
+        """Takes as `has_spare` whether another backend can take the task now."""
         self._options = options
         self._has_spare = has_spare
         self._num_retries = 0

@@ -1,1 +1,1 @@
-"""What tasks cost: prices of tokens in money, and the weights that token pools count them by."""
+"""Prices tasks: tokens in money, and the weights that token pools count them by."""

@@ -1,4 +1,4 @@
-"""Pool arithmetic for one group of one tenant: requests, tokens, the day's tokens, and slots.
+"""Computes the pools of one group of one tenant: requests, tokens, the day's tokens, and slots.
 
 Integers only, and exact: a level is kept in sixty-thousandths of a request or token, because a
 limit of N per minute refills exactly N of those per millisecond. Nothing is ever rounded away, so

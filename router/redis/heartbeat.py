@@ -41,7 +41,7 @@ class Heartbeat:
     """Sends one gateway's heartbeats, over connections of its own."""
 
     def __init__(self, servers: RedisServers, gateway_id: str) -> None:
-        """`servers` are closed by `stop`."""
+        """Takes `servers` over: `stop` closes them."""
         self._servers = servers
         self._id = gateway_id
 

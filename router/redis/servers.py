@@ -75,7 +75,7 @@ class RedisServers:
     def __init__(
         self, target: RedisTarget, *, budget_us: int, away: type[RedisAway] = RedisAway
     ) -> None:
-        """`away`: the kind of `RedisAway` that calls raise."""
+        """Takes as `away` the kind of `RedisAway` that calls raise."""
         self._target = target
         self._away = away
         self.budget_s = budget_us / 1e6  # for one attempt

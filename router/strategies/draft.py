@@ -62,7 +62,7 @@ class Drafting(Machine):
     """Gathers the draft, then streams the deep engine's answer."""
 
     def __init__(self, draft_us: int, *, is_predicted: bool) -> None:
-        """`is_predicted`: the client knows the answer already."""
+        """Takes as `is_predicted` whether the client knows the answer already."""
         super().__init__()
         self._draft_us = draft_us
         self._is_predicted = is_predicted

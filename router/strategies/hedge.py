@@ -38,7 +38,7 @@ class Hedge(Machine):
     """Shows the deep answer unless the fast engine's first words come earlier."""
 
     def __init__(self, after_us: int) -> None:
-        """`after_us`: how long deep may have no words."""
+        """Takes as `after_us` how long deep may have no words."""
         super().__init__()
         self._after_us = after_us
         self._begun = {DEEP}

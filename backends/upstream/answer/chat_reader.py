@@ -64,7 +64,7 @@ class ChatReader(Reader):
         *,
         echo: str = "",
     ) -> None:
-        """`echo` is what the answer's text repeats first, and is dropped."""
+        """Drops `echo`, which the answer's text repeats first."""
         super().__init__(backend, request, wrapped, bounds, tier)
         self._num_echoed_chars = len(echo)  # still to be dropped
         # Of the text item that is open: its kind, its number, and whether it is a refusal.
