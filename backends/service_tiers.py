@@ -5,7 +5,7 @@ The two may differ without an error: OpenAI serves "priority" as "default" while
 
 from typing import Any
 
-# By each of their names: as responses name the tier that served them (OpenAI, 2026-11).
+# Each name of a tier leads to the name that responses have for it (OpenAI, 2026-11).
 _SERVED = {
     "default": "default",
     "flex": "flex",

@@ -46,7 +46,7 @@ class Answer(msgspec.Struct, frozen=True):
     """Is the response to a request."""
 
     status: int
-    # Both for a status other than 200.
+    # Both are kept only for a status other than 200.
     headers: dict[str, str]  # names in lower case; of repeated ones the last
     body: bytes  # its beginning
 

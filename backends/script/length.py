@@ -20,7 +20,7 @@ _SPELLED = {
 }  # fmt: skip
 _SPELLED_WORD = re.compile(rf"(?i)\b({'|'.join(sorted(_SPELLED, key=len, reverse=True))})\b")
 _FORMS = {"haiku": 3, "limerick": 5, "sonnet": 14, "poem": 12}  # and their lines
-# The tokens of one unit: usually, and the least average.
+# A unit usually has so many tokens, and at least so many on average.
 _UNIT_TOKENS = {
     "word": (1.5, 1), "line": (12, 4), "paragraph": (90, 32), "sentence": (22, 8), "item": (40, 8)
 }  # fmt: skip

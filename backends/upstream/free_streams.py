@@ -30,7 +30,7 @@ class FreeStreams(Generic[_Stream]):
 
     def __init__(self) -> None:
         self._by_chain: dict[ChainKey, dict[_Stream, None]] = {}
-        # Both in the order in which they became free.
+        # Both hold streams in the order in which they became free.
         self._chained: dict[_Stream, None] = {}
         self._fresh: dict[_Stream, None] = {}  # without a chain
 

@@ -47,8 +47,9 @@ class UpstreamOptions(BackendOptions, frozen=True, kw_only=True, forbid_unknown_
     seals_reasoning: bool = False  # it returns encrypted reasoning and wants it back (Responses)
     custom_tools: Literal["function", "native"] = "function"  # native: Responses only
     max_tokens_field: Literal["max_completion_tokens", "max_tokens"] = "max_completion_tokens"
-    # In chat messages. "user": a template that takes a system message only at the beginning gets
-    # later ones as the user's, marked as Claude Code does where it is refused.
+    # Which role developer messages have in chat. With "user", a template that takes a system
+    # message only at the beginning gets later ones as the user's, marked as Claude Code does where
+    # it is refused.
     developer_role: Literal["system", "developer", "user"] = "system"
     takes_min_tokens: bool = False  # it takes `min_tokens` and `ignore_eos`, as vLLM and SGLang
     # How it goes on with an answer that another engine began; "none": it cannot. "last_message": by
@@ -71,15 +72,16 @@ class UpstreamOptions(BackendOptions, frozen=True, kw_only=True, forbid_unknown_
     # "prompt": as a draft in the prompt, for a server that speculates by n-grams of it.
     prediction: Literal["field", "prompt"] | None = None
 
-    # Sockets (responses-ws). One stream per socket unless the server can cancel one alone.
+    # Sockets (responses-ws): each has one stream unless the server can cancel one alone.
     max_streams_per_socket: Annotated[int, Meta(ge=1, le=16)] = 1  # OpenAI: 16 at once
     max_idle_sockets: Annotated[int, Meta(ge=1, le=1024)] = 16  # kept for conversations to continue
     cancel_event: bool = False  # it cancels a response on `response.cancel`, as Lanewise does
     socket_max_age_s: Seconds = 1_200.0  # below xAI's 25 min and OpenAI's 60 min
     socket_max_idle_s: Seconds = 120.0
 
-    # Continue by the server's own `previous_response_id`, with new items only. None: over sockets,
-    # whose memory ends with them; over HTTP the server must store responses, so it is off.
+    # Whether turns continue by the server's own `previous_response_id`, with new items only. None:
+    # they do over sockets, whose memory ends with them, and not over HTTP, where the server must
+    # store responses.
     chains: bool | None = None
 
     # Time limits.

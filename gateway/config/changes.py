@@ -7,7 +7,7 @@ import msgspec
 from gateway.config.config import Config
 from gateway.config.sections import DEVELOPMENT_TENANT, first_tenant
 
-# Taken over by a running gateway, whole sections and settings of the server.
+# A running gateway takes these over: whole sections, and settings of the server.
 _SECTIONS = {"tenants", "tiers", "backends", "policy_path", "ceilings", "admin", "prices"}
 _OF_SERVER = {
     "allowed_origins",

@@ -12,7 +12,7 @@ _OPENAI_UNITS: dict[str, tuple[Unit, ...]] = {
     "requests": ("requests", "key_requests"),
     "tokens": TOKEN_UNITS,
 }
-# The headers of them.
+# OpenAI names its headers after these units.
 OPENAI_LIMITS = tuple(
     f"x-ratelimit-{figure}-{unit}"
     for unit in _OPENAI_UNITS

@@ -8,7 +8,7 @@ from gateway.wire.errors import ProtocolError
 
 ASK_TIMEOUT_S = 5.0  # the supervisor waits less for each worker
 METRICS = "metrics of all"
-# Name -> the query's word.
+# Each name of a query has the word that the supervisor gets.
 OF_ALL = {
     "health": "health of all",
     "decisions": "decisions of all",

@@ -83,7 +83,8 @@ STRATEGY = Label("strategy", tuple(STRATEGIES))
 STRATEGY_OUTCOME = Label("outcome", get_args(StrategyOutcome))
 COMPETING = Label("strategy", tuple(name for name in STRATEGIES if STRATEGIES[name].competes))
 CLOSE_CODE = Label("code", (*map(str, CLOSE_CODES), "other"))
-# `no_key`: not within its time; `head`, `body`: too slow or too large; the others: too many.
+# `no_key`: no key came in time; `head`, `body`: it was too slow or too large; the others say of
+# what there were too many.
 CUT = Label("reason", ("no_key", "head", "body", "handshake", "address", "key", "descriptors"))
 MEMORY = Label("kind", ("in_flight", "remembered"))
 KEY = Label("key", ("with", "without"))

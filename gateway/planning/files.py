@@ -29,8 +29,8 @@ from wafer_engine.calibration.prefix_blocks import prefix_of
 
 MAX_TASKS = 1_000_000
 TRACE_SEED = 20_261_123  # of the classes of a trace's tasks, which no CSV says
-# Of the rated power, at which a server stands idle. Assumed: an H100 idles at 70-100 of 700 W; a
-# wafer's cores, clocked and cooled, at half.
+# An idle server draws this share of its rated power. Both are assumed: an H100 idles at 70-100 of
+# 700 W; a wafer's cores, clocked and cooled, at half.
 IDLE_SHARES = {"gpu": 0.15, "wafer": 0.5}
 _ARRIVED = ("arrival_s", "TIMESTAMP", "timestamp")
 _PROMPT = ("input_tokens", "ContextTokens", "input_length")

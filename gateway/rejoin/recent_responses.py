@@ -10,8 +10,8 @@ from gateway.store.stored_response import Lineage
 from gateway.transport.byte_budgets import Memory, MemoryBudgets
 from gateway.wire.steering import Steer
 
-# Ours; the protocol promises only the latest of each stream. It must exceed the streams of a
-# connection (32 named and the default), so that each stream's latest always stays.
+# This bound is ours; the protocol promises only the latest of each stream. It must exceed the
+# streams of a connection (32 named and the default), so that each stream's latest always stays.
 MAX_REMEMBERED = 64
 MAX_REMEMBERED_BYTES = 256 << 20  # ours; the tenant's bound holds as well
 

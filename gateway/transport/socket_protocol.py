@@ -38,8 +38,8 @@ SILENCE_S = 1.0  # without data, after which the client is taken to be done
 ABORT, WRITE, WRITE_NOW, TAKE_BY, VISIT = "abort", "write", "write_now", "take_by", "visit"
 ANSWERS = "answers"
 
-# Of one message. Conformance suites send 4 MiB in 64 bytes each. Each takes 40 bytes besides its
-# own, so some are joined as they come.
+# One message may come in so many fragments: conformance suites send 4 MiB in 64 bytes each. A
+# fragment takes 40 bytes besides its own, so some are joined as they come.
 MAX_FRAGMENTS = 1 << 17
 MAX_LOOSE_PARTS = 1_024
 

@@ -50,7 +50,7 @@ ERRORS: dict[str, ErrorKind] = {
     # Pools: always with retry-after, since clients give up at once without it.
     "rate_limit_exceeded": ErrorKind(429, 429, "rate_limit_error"),
     "budget_exceeded": ErrorKind(429, 429, "insufficient_quota"),
-    # Ours or an engine's.
+    # The fault is ours or an engine's.
     "server_error": ErrorKind(500, 500, "server_error"),
     "server_is_overloaded": ErrorKind(503, 503, "server_error"),
     "server_draining": ErrorKind(503, 503, "server_error"),

@@ -135,7 +135,7 @@ class _Simulation:
                 self._starts_us.append(arrival.at_us + later_us)
         self._answered_by: dict[int, str] = {}  # of tasks that others follow
         self._num_ended = 0
-        # By backend: tokens of input, cached ones of these, and of output.
+        # Each backend has its tokens of input, those of them that were cached, and those of output.
         self._used = {name: [0, 0, 0] for name in self.engines}
         self._samples = PoolSamples()
 

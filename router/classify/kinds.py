@@ -46,7 +46,7 @@ _STEMS: dict[Kind, tuple[str, ...]] = {
 }
 _MADE: tuple[Kind, ...] = ("test", "document", "design", "optimise", "summarise")
 
-# Words with a stem's beginning and another meaning.
+# These words begin as a stem does, and mean something else.
 _OTHER_WORDS = frozenset(
     b"additional additionally address addresses adder portal portals portable portfolio portion "
     b"portrait planet planets plane planes plant plants plain testament testimony testosterone "

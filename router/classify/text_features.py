@@ -178,7 +178,8 @@ def num_terms(words: Sequence[bytes]) -> int:
     return max(0, 2 * len(words) - 1)
 
 
-# log2(1 + n), linear between powers of two: no libm, so the same bits on every machine.
+# This is log2(1 + n), linear between powers of two: without libm it has the same bits on every
+# machine.
 _LOG2 = tuple(
     exponent + n / (1 << exponent) - 1
     for n in range(1, MAX_COUNT + 2)

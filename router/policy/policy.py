@@ -126,7 +126,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     strategies: PolicyOptions = PolicyOptions()  # type: ignore[valid-type]  # made by the table
     security_goes_deep: bool = True
     record_text: bool = False  # the decision log gets the prompts' text, too
-    # How long responses go on whose connection was lost; 0: not at all. Else the configuration's.
+    # How long responses go on whose connection was lost; 0: not at all; None: as configured.
     rejoin_grace_s: GraceSeconds | None = None
     # Deep is at least as able as fast, so it may stand in; for deep work fast may, and says so.
     interactive: Choice = Choice(route=Route.FAST, fallback=(Route.DEEP,))

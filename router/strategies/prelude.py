@@ -7,7 +7,7 @@ ask."), which is no answer. What is said at greater length is one, whatever come
 from backends.contract import Delta, DeltaKind
 from router.strategies.actions import Phase
 
-# Ours: two sentences. A fast engine writes them in 50 ms, which a plain answer is late by.
+# We chose two sentences: a fast engine writes them in 50 ms, by which a plain answer is late.
 PRELUDE_TOKENS = 48
 
 

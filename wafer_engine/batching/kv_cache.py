@@ -22,7 +22,7 @@ class KeptPrefix:
         self.hash = prefix_hash
         self.num_tokens = num_tokens  # from the prompt's start
         self.full_blocks = full_blocks  # of these tokens; the rest is in no block of its own
-        # Its own, behind the parent's.
+        # These are its own, behind the parent's.
         self.num_blocks = full_blocks if parent is None else full_blocks - parent.full_blocks
         self.parent = parent
         self.pins = 1  # by live sequences, and by pinned children

@@ -32,7 +32,7 @@ class Sequence(msgspec.Struct, kw_only=True, eq=False, gc=False):
     end_prefix: tuple[int, int] | None = None  # prompt and output, as a prefix of the next turn
     prediction: PredictedText | None = None  # of its output; it holds the state of its checks, too
 
-    # The engine's own, from here on.
+    # The fields from here on are the engine's own.
     status: SequenceStatus = SequenceStatus.WAITING
     num_cached_tokens: int = 0  # of the prompt, found in the KV cache when first admitted
     num_generated: int = 0  # while decoding, as of step `joined_step`

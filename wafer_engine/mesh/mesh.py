@@ -23,7 +23,7 @@ Array = npt.NDArray[np.float64]
 Axis = Literal["rows", "columns"]
 
 
-# Into the core and out again at about 2 cycles each, and the addition: T_R of "Near-Optimal
+# A stage goes into the core and out again, at about 2 cycles each, and adds: T_R of "Near-Optimal
 # Wafer-Scale Reduce" (HPDC 2024), published.
 STAGE_CYCLES = 5
 

@@ -50,7 +50,7 @@ class _Layout:
         positions = np.arange(side * rows)
         angles = rope_angles(shape, positions).reshape(side, rows, half)
         picked = angles[:, :, np.where(idle, 0, pairs)].transpose(0, 2, 1, 3)
-        # By row, column, head (all alike), token, pair.
+        # The axes are row, column, head (all alike), token, pair.
         self.cos, self.sin = np.cos(picked)[:, :, None], np.sin(picked)[:, :, None]
         query, key = positions.reshape(side, 1, 1, rows, 1), positions.reshape(1, side, 1, 1, rows)
         self.hidden_from = (key > query) | (key >= num_tokens)
@@ -98,8 +98,8 @@ def _heads(
 
 def _attend(mesh: Mesh, query: Array, key: Array, value: Array, layout: _Layout) -> Array:
     group = layout.shape.num_heads // layout.shape.num_kv_heads
-    # As the measured code: no gain from grouped heads. Its product takes K as it lies; here the
-    # tiles are turned first, which moves as much.
+    # The measured code gains nothing from grouped heads, and neither does this. Its product takes K
+    # as it lies; here the tiles are turned first, which moves as much.
     key, value = key.repeat(group, axis=2), value.repeat(group, axis=2)
     scores = mesh.gemm(query, key.swapaxes(0, 1).swapaxes(-1, -2)) * layout.shape.head_dim**-0.5
     scores = np.where(layout.hidden_from, -np.inf, scores)

@@ -164,7 +164,7 @@ class _MeshLayer:
         side = mesh.side
         query, kv = dims.query.reshape(side, -1), dims.kv.reshape(side, -1)
         self._splits = np.cumsum([query.shape[1], kv.shape[1]])
-        # Fused products: one allreduce for Q, K and V, one for gate and up.
+        # Products are fused: one allreduce serves Q, K and V, another gate and up.
         indices = (query, kv, kv)
         matrices = map(pick, (layer.query, layer.key, layer.value), indices)
         joined = np.concatenate([*matrices], axis=2)

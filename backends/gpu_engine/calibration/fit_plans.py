@@ -163,7 +163,7 @@ PLANS = (
             _accelmark(("L4",)),
         ),
         max_num_batched_tokens=2048,
-        # The nearest card: of its own generation, else of the one before.
+        # A card takes over from the nearest one: of its own generation, else of the one before.
         taken_over=(
             ("A100-80GB-SXM", (), ("A100-80GB-PCIe",)),
             ("H100-80GB-SXM", (), ("H100-80GB-PCIe", "H800-80GB-SXM", "H20-96GB-SXM")),

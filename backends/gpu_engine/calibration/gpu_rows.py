@@ -40,7 +40,7 @@ MAX_REPLAYED = 5_000  # requests or users of one row
 KV_BLOCK_TOKENS = 16  # the last block of a sequence may be almost empty
 ARRIVAL_SEED = 20_260_101  # of the Poisson arrivals drawn for a row
 
-# row engine, as a pattern -> constants file
+# A pattern of a row's engine leads to its constants file.
 _ENGINE_FILES = (
     (r"TensorRT-LLM 0\.17", "trtllm_0_17"),
     (r"TensorRT-LLM 0\.14", "trtllm_0_14"),
@@ -57,7 +57,7 @@ _ENGINE_FILES = (
     (r"llama\.cpp", "llama_cpp"),
 )
 
-# All that a run's result depends on.
+# A run's result depends on these columns alone.
 _RUN_COLUMNS = (
     *("hardware", "count", "model", "precision", "kv_precision", "tp", "pp", "engine"),
     *("input_len", "output_len", "load", "batch_or_concurrency", "note"),

@@ -39,7 +39,8 @@ _OF_REQUEST = {
     "previous_response_not_found": "invalid_prompt",
 }
 SOCKET_AGED = "websocket_connection_limit_reached"  # another socket will work
-# 407: of a proxy; 412: Fireworks' of a suspended account; 421: of another name; 451: not from here
+# 407 comes from a proxy; 412 is Fireworks' for a suspended account; 421: the name is another
+# server's; 451: it does not serve this place.
 _REFUSED_STATUS = (401, 402, 403, 404, 405, 407, 412, 421, 426, 451)
 _QUOTING_STATUS = (401, 403)  # their messages may quote a key, which no log may have
 _LIMIT_STATUS = (408, 409, 425, 429)
@@ -53,7 +54,7 @@ _WAIT_IN_WORDS = re.compile(
 )
 _MAX_PARAM_CHARS = 200
 
-# In lower case: vLLM and SGLang, Anthropic, TGI.
+# vLLM and SGLang, Anthropic, and TGI say it so, in lower case.
 _TOO_LONG = ("context length", "prompt is too long", "`inputs` tokens + `max_new_tokens`")
 _OF_ACCOUNT = ("api key not valid", "credit balance is too low")  # Gemini, Anthropic
 
@@ -195,8 +196,8 @@ def _failure(
     if code == SOCKET_AGED:
         blame = "nobody"
     elif refused:
-        # Our key, our bill, our configuration: the client cannot fix it and must not see it. These
-        # messages quote keys, too.
+        # The fault is our key's, our bill's or our configuration's: the client cannot fix it and
+        # must not see it. These messages quote keys, too.
         message = told = f"the upstream refuses this gateway ({status})"
         if redirects:
             message = told = f"the upstream answered {status}, a redirect, and none is followed"

@@ -74,7 +74,7 @@ class Event(msgspec.Struct, frozen=True, gc=False):
     part: UpstreamPart | None = None
     item: UpstreamItem | None = None
     response: UpstreamResponse | None = None
-    # of `error`: nested on a socket, flat on SSE
+    # An event of type `error` nests these on a socket, and has them flat on SSE.
     error: WireError | None = None
     code: str | int | None = None
     message: str | None = None
@@ -99,8 +99,8 @@ PART_KINDS = {
     "summary_text": DeltaKind.REASONING,
     "reasoning_text": DeltaKind.REASONING,
 }
-# The beginning of an event's type -> the kind of its item. The rest says whether the event has
-# a piece of the text or all of it.
+# The beginning of an event's type leads to the kind of its item; the rest says whether the event
+# has a piece of the text or all of it.
 _TEXT_EVENTS = {
     "response.output_text": DeltaKind.TEXT,
     "response.refusal": DeltaKind.TEXT,
