@@ -163,7 +163,7 @@ def _panel(panel: Panel, variables: tuple[str, ...]) -> stat.Panel | timeseries.
 
 
 def _thresholds(panel: Panel) -> dashboard.ThresholdsConfig:
-    """Green below the first step; a panel whose first step begins below everything says itself."""
+    """Colours green below the first step; a step without a colour between two is a warning."""
     steps = [Threshold(value=None, color="green")]
     steps += [Threshold(value=value, color=colour) for value, colour in panel.steps]
     return dashboard.ThresholdsConfig().mode(ThresholdsMode.ABSOLUTE).steps(steps)

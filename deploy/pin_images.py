@@ -44,7 +44,7 @@ def digest_of(name: str, tag: str, registry: str = HUB, auth: str = AUTH) -> str
 
 
 def pinned(text: str, digests: dict[tuple[str, str], str]) -> str:
-    """A file with its images' digests; images without one stay."""
+    """Returns a file with its images' digests; images without one stay."""
 
     def one(found: re.Match[str]) -> str:
         before, name, tag = found.groups()
@@ -55,7 +55,7 @@ def pinned(text: str, digests: dict[tuple[str, str], str]) -> str:
 
 
 def images(text: str) -> set[tuple[str, str]]:
-    """The names and tags in a file."""
+    """Returns the names and tags in a file."""
     return {(name, tag) for _, name, tag in IMAGE.findall(text)}
 
 

@@ -35,17 +35,17 @@ NUMBER = r"\d+\.\d+\.\d+"
 
 
 def versions(name: str, text: str) -> set[str]:
-    """What a file that repeats the version says."""
+    """Returns what a file that repeats the version says."""
     return {found[2] for found in _places(name).finditer(text)}
 
 
 def with_version(name: str, text: str, version: str) -> str:
-    """The file with another version."""
+    """Returns the file with another version."""
     return _places(name).sub(lambda found: found[1] + version, text)
 
 
 def released(changelog: str, version: str, date: str) -> str:
-    """The changelog with what is unreleased under a version; ValueError if there is nothing."""
+    """Returns the changelog with what is unreleased under a version; ValueError if nothing is."""
     before, heading, after = changelog.partition(UNRELEASED)
     if not heading or not after.partition("\n## ")[0].strip():
         raise ValueError(f"{CHANGELOG}: nothing stands under '{UNRELEASED.strip()}'")
@@ -53,7 +53,7 @@ def released(changelog: str, version: str, date: str) -> str:
 
 
 def refusal(version: str, current: str, tags: list[str], changes: str) -> str | None:
-    """Why this version cannot be made; None if it can."""
+    """Says why this version cannot be made; None if it can."""
     if re.fullmatch(NUMBER, version) is None:
         return f"VERSION={version!r}: expected MAJOR.MINOR.PATCH, such as 0.2.0"
     if changes:

@@ -1,4 +1,4 @@
-"""An agent with a tool, on the OpenAI Agents SDK and one WebSocket (pip install openai-agents)."""
+"""Runs an agent with a tool on the OpenAI Agents SDK, by WebSocket (pip install openai-agents)."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""A batch on one WebSocket: independent tasks side by side, each with a clean context."""
+"""Runs a batch on one WebSocket: independent tasks side by side, each with a clean context."""
 
 import os
 import sys

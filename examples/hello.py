@@ -1,4 +1,4 @@
-"""One answer, and what the router thought: the OpenAI SDK, unchanged but for its address."""
+"""Asks once, and shows what the router thought: the OpenAI SDK, unchanged but for its address."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""Say what you know about a task, by standard fields, and leave the rest to the router."""
+"""Says what you know about a task, by standard fields, and leaves the rest to the router."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""LangChain's OpenAI chat model over the Responses API (pip install langchain-openai)."""
+"""Chats by LangChain's OpenAI model over the Responses API (pip install langchain-openai)."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""A graph of LangGraph: the fast engine calls the tools, the deep one writes what comes of it."""
+"""Runs a graph of LangGraph: the fast engine calls the tools, the deep one writes the answer."""
 
 import os
 import sys

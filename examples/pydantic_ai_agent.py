@@ -1,4 +1,4 @@
-"""An agent of pydantic-ai: two tools, and an answer that is checked against a type."""
+"""Runs an agent of pydantic-ai: two tools, and an answer that is checked against a type."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""Our own client: routing hints, typed routing, several turns at once, steering."""
+"""Uses our own client: routing hints, typed routing, several turns at once, steering."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""Redirect an answer while it streams: what was said stays, and the answer goes on from there."""
+"""Redirects an answer while it streams: what was said stays, and the answer goes on from there."""
 
 import os
 import sys

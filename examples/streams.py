@@ -1,4 +1,4 @@
-"""Two conversations at once on one WebSocket: a quick answer does not wait for a slow one."""
+"""Holds two conversations at once on one WebSocket: a quick answer does not wait for a slow one."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""The fast engine hands the hard part to the deep one, and the client cuts that part short."""
+"""Lets the fast engine hand the hard part to the deep one, and cuts that part short."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""A function call, and its output in the next turn."""
+"""Answers a function call, and sends its output with the next turn."""
 
 import json
 import os

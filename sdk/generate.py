@@ -65,7 +65,7 @@ RESPONSE = (ResponseStart, ResponseState)
 
 
 class Field(NamedTuple):
-    """A field as the wire has it."""
+    """Is a field as the wire has it."""
 
     name: str
     type: Any
@@ -74,7 +74,7 @@ class Field(NamedTuple):
 
 
 def fields_of(kind: Kind) -> list[Field]:
-    """The fields of a Struct with what their comments say.
+    """Returns the fields of a Struct with what their comments say.
 
     Raises:
         ValueError: A field has no comment.
@@ -91,7 +91,7 @@ def fields_of(kind: Kind) -> list[Field]:
 
 
 def comments_of(source: str) -> dict[str, str]:
-    """Each field's comment: behind it, else the lines right above it."""
+    """Finds each field's comment: behind it, else in the lines right above it."""
     lines = source.splitlines()
     says = {}
     (node,) = ast.parse(source).body
@@ -110,7 +110,7 @@ def comments_of(source: str) -> dict[str, str]:
 
 
 def without_none(kind: Any) -> tuple[Any, bool]:
-    """A type without None, and whether it may be None."""
+    """Returns a type without None, and whether it may be None."""
     if get_origin(kind) not in (Union, types.UnionType):
         return kind, False
     rest = [each for each in get_args(kind) if each not in (type(None), Unrouted)]
@@ -119,7 +119,7 @@ def without_none(kind: Any) -> tuple[Any, bool]:
 
 
 def values_of(kind: Any) -> list[str]:
-    """The words that a field is one of, if they are a closed set."""
+    """Returns the words that a field is one of, if they are a closed set."""
     if get_origin(kind) is Literal:
         return list(get_args(kind))
     if isinstance(kind, type) and issubclass(kind, enum.Enum):
@@ -128,24 +128,24 @@ def values_of(kind: Any) -> list[str]:
 
 
 def element_of(kind: Any) -> Any:
-    """What a list holds; None of what is no list."""
+    """Returns what a list holds; None of what is no list."""
     return get_args(kind)[0] if get_origin(kind) in (list, tuple) else None
 
 
 def name_of(kind: Any) -> str | None:
-    """The SDKs' name of a Struct; None of anything else."""
+    """Returns the SDKs' name of a Struct; None of anything else."""
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
         return NAMES.get(kind, kind.__name__)
     return None
 
 
 def sentence(kind: Kind) -> str:
-    """The first paragraph of a Struct's docstring."""
+    """Returns the first paragraph of a Struct's docstring."""
     return inspect.cleandoc(kind.__doc__ or "").split("\n\n")[0].replace("\n", " ")
 
 
 def python_type(kind: Any, *, in_dict: bool = False) -> str:
-    """A type as the Python SDK has it; dicts hold no Structs."""
+    """Writes a type as the Python SDK has it; dicts hold no Structs."""
     kind, may_be_none = without_none(kind)
     if may_be_none:
         return f"{python_type(kind, in_dict=in_dict)} | None"
@@ -163,7 +163,7 @@ def python_type(kind: Any, *, in_dict: bool = False) -> str:
 
 
 def python_field(field: Field) -> Iterator[str]:
-    """A field of a Struct; what is not there has an empty value, so that older gateways do."""
+    """Writes a field of a Struct; what older gateways leave out has an empty value."""
     kind, may_be_none = without_none(field.type)
     said = python_type(kind)
     name = RENAMED.get(field.name, field.name)
@@ -187,7 +187,7 @@ def python_field(field: Field) -> Iterator[str]:
 
 
 def with_comment(line: str, says: str, behind: str, above: str) -> Iterator[str]:
-    """A line with its comment, behind it where it fits."""
+    """Writes a line with its comment, behind it where it fits."""
     if len(line + behind + says) > MAX_COLUMNS:
         yield above + says
         yield line
@@ -196,7 +196,7 @@ def with_comment(line: str, says: str, behind: str, above: str) -> Iterator[str]
 
 
 def python_kind(kind: Kind) -> Iterator[str]:
-    """A Struct or a dict of the Python SDK."""
+    """Writes a Struct or a dict of the Python SDK."""
     name, fields = name_of(kind), fields_of(kind)
     yield ""
     yield ""
@@ -226,7 +226,7 @@ def python_kind(kind: Kind) -> Iterator[str]:
 
 
 def python_text() -> str:
-    """The Python SDK's types."""
+    """Writes the Python SDK's types."""
     lines = [
         '"""The fields of a response and of its `routing`.',
         "",
@@ -247,7 +247,7 @@ def python_text() -> str:
 
 
 def typescript_type(kind: Any) -> str:
-    """A type as the TypeScript SDK has it."""
+    """Writes a type as the TypeScript SDK has it."""
     kind, may_be_none = without_none(kind)
     if may_be_none:
         return f"{typescript_type(kind)} | null"
@@ -263,7 +263,7 @@ def typescript_type(kind: Any) -> str:
 
 
 def typescript_text() -> str:
-    """The TypeScript SDK's types."""
+    """Writes the TypeScript SDK's types."""
     lines = [
         "/**",
         " * The fields of a response and of its `routing`.",
@@ -278,7 +278,7 @@ def typescript_text() -> str:
 
 
 def typescript_interface(name: str | None, says: str, fields: list[Field]) -> Iterator[str]:
-    """A part as an interface."""
+    """Writes a part as an interface."""
     yield ""
     yield f"/** {says} */"
     yield f"export interface {name} {{"
@@ -290,7 +290,7 @@ def typescript_interface(name: str | None, says: str, fields: list[Field]) -> It
 
 
 def document_type(kind: Any) -> str:
-    """A type in the document's words."""
+    """Writes a type in the document's words."""
     kind, may_be_none = without_none(kind)
     if may_be_none:
         return f"{document_type(kind)} or null"
@@ -306,7 +306,7 @@ def document_type(kind: Any) -> str:
 
 
 def document_rows(fields: list[Field], prefix: str = "") -> Iterator[str]:
-    """A row for each field, and below it those of its part; `usage` is described once."""
+    """Writes a row for each field, and below it those of its part; `usage` is described once."""
     for field in fields:
         name = f"{prefix}{field.name}"
         kind = without_none(field.type)[0]
@@ -319,7 +319,7 @@ def document_rows(fields: list[Field], prefix: str = "") -> Iterator[str]:
 
 
 def document_text(text: str) -> str:
-    """docs/protocol.md with its tables written anew, each between its two marks."""
+    """Returns docs/protocol.md with its tables written anew, each between its two marks."""
     response = [field for kind in RESPONSE for field in fields_of(kind)]
     head = ["| field | type | |", "| --- | --- | --- |"]
     tables = {
@@ -332,13 +332,13 @@ def document_text(text: str) -> str:
 
 
 def messages_text(text: str) -> str:
-    """docs/messages.md with its table written anew."""
+    """Returns docs/messages.md with its table written anew."""
     rows = fate_rows(MESSAGE_FIELDS, "not in the newest types")
     return with_tables(text, {"fields of Messages": rows}, MESSAGES)
 
 
 def with_tables(text: str, tables: dict[str, list[str]], document: Path) -> str:
-    """The text with each table between its two marks."""
+    """Returns the text with each table between its two marks."""
     for name, rows in tables.items():
         start, end = f"<!-- {name}: `make sdk` writes this table -->", f"<!-- end of {name} -->"
         before, _, rest = text.partition(start)
@@ -351,7 +351,7 @@ def with_tables(text: str, tables: dict[str, list[str]], document: Path) -> str:
 
 
 def fate_rows(fields: Sequence[RequestField], others: str = "not OpenAI's") -> list[str]:
-    """A row for each field of a request: those of the SDK's types by name, then others."""
+    """Writes a row for each field of a request: those of the SDK's types by name, then others."""
     rows = ["| field | | |", "| --- | --- | --- |"]
     for field in sorted(fields, key=lambda each: (each.is_ours, each.name)):
         ours = f" ({others})" * field.is_ours
@@ -360,7 +360,7 @@ def fate_rows(fields: Sequence[RequestField], others: str = "not OpenAI's") -> l
 
 
 def parts_of(*kinds: Kind) -> list[Kind]:
-    """The Structs that the fields of these hold, each behind those that it holds itself."""
+    """Returns the Structs that the fields of these hold, each behind those that it holds itself."""
     found: dict[Kind, None] = {}
     for kind in kinds:
         for field in msgspec.structs.fields(kind):
@@ -372,7 +372,7 @@ def parts_of(*kinds: Kind) -> list[Kind]:
 
 
 def generated() -> dict[Path, str]:
-    """Every file with what it should hold."""
+    """Returns every file with what it should hold."""
     return {
         PYTHON: python_text(),
         TYPESCRIPT: typescript_text(),

@@ -1,4 +1,4 @@
-"""Alerts on what is up: gateways, engines, Redis, and the alerts themselves."""
+"""Alerts on what is down: gateways, engines, Redis, and the alerts themselves."""
 
 from dashboards.alerts.record import Alert, Case, Fires
 

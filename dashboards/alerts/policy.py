@@ -17,7 +17,7 @@ RECORDINGS = (_ratio("1m"), _ratio("10m"))
 
 
 def _worse(window: str, margin: float) -> str:
-    """Errors of the canary above the control's by a fifth and a margin, of enough tasks."""
+    """Finds errors of the canary above the control's by a fifth and a margin, of enough tasks."""
     ratio = f"lanewise:canary_error_ratio:rate{window}"
     enough = f'sum(increase(lanewise_canary_tasks_total{{arm="canary"}}[{window}])) > {LEAST}'
     return (
@@ -50,7 +50,7 @@ BACKTEST = ("lanewise_backtest_error_ratio", "lanewise_backtest_interval_ratio")
 
 
 def _backtest(error: float, allowed: float) -> dict[str, str]:
-    """Of two gateways, one of which keeps no log and so has nothing to say."""
+    """Returns the series of two gateways, one of which keeps no log and so has nothing to say."""
     return {
         f'{name}{{figure="latency_ms_p95",instance="{instance}"}}': f"{value}+0x180"
         for instance, values in (("a", (error, allowed)), ("b", (0.0, 0.0)))

@@ -1,4 +1,4 @@
-"""What an alert is: its rule, the page that it links to, and the tests of it."""
+"""Defines an alert: its rule, the page that it links to, and the tests of it."""
 
 from collections.abc import Mapping
 from typing import Literal, NamedTuple
@@ -15,14 +15,14 @@ Series = Mapping[str, str]  # a series -> its values, as promtool writes them: o
 
 
 class Recording(NamedTuple):
-    """A query that Prometheus keeps the result of."""
+    """Is a query that Prometheus keeps the result of."""
 
     name: str
     expr: str
 
 
 class Case(NamedTuple):
-    """Series, and when promtool looks at them."""
+    """Holds series, and says when promtool looks at them."""
 
     series: Series
     at: str = "10m"
@@ -30,7 +30,7 @@ class Case(NamedTuple):
 
 
 class Fires(NamedTuple):
-    """A case that raises the alert: the labels it has then, and what it says."""
+    """Is a case that raises the alert: it holds the labels that it has then, and what it says."""
 
     case: Case
     says: str
@@ -38,7 +38,7 @@ class Fires(NamedTuple):
 
 
 class Alert(NamedTuple):
-    """One alert. Three fields are its runbook, as Markdown."""
+    """Is one alert. Three fields are its runbook, as Markdown."""
 
     name: str
     expr: str

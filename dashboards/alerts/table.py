@@ -1,4 +1,4 @@
-"""All alerts, in the groups that Prometheus evaluates."""
+"""Lists all alerts, in the groups that Prometheus evaluates."""
 
 from dashboards.alerts import availability, objectives, policy, pools, processes
 from dashboards.alerts.record import Alert, Recording

@@ -83,7 +83,7 @@ class RoutedFailover(msgspec.Struct, frozen=True, gc=False):
 
 
 class RoutedContinuation(msgspec.Struct, frozen=True, gc=False):
-    """Tells that a backend broke off or fell silent amid its answer, and another went on with it."""
+    """Tells that a backend broke off or fell silent amid its answer, and that another went on."""
 
     from_backend: str = msgspec.field(name="from")  # the backend that broke off
     to: str  # the backend that went on

@@ -123,7 +123,7 @@ class BudgetUse(msgspec.Struct):
 RoutedFailover = TypedDict("RoutedFailover", {"from": str, "to": str, "error": str}, total=False)
 
 
-# Tells that a backend broke off or fell silent amid its answer, and another went on with it.
+# Tells that a backend broke off or fell silent amid its answer, and that another went on.
 RoutedContinuation = TypedDict(
     "RoutedContinuation",
     {

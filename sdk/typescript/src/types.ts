@@ -151,7 +151,7 @@ export interface RoutedFailover {
   error: string;
 }
 
-/** Tells that a backend broke off or fell silent amid its answer, and another went on with it. */
+/** Tells that a backend broke off or fell silent amid its answer, and that another went on. */
 export interface RoutedContinuation {
   /** the backend that broke off. */
   from: string;
