@@ -163,7 +163,7 @@ def _panel(panel: Panel, variables: tuple[str, ...]) -> stat.Panel | timeseries.
 
 
 def _thresholds(panel: Panel) -> dashboard.ThresholdsConfig:
-    """Colours green below the first step; a step without a colour between two is a warning."""
+    """Colours what is below the first step green, where the panel has no step for that."""
     steps = [Threshold(value=None, color="green")]
     steps += [Threshold(value=value, color=colour) for value, colour in panel.steps]
     return dashboard.ThresholdsConfig().mode(ThresholdsMode.ABSOLUTE).steps(steps)

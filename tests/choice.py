@@ -15,7 +15,7 @@ Choice = TypeVar("Choice", bound=Named)
 
 
 def chosen(given: str | None, known: Sequence[Choice]) -> list[Choice]:
-    """Those of these names, with commas between; all if none is given. Exits on an unknown one."""
+    """Returns those of these names, with commas between; all if none. Exits on an unknown one."""
     names = given.split(",") if given else [one.name for one in known]
     if unknown := set(names) - {one.name for one in known}:
         raise SystemExit(f"nothing is named {', '.join(sorted(unknown))}; --list says what is")

@@ -42,7 +42,7 @@ def pytest_runtest_teardown() -> Generator[None, None, None]:
 
 @pytest.fixture(scope="session", params=server_binaries())
 def redis_server(request: pytest.FixtureRequest) -> Iterator[str]:
-    """The URL of a server on a unix socket; one after the other, each that this machine has."""
+    """Gives the URL of a server on a unix socket: each that this machine has, one by one."""
     with tempfile.TemporaryDirectory(prefix="lanewise-test-") as folder:
         socket = Path(folder) / "redis.sock"
         command = [request.param, "--port", "0", "--unixsocket", str(socket)]
@@ -59,7 +59,7 @@ def redis_server(request: pytest.FixtureRequest) -> Iterator[str]:
 
 @pytest.fixture
 def redis_url(redis_server: str) -> str:
-    """The server's URL, with nothing stored in it."""
+    """Returns the server's URL, with nothing stored in it."""
     with Redis.from_url(redis_server) as client:
         client.flushall()
     return redis_server

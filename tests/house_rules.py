@@ -46,7 +46,7 @@ class Module:
 
     @cached_property
     def nodes(self) -> list[ast.AST]:
-        """All of the tree, which is walked once for all rules."""
+        """Returns all of the tree, which is walked once for all rules."""
         return list(ast.walk(self.tree))
 
     @cached_property
@@ -67,7 +67,7 @@ class Module:
 
     @cached_property
     def imports(self) -> list[tuple[str, int]]:
-        """Every imported module's dotted name, with its line."""
+        """Returns every imported module's dotted name, with its line."""
         found: list[tuple[str, int]] = []
         for node in self.nodes:
             if isinstance(node, ast.Import):
@@ -93,7 +93,7 @@ def house_of(modules: list[Module]) -> House:
 
 
 def room_of(name: str) -> Room | None:
-    """The innermost room that holds a module; None: no row of the table does."""
+    """Returns the innermost room that holds a module; None: no row of the table does."""
     parts = name.split(".")
     by_name = {room.name: room for room in ROOMS}
     for length in range(len(parts), 0, -1):
@@ -105,7 +105,7 @@ def room_of(name: str) -> Room | None:
 
 
 def imported_modules(module: Module, house: House) -> Iterator[tuple[str, int]]:
-    """What of ours a module imports: by its name, or one thing out of it."""
+    """Yields what of ours a module imports: by its name, or one thing out of it."""
     for imported, line in module.imports:
         if imported in house:
             yield imported, line
@@ -233,7 +233,7 @@ def class_names_are_unique(house: House) -> Iterator[str]:
 
 
 def public_names_are_documented(house: House) -> Iterator[str]:
-    """Every module, and every public function and class."""
+    """Every module and every public function and class has a docstring."""
     for module in house.values():
         if not module.docstring:
             yield f"{module.name} has no docstring"

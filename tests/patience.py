@@ -50,7 +50,7 @@ def limited(limit_s: float = LIMIT_S) -> Iterator[None]:
 
 
 def _stacks() -> str:
-    """Where the tasks of the running loop wait."""
+    """Returns where the tasks of the running loop wait."""
     written = io.StringIO()
     for task in asyncio.all_tasks():
         task.print_stack(file=written)

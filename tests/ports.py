@@ -22,7 +22,7 @@ _tried = itertools.count(_start)
 
 
 def free_port() -> int:
-    """A loopback port that nobody has, nor the one `BUS_OFFSET` above it; each is given once."""
+    """Returns a loopback port that nobody has, nor the one `BUS_OFFSET` above; each only once."""
     for number in itertools.islice(_tried, BLOCK_PORTS):
         port = FIRST_PORT + _worker * BLOCK_PORTS + number % BLOCK_PORTS
         with contextlib.suppress(OSError), socket.socket() as one, socket.socket() as other:

@@ -69,7 +69,7 @@ class Outcome(NamedTuple):
 
 
 def scripts() -> Iterator[Script]:
-    """All of the folder, by name; none is imported."""
+    """Yields all of the folder, by name; none is imported."""
     for path in sorted(FOLDER.glob("*.py")):
         tree = ast.parse(path.read_text(), str(path))
         if any(isinstance(node, ast.FunctionDef) and node.name == "main" for node in tree.body):
@@ -95,7 +95,7 @@ def cpu_times() -> CpuTimes:
 
 
 def children_cpu_s() -> float:
-    """What the processes that this one began, and theirs, have used, once they ended."""
+    """Returns what the processes that this one began, and theirs, have used, once they ended."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 

@@ -181,7 +181,7 @@ async def put_in_force(gateway: GatewayProcess, document: str) -> None:
 async def until_told(
     webhook: Webhook, name: str, *, firing: bool, since_s: float, limit_s: float
 ) -> float | None:
-    """How long after a moment the webhook heard of the alert in this state; None: too long."""
+    """Returns how long after a moment the webhook heard so of the alert; None: too long."""
     while (at_s := webhook.when(name, firing=firing, since_s=since_s)) is None:
         if time.monotonic() - since_s > limit_s:
             return None

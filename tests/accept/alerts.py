@@ -84,7 +84,7 @@ async def _all(seed: int) -> bool:
 
 
 def _killed(here: Watched) -> tuple[Fault, ...]:
-    """The engine, and a gateway, at once: they have nothing to do with each other."""
+    """Kills the engine and a gateway at once: they have nothing to do with each other."""
 
     def kill_engine() -> None:
         assert here.engine is not None
@@ -112,7 +112,7 @@ def _redis_away(here: Watched) -> Fault:
 
 
 def _failing(here: Watched, alert: str, share: float) -> Fault:
-    """A share of the answers of the deep group's upstream break off: half of all, or of `auto`."""
+    """Lets a share of the deep group's answers break off: half of all, or of `auto`."""
 
     def fail(share: float) -> None:
         here.flaky.failing = share

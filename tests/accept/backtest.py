@@ -39,7 +39,7 @@ PAIRS = (
 
 
 def main() -> bool:
-    """All pairs; each figure beside what came."""
+    """Checks all pairs; each figure stands beside what came."""
     given = [
         ask._replace(fields={"max_output_tokens": 600}) for ask in asks(SEED, NUM_TASKS, PER_S)
     ]
@@ -93,7 +93,7 @@ def _report(log: list[DecisionRecord], before: Policy, after: Policy) -> Backtes
 
 
 def _compared(predicted: TaskSummary, live: TaskSummary) -> list[tuple[str, float, float, bool]]:
-    """Each figure as predicted and as it came, and whether it is as near as promised."""
+    """Returns each figure as predicted and as it came, and whether it is as near as promised."""
     rows = []
     for figure, share, ms in (
         ("latency_ms_p50", 0.05, 3.0),  # the loop wakes up to 3 ms late

@@ -64,7 +64,7 @@ def write_logs(whole: Path, part: Path) -> None:
 
 
 def _again(record: DecisionRecord, number: int, later_s: float) -> DecisionRecord:
-    """The same task, later and of another user, who shares no prompt."""
+    """Returns the same task, later and of another user, who shares no prompt."""
     context = record.context
     if context is not None:
         prefix = tuple((hashed ^ (number << 20), tokens) for hashed, tokens in context.prefix)
@@ -101,7 +101,7 @@ def per_cpu_s(log: Path) -> float:
 
 
 def main() -> bool:
-    """A log, and the command on it."""
+    """Makes a log, and runs the command on it."""
     with tempfile.TemporaryDirectory() as folder:
         log, part, policy = (Path(folder, name) for name in ("all.jsonl", "part.jsonl", "new.toml"))
         policy.write_text(OTHER)

@@ -29,7 +29,7 @@ def gateway(*arguments: str, max_descriptors: int | None = None) -> Iterator[Gat
 
 
 def connected(process: GatewayProcess, sent: bytes = b"") -> socket.socket:
-    """A connection on which this was sent, as far as the other side took it."""
+    """Returns a connection on which this was sent, as far as the other side took it."""
     made = socket.create_connection(("127.0.0.1", process.port), 60)
     with contextlib.suppress(ConnectionError):
         made.sendall(sent)
@@ -37,7 +37,7 @@ def connected(process: GatewayProcess, sent: bytes = b"") -> socket.socket:
 
 
 def num_open(connections: list[socket.socket]) -> int:
-    """How many the other side has not closed; what it sent is read and dropped."""
+    """Returns how many the other side has not closed; what it sent is read and dropped."""
     found = 0
     for each in connections:
         each.setblocking(False)
@@ -52,7 +52,7 @@ def num_open(connections: list[socket.socket]) -> int:
 
 
 def rss_bytes(process: GatewayProcess, field: str = "VmRSS") -> int:
-    """What the gateway has in memory; `VmHWM`: the most it ever had."""
+    """Returns what the gateway has in memory; `VmHWM`: the most it ever had."""
     status = Path(f"/proc/{process.process.pid}/status").read_text()
     line = next(line for line in status.splitlines() if line.startswith(field))
     return int(line.split()[1]) * 1024

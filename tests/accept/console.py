@@ -47,7 +47,7 @@ def _said(words: str, holds: bool) -> bool:
 
 
 def _paint(gateway: GatewayProcess, browser: Browser) -> bool:
-    """Each load is of a new context, whose cache is empty."""
+    """Measures first paints; each load is of a new context, whose cache is empty."""
     paints, sizes = [], []
     for _ in range(NUM_LOADS):
         with opened(browser, f"{gateway.url}/console/") as tab:
@@ -151,7 +151,7 @@ def _generated(gateway: GatewayProcess) -> float:
 
 
 def _heap_mb(page: Page) -> float:
-    """What is used once everything that nobody holds is collected."""
+    """Returns what is used once everything that nobody holds is collected."""
     session = page.context.new_cdp_session(page)
     session.send("HeapProfiler.collectGarbage")
     used: dict[str, Any] = session.send("Runtime.getHeapUsage")

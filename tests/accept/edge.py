@@ -42,7 +42,7 @@ LEDGER = "lw1:{ledger}:entries"
 
 
 def configuration(port: int) -> str:
-    """The example with another address and other keys, and limits whose part is small."""
+    """Returns the example with another address and other keys, and limits whose part is small."""
     text = EXAMPLE.read_text().replace("sk-studio-change-me", KEY)
     text = text.replace("sk-engine-change-me", ENGINE_KEY).replace(
         "127.0.0.1:9100", f"127.0.0.1:{port}"
@@ -52,7 +52,7 @@ def configuration(port: int) -> str:
 
 
 def turn(num_tokens: int) -> str:
-    """A request."""
+    """Returns a request."""
     body = {
         "metadata": {"route": "fast"},
         "type": "response.create",
@@ -92,14 +92,14 @@ async def one(socket: websockets.ClientConnection, num_tokens: int = 8) -> Ended
 
 
 def connect(port: int, key: str) -> websockets.connect:
-    """A client's socket."""
+    """Returns a client's socket."""
     return websockets.connect(
         f"ws://127.0.0.1:{port}/v1/responses", additional_headers={"authorization": f"Bearer {key}"}
     )
 
 
 async def beside(edge: GatewayProcess, wire: Wire, round_trip_s: float) -> bool:
-    """What a turn costs over the edge, and straight."""
+    """Returns what a turn costs over the edge, and straight."""
     wire.delay_s = round_trip_s
     ways: dict[str, list[Ended]] = {"edge": [], "straight": []}
     async with connect(edge.port, KEY) as near, connect(wire.port, ENGINE_KEY) as far:
@@ -120,7 +120,7 @@ async def beside(edge: GatewayProcess, wire: Wire, round_trip_s: float) -> bool:
 
 
 async def slow_to_begin(edge: GatewayProcess, wire: Wire) -> bool:
-    """How soon a client hears that its turn has begun, whose first word is far from it."""
+    """Returns how soon a client hears that its turn has begun, whose first word is far from it."""
     wire.delay_s = SLOW_S
     async with connect(edge.port, KEY) as near:
         turns = [await one(near) for _ in range(NUM_WARM + NUM_SLOW_TURNS)]
@@ -149,7 +149,7 @@ def opened_in_time(turns: list[Ended], round_trip_s: float) -> bool:
 
 
 async def refused_here(edge: GatewayProcess, round_trip_s: float) -> bool:
-    """A third turn beside two meets the edge's part of the places, and no far side is asked."""
+    """Lets a third turn beside two meet the edge's part of the places; no far side is asked."""
     async with (
         connect(edge.port, KEY) as one_,
         connect(edge.port, KEY) as two,
@@ -165,7 +165,7 @@ async def refused_here(edge: GatewayProcess, round_trip_s: float) -> bool:
 
 
 async def cut(edge: GatewayProcess, wire: Wire, redis: Server) -> bool:
-    """The link is silent for a minute, while turns are asked for and one runs."""
+    """Keeps the link silent for a minute, while turns are asked for and one runs."""
     outcomes, good = Counter[str](), set[str]()
     longest_s = 0.0
 
@@ -235,6 +235,6 @@ async def _run(folder: Path) -> bool:
 
 
 def main() -> bool:
-    """All of it, on one edge."""
+    """Checks all of it, on one edge."""
     with tempfile.TemporaryDirectory() as folder:
         return asyncio.run(_run(Path(folder)))

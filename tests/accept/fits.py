@@ -31,7 +31,7 @@ MOST_CPU_S = 5.0
 
 
 def main() -> bool:
-    """Each log's fit; false, too, where there are no logs."""
+    """Fits each log; false, too, where there are no logs."""
     path = find_reference("gpu.csv", None)
     if path is None:
         print("no reference logs at ../shared/data/reference/requests")

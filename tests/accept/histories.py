@@ -34,7 +34,7 @@ def main() -> bool:
 
 
 def searched(number: int, seed: int, planted: type[MemoryPools] | None = None) -> FoundError | None:
-    """What a search on pools with a planted bug, or without one, finds."""
+    """Returns what a search on pools with a planted bug, or without one, finds."""
     try:
         search(number, seed, lambda: None if planted is None else planted(LEASE_US))
     except FoundError as found:

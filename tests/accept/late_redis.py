@@ -183,7 +183,7 @@ async def gateways(
 
 
 async def places_left(server: Server) -> dict[str, int]:
-    """Those of each tenant still taken in Redis, 2 s after the last task."""
+    """Returns those of each tenant still taken in Redis, 2 s after the last task."""
     left = dict.fromkeys(TENANTS, 1)
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(2.0):

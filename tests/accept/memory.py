@@ -57,7 +57,7 @@ async def at_once(process: GatewayProcess) -> None:
 
 
 def main() -> bool:
-    """Both, one after the other, each on a gateway of its own."""
+    """Runs both, one after the other, each on a gateway of its own."""
     held = True
     for name, attack in (("bodies", bodies), ("sockets", lambda each: asyncio.run(at_once(each)))):
         with gateway() as process:

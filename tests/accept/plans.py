@@ -31,7 +31,7 @@ def objectives(seed: int, spare: int) -> dict[str, PlanSlo]:
 
 
 def main() -> bool:
-    """Every seed and objective; what was simulated beside how many there are."""
+    """Plans for every seed and objective; shows what was simulated beside how many there are."""
     num_simulated = num_fleets = 0
     found_all = True
     for seed in SEEDS:

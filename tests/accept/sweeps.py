@@ -25,7 +25,7 @@ KINDS = (server("wafer", "fast", 1.0, 8.0, most=1), server("gpu", "deep", 1.5, 4
 
 
 def cpu_s() -> float:
-    """What this process and those that it began have used, once they ended."""
+    """Returns what this process and those that it began have used, once they ended."""
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return sum(each.ru_utime + each.ru_stime for each in used)
 
@@ -38,7 +38,7 @@ def timed(run: Callable[[], Any]) -> tuple[bytes, float]:
 
 
 def main() -> bool:
-    """All three ways."""
+    """Sweeps in all three ways."""
     terms = material(kinds=KINDS, arrivals=traffic(3, NUM_TASKS))
     alone, alone_s = timed(lambda: Workers(terms).run(CELLS))
     two, two_s = timed(lambda: Workers(terms, 2).run(CELLS))

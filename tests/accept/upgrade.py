@@ -74,7 +74,7 @@ def asking(cluster: Cluster) -> Any:
 
 
 def counted_as_lost(gateways: list[GatewayProcess]) -> Counter[str]:
-    """What died with the master as these have counted it: their logs outlive their metrics."""
+    """Returns what died with the master by these counts: their logs outlive their metrics."""
     counted = Counter[str]()
     for gateway in gateways:
         for number, kind in re.findall(r"(\d+) (entries|stored)[^\n]* (?:lost|taken)", gateway.log):
@@ -100,7 +100,7 @@ async def upgrade(made: Fleet, cluster: Cluster) -> dict[GatewayProcess, int]:
 
 
 def kept_responses(cluster: Cluster) -> set[str]:
-    """The ids of all stored responses that a node has."""
+    """Returns the ids of all stored responses that a node has."""
     names: set[str] = set()
     for server in cluster.servers:
         if server.process.poll() is None:
@@ -109,7 +109,7 @@ def kept_responses(cluster: Cluster) -> set[str]:
 
 
 def entries(ask: Any) -> Counter[str]:
-    """The tasks in the ledger, and how often each stands there."""
+    """Returns the tasks in the ledger, and how often each stands there."""
     told = ask("XRANGE", LEDGER, "-", "+")
     return Counter(msgspec.json.decode(pair[1][1])["task_id"] for pair in told)
 

@@ -46,7 +46,7 @@ _WORDS = re.compile(r"[^\W_]+")
 
 
 def num_texts(num_tokens: int) -> int:
-    """How many texts of a size: fewer of those that fill the memory."""
+    """Returns how many texts of a size: fewer of those that fill the memory."""
     if num_tokens < LONG_TOKENS:
         return NUM_TEXTS
     return NUM_LONG_TEXTS if num_tokens < HUGE_TOKENS else NUM_HUGE_TEXTS
@@ -73,7 +73,7 @@ def real_texts(paths: Sequence[Path], num_chars: int, num: int, rng: random.Rand
 
 
 def dictionary() -> Callable[[str], list[float]]:
-    """The baseline."""
+    """Returns the baseline."""
     model = served_model()
     weights = {
         term.decode() if isinstance(term, bytes) else (term[0].decode(), term[1].decode()): row

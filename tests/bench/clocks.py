@@ -36,7 +36,7 @@ class Watch:
         return spent_us, (time.perf_counter() - self._began_s) * 1e6
 
     def verdict(self) -> str:
-        """How busy each was, in words; says so where one of the load may have been the limit."""
+        """Says how busy each was, and where one of the load may have been the limit."""
         spent_us, wall_us = self.read()
         busy = {name: us / wall_us for name, us in spent_us.items()}
         said = ", ".join(f"{name} {share:.0%} busy" for name, share in busy.items())

@@ -115,7 +115,7 @@ class Comparison:
         self.figures.setdefault(load.name, {}).setdefault(subject.name, []).append(found)
 
     def _trial(self, subject: Subject, load: Load, model: str) -> dict[str, Any]:
-        """A first go; patient until it has answered once."""
+        """Makes a first go; patient until it has answered once."""
         deadline_s = time.monotonic() + SETTLE_S
         while True:
             try:
@@ -133,7 +133,7 @@ class Comparison:
         return max(TRIAL_TASKS, load.concurrency) if load.is_short else 1
 
     def _size(self, load: Load, trial_s: float) -> int:
-        """How many tasks, or rounds of streams, take about as long as asked."""
+        """Returns how many tasks, or rounds of streams, take about as long as asked."""
         times = self._seconds / trial_s
         if load.is_short:
             return max(2 * load.concurrency, min(round(self._trial_size(load) * times), 20_000), 60)
@@ -214,7 +214,7 @@ class Comparison:
 
 @contextlib.contextmanager
 def paced_upstream(scratch: Path) -> Iterator[tuple[Upstream, int]]:
-    """The upstream and its process id."""
+    """Gives the upstream and its process id."""
     authority = trustme.CA()
     certificate = scratch / "upstream.pem"
     authority.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(certificate)
@@ -243,7 +243,7 @@ def prepared(rivals: list[Rival]) -> tuple[dict[str, str], dict[str, str]]:
 
 
 def folder_of(rival: Rival) -> Path:
-    """Where it is installed; two ways of using one share it."""
+    """Returns where it is installed; two ways of using one share it."""
     return INSTALLED / rival.install.__module__.rpartition(".")[2]
 
 

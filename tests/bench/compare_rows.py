@@ -61,7 +61,7 @@ class Figure(NamedTuple):
 
 
 def _added(*path: str) -> Callable[[dict[str, Any], dict[str, Any]], float]:
-    """How much more than straight."""
+    """Returns how much more it is than straight."""
 
     def of(found: dict[str, Any], straight: dict[str, Any]) -> float:
         figures: list[Any] = [found, straight]
@@ -113,7 +113,7 @@ def median_of(kept: dict[str, Any], load: Load, figure: Figure, subject: str) ->
 
 
 def table(kept: dict[str, Any], figure: Figure, *, markdown: bool) -> str:
-    """A line for each subject, a column for each load."""
+    """Returns a line for each subject, a column for each load."""
     loads = [load for load in loads_of(figure) if load.name in kept["figures"]]
     subjects = list(dict.fromkeys(kept["routes"]))
     lines = [[f"{figure.title} ({figure.unit})", *(load.name for load in loads)]]
@@ -143,7 +143,7 @@ def table(kept: dict[str, Any], figure: Figure, *, markdown: bool) -> str:
 
 
 def busiest(kept: dict[str, Any], load: Load) -> tuple[float, float]:
-    """How busy load and upstream were at most, in medians over the rounds; parts of a core."""
+    """Returns how busy load and upstream were at most, in medians over rounds; parts of a core."""
     found = kept["figures"].get(load.name, {}).values()
     return (
         max(statistics.median(f["load_busy"] for f in rounds) for rounds in found),
@@ -152,14 +152,14 @@ def busiest(kept: dict[str, Any], load: Load) -> tuple[float, float]:
 
 
 def load_check(kept: dict[str, Any], load: Load) -> str:
-    """Whether load or upstream may have been the limit, in words."""
+    """Says whether load or upstream may have been the limit, in words."""
     ours, upstream = busiest(kept, load)
     said = f"load at most {ours:.0%} busy, upstream {upstream:.0%}"
     return said + ("; THE LIMIT MAY BE THERE" if max(ours, upstream) > MAX_BUSY else "")
 
 
 def report(kept: dict[str, Any], *, markdown: bool) -> str:
-    """All tables, versions, and what could not be measured."""
+    """Returns all tables, versions, and what could not be measured."""
     parts = [
         table(kept, figure, markdown=markdown)
         for figure in FIGURES
@@ -220,7 +220,7 @@ def rows_of(kept: dict[str, Any]) -> list[Row]:
 
 
 def best_of(kept: dict[str, Any], load: Load, figure: Figure, *, routes: bool) -> str | None:
-    """The other subject with the least of it."""
+    """Returns the other subject with the least of it."""
     medians = {
         name: median
         for name, does in kept["routes"].items()

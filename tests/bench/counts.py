@@ -93,7 +93,7 @@ def counted(paths: Sequence[PathThrough], repeat: int) -> Table:
 
 
 def config_of(upstream_url: str) -> str:
-    """A gateway with an engine and an upstream for each protocol, and room for everything."""
+    """Configures a gateway with an engine, an upstream for each protocol, and ample room."""
     protocols = {path.model: path.protocol for path in PATHS if path.protocol}
     upstreams = (
         UPSTREAM.format(name=name, url=upstream_url, protocol=protocol, group="fast")
@@ -104,7 +104,7 @@ def config_of(upstream_url: str) -> str:
 
 
 def orders_of(paths: Sequence[PathThrough], repeat: int) -> Orders:
-    """What the peer is to run."""
+    """Returns what the peer is to run."""
     series = [
         Series(path.mode, path.model, tokens, WARM_UP_TASKS, list(KINDS), repeat, path.together)
         for path in paths
@@ -136,12 +136,12 @@ def medians(counts: Sequence[Counts]) -> Counts:
 
 
 def slope(few: Counts, many: Counts, num_tokens: int) -> Counts:
-    """What each token adds."""
+    """Returns what each token adds."""
     return {name: (many[name] - few[name]) / num_tokens for name in few}
 
 
 def risen(table: Table, base: Table) -> list[str]:
-    """The guarded counts that are more than they may be."""
+    """Returns the guarded counts that are more than they may be."""
     return [
         f"{path}, {per}: {name} {base[path][per][name]:g} -> {count:g}"
         for path, per, name, count in flat(table)
@@ -217,7 +217,7 @@ def kept(table: Table) -> dict[str, Any]:
 
 
 def differing(ours: Mapping[str, Any], base: Mapping[str, Any]) -> list[str]:
-    """What makes two files hard to compare: another Python, other packages."""
+    """Returns what makes two files hard to compare: another Python, other packages."""
     versions = [{"Python": each["machine"]["python"], **each["packages"]} for each in (ours, base)]
     return [
         f"{name} {versions[0].get(name)}, but the base's is {versions[1].get(name)}"

@@ -52,7 +52,7 @@ class Clock:
         return self.now_s
 
     def nanoseconds(self) -> int:
-        """The same in whole ones."""
+        """Returns the same in whole ones."""
         return int(self.now_s * 1e9)
 
     def install(self) -> None:
@@ -111,7 +111,7 @@ class Counter:
                 setattr(self, name, 0)
 
     def end(self) -> Counts:
-        """What was counted since."""
+        """Returns what was counted since."""
         kind, self.kind = self.kind, None
         if kind == "calls":
             return {
@@ -187,7 +187,7 @@ class Waiting(selectors.DefaultSelector):
         self.on_over: Callable[[], None] = lambda: None
 
     def select(self, timeout: float | None = None) -> Any:
-        """What is ready; a timer's time comes when nothing else does."""
+        """Returns what is ready; a timer's time comes when nothing else does."""
         self._counter.num_turns += 1
         if (events := super().select(0)) or timeout == 0:
             return events
@@ -259,7 +259,7 @@ class Loop(asyncio.SelectorEventLoop):
 
 @contextmanager
 def counted_callbacks(counter: Counter) -> Iterator[None]:
-    """Every callback of the loop goes through `counter`."""
+    """Sends every callback of the loop through `counter`."""
     handles: Any = asyncio.Handle
     plain = handles._run
     handles._run = lambda handle: counter.run(handle, plain)

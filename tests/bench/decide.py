@@ -182,7 +182,7 @@ def pure_rows() -> list[Row]:
 
 
 def policy_rows(task: Task, task_class: TaskClass, stats: list[BackendStats]) -> list[Row]:
-    """What rules cost, and a line of the decision log."""
+    """Times what rules cost, and a line of the decision log."""
 
     def asked(name: str, *rules: Rule) -> Row:
         policy = Policy(rules=rules)
@@ -211,7 +211,7 @@ def policy_rows(task: Task, task_class: TaskClass, stats: list[BackendStats]) ->
 
 
 def weighing_rows(task: Task, task_class: TaskClass, stats: list[BackendStats]) -> list[Row]:
-    """What is known besides the prompt: of a new conversation, and of one in a tool loop."""
+    """Weighs what is known besides the prompt: of a new conversation, and in a tool loop."""
     policy = DEFAULT_POLICY
     seen = features(task)
     report = FunctionCallOutput("call_1", (TextPart("FAILED tests/test_lock.py\n" * 200),))
@@ -288,7 +288,7 @@ ONE_PING = "baseline: Redis PING, one at a time"
 
 
 def rows_of(rows: list[Row]) -> list[shape.Row]:
-    """The decision itself beside the cheapest thing that Redis can be asked."""
+    """Compares the decision itself with the cheapest thing that Redis can be asked."""
     by_name = {row.name: row for row in rows}
     ping = by_name[ONE_PING].median_us
     parts = (CLASSIFIED, RANKED, "weigh, new conversation")

@@ -39,7 +39,7 @@ _IFF_UP, _IFF_RUNNING = 0x1, 0x40
 
 
 def open_device() -> int:
-    """A device that carries NEAR's packets to FAR; gives its other end."""
+    """Opens a device that carries NEAR's packets to FAR; gives its other end."""
     file = os.open(DEVICE, os.O_RDWR | os.O_NONBLOCK)
     granted = fcntl.ioctl(file, _TUNSETIFF, struct.pack("16sH22x", b"", _IFF_TUN | _IFF_NO_PI))
     name = granted[:16]
@@ -53,7 +53,7 @@ def open_device() -> int:
 
 
 def swapped(packet: bytes) -> bytes:
-    """An IPv4 packet back to its sender from its receiver; checksums are sums, and hold."""
+    """Turns an IPv4 packet back to its sender; its checksums are sums, and still hold."""
     return packet[:12] + packet[16:20] + packet[12:16] + packet[20:]
 
 
@@ -95,7 +95,7 @@ def away(one_way_s: float) -> Iterator[int]:
 
 
 def round_trip_s(port: int, times: int = 9) -> float:
-    """How long a TCP connection to FAR takes to open: one round trip."""
+    """Returns how long a TCP connection to FAR takes to open: one round trip."""
     took = []
     for _ in range(times):
         started_s = time.perf_counter()

@@ -85,7 +85,7 @@ def answer_to(client: OpenAI, model: str, pasted: str, lines: int) -> Answer:
 
 
 def median(answers: list[Answer]) -> Answer:
-    """The answer whose total time is the middle one."""
+    """Returns the answer whose total time is the middle one."""
     return sorted(answers, key=lambda answer: answer.total_s)[len(answers) // 2]
 
 
@@ -108,7 +108,7 @@ def table(fast: Answer, deep: Answer) -> str:
 
 
 def measure(lines: int, prompt_tokens: int, repeat: int) -> dict[str, list[Answer]]:
-    """Every engine, asked `repeat` times; prompts differ, so that no prefix is cached."""
+    """Asks every engine `repeat` times; prompts differ, so that no prefix is cached."""
     answers: dict[str, list[Answer]] = {group: [] for group in MODELS}
     with (
         tempfile.TemporaryDirectory() as folder,
@@ -126,7 +126,7 @@ def measure(lines: int, prompt_tokens: int, repeat: int) -> dict[str, list[Answe
 
 
 def rows_of(answers: dict[str, list[Answer]]) -> list[shape.Row]:
-    """The fast engine beside the deep one."""
+    """Compares the fast engine with the deep one."""
 
     def row(name: str, unit: str, figure: Callable[[Answer], float]) -> shape.Row:
         return shape.Row(

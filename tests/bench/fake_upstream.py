@@ -92,18 +92,18 @@ def _item(status: str, text: str | None) -> dict[str, Any]:
 
 
 def words(num_deltas: int) -> list[str]:
-    """What it says to everybody."""
+    """Returns what it says to everybody."""
     return [WORDS[n % len(WORDS)] for n in range(num_deltas)]
 
 
 @lru_cache
 def responses_events(model: str, num_deltas: int) -> tuple[dict[str, Any], ...]:
-    """An answer's events."""
+    """Returns an answer's events."""
     return events_saying(model, words(num_deltas))
 
 
 def events_saying(model: str, words: Sequence[str]) -> tuple[dict[str, Any], ...]:
-    """The events of an answer that says so, a delta for each word."""
+    """Returns the events of an answer that says so, a delta for each word."""
     text, num_deltas = "".join(words), len(words)
     position = {"item_id": "msg_1", "output_index": 0, "content_index": 0}
     begun = _response(model, "in_progress", None, num_deltas)
@@ -130,12 +130,12 @@ def events_saying(model: str, words: Sequence[str]) -> tuple[dict[str, Any], ...
 
 @lru_cache
 def chat_chunks(model: str, num_deltas: int) -> tuple[dict[str, Any], ...]:
-    """A chat completion's chunks, the one with the usage last."""
+    """Returns a chat completion's chunks, the one with the usage last."""
     return chunks_saying(model, words(num_deltas))
 
 
 def chunks_saying(model: str, words: Sequence[str]) -> tuple[dict[str, Any], ...]:
-    """The same for one that says so."""
+    """Returns the same for one that says so."""
     head = {"id": _ID, "object": "chat.completion.chunk", "created": 1_790_000_000, "model": model}
 
     def chunk(delta: dict[str, Any], reason: str | None) -> dict[str, Any]:
@@ -155,7 +155,7 @@ def _chat_usage(num_deltas: int) -> dict[str, int]:
 
 @lru_cache
 def _socket_answer(model: str, num_deltas: int, stream_id: str | None) -> bytes:
-    """All frames of an answer."""
+    """Returns all frames of an answer."""
     frames = []
     for event in responses_events(model, num_deltas):
         named = event if stream_id is None else {**event, "stream_id": stream_id}
@@ -164,7 +164,7 @@ def _socket_answer(model: str, num_deltas: int, stream_id: str | None) -> bytes:
 
 
 def text_frame(payload: bytes) -> bytes:
-    """A server's frame (RFC 6455 5.2)."""
+    """Returns a server's frame (RFC 6455 5.2)."""
     size = len(payload)
     if size < 126:
         return bytes((0x81, size)) + payload
@@ -175,7 +175,7 @@ def text_frame(payload: bytes) -> bytes:
 
 @lru_cache
 def _sse_answer(model: str, num_deltas: int, is_chat: bool) -> bytes:
-    """A whole streamed answer, as one chunk."""
+    """Returns a whole streamed answer, as one chunk."""
     if is_chat:
         chunks = chat_chunks(model, num_deltas)
         body = b"".join(b"data: " + msgspec.json.encode(chunk) + b"\n\n" for chunk in chunks)
@@ -322,7 +322,7 @@ class Connection(asyncio.Protocol):
 
 
 def numbered(answer: bytes) -> bytes:
-    """The answer under an id of its own."""
+    """Returns the answer under an id of its own."""
     return answer.replace(_ID.encode(), b"resp_%048d" % next(_numbers))
 
 

@@ -81,7 +81,7 @@ class Text:
 
 
 def start_of(prompt: str) -> int:
-    """The token at which the answer to "... from 17" begins."""
+    """Returns the token at which the answer to "... from 17" begins."""
     return STRIDE_TOKENS * int(prompt.rsplit(" ", 1)[1])
 
 
@@ -178,7 +178,7 @@ class Firehose:
 
 
 def instant_answer(start: Start, at_us: int) -> Step:
-    """The whole answer in one frame."""
+    """Returns the whole answer in one frame."""
     request, key = start.request, [start.key]
     num_tokens = count(ARGUMENTS)
     usage = Usage(num_input_tokens=request.num_prompt_tokens, num_output_tokens=num_tokens)
@@ -190,7 +190,7 @@ def instant_answer(start: Start, at_us: int) -> Step:
 
 
 def now_us() -> int:
-    """The engine's clock."""
+    """Returns the engine's clock."""
     return time.monotonic_ns() // 1000
 
 

@@ -119,12 +119,12 @@ class Loop(NamedTuple):
 
     @property
     def ttft_us(self) -> float:
-        """The median of its turns."""
+        """Returns the median of its turns."""
         return statistics.median(turn.ttft_s for turn in self.turns) * 1e6
 
     @property
     def overhead_us(self) -> float:
-        """The same without the engine's own time and one round trip."""
+        """Returns the same without the engine's own time and one round trip."""
         return self.ttft_us - self.engine_us / len(self.turns) - self.network_us
 
     @property
@@ -237,7 +237,7 @@ def read_turn(events: Iterator[Any], started_s: float) -> Turn:
 
 
 def strip(item: dict[str, Any]) -> dict[str, Any]:
-    """An output item as input."""
+    """Returns an output item as input."""
     return {name: value for name, value in item.items() if name not in ("id", "status")}
 
 
@@ -275,7 +275,7 @@ def loops_of(
     repetitions: int,
     network_us: float = 0.0,
 ) -> dict[str, list[Loop]]:
-    """The same loop in each way, interleaved; each with a context that no engine has seen."""
+    """Runs the same loop in each way, interleaved, each with a context that is new to engines."""
     loops: dict[str, list[Loop]] = {name: [] for name in ways}
     each = 8 if cell[1] == "one turn" else 1  # short ones are cheap, and vary more
     for repetition in range(repetitions * each):
@@ -288,7 +288,7 @@ def loops_of(
 def rows_of(
     cell: Cell, instant: dict[str, list[Loop]], wafer: dict[str, list[Loop]], away_ms: float
 ) -> list[Row]:
-    """The figures of one kind of loop; what it costs is the same however far away."""
+    """Returns the figures of one kind of loop; what it costs is the same however far away."""
     name = f"{cell[0] // 1000}k of context, {cell[1]}"
     if away_ms:
         name = f"{away_ms:g} ms away, {name}"
@@ -358,7 +358,7 @@ def load_of(name: str, loops: dict[str, list[Loop]]) -> str:
 def measure(
     gateway: GatewayProcess, engine: int, asked: argparse.Namespace
 ) -> Iterator[tuple[Cell, dict[str, list[Loop]], dict[str, list[Loop]]]]:
-    """All cells, on both engines."""
+    """Measures all cells, on both engines."""
     watch = Watch({"gateway": gateway.process.pid, "engine": engine, "client": os.getpid()})
     host = FAR if asked.away_ms else "127.0.0.1"
     network_us = round_trip_s(gateway.port) * 1e6 if asked.away_ms else 0.0
@@ -385,7 +385,7 @@ def measure(
 
 @contextlib.contextmanager
 def serving(folder: Path, redis_url: str) -> Iterator[tuple[GatewayProcess, int]]:
-    """A gateway over TLS with the instant engine and the simulated ones; and that engine's id."""
+    """Gives a gateway over TLS with the instant and the simulated engines; and the first's id."""
     authority = trustme.CA()
     certificate = authority.issue_cert("127.0.0.1", FAR)
     certificate.private_key_and_cert_chain_pem.write_to_path(folder / "server.pem")

@@ -48,7 +48,7 @@ class Replayed(NamedTuple):
 
 
 def replayed_of(records: Sequence[Record], prior: LinearModel | None = None) -> list[Replayed]:
-    """The records' observations; `prior` says the gain instead of the shipped model."""
+    """Returns the records' observations; `prior` says the gain instead of the shipped model."""
     replayed = []
     for record in records:
         reading = read(record.text)
@@ -80,14 +80,14 @@ def replay(replayed: Sequence[Replayed], num_outcomes: int, seed: int) -> float 
 
 
 def unseen_prior(sources: Sequence[str], records: Sequence[Record]) -> LinearModel:
-    """The classifier fitted without these sources. A quarter of the commits, to save time."""
+    """Fits the classifier without these sources, on a quarter of the commits to save time."""
     others = [record for record in records if record.source not in sources]
     some = [r for at, r in enumerate(others) if "files_changed" not in r.labels or at % 4 == 0]
     return fit(some[::2], some[1::2], TRAINING_SEED)
 
 
 def replays(records: Sequence[Record], *, unseen: bool) -> Iterator[tuple[str, list[Replayed]]]:
-    """Each source that is large enough, with its observations."""
+    """Yields each source that is large enough, with its observations."""
     by_source: dict[str, list[Record]] = {}
     for record in records:
         if "small_ok" in record.labels and "large_ok" in record.labels:

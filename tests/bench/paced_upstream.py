@@ -48,7 +48,7 @@ SSE_HEAD = (
 
 
 def tokens_of(stream: int, num_tokens: int) -> list[str]:
-    """What the stream of that number says."""
+    """Returns what the stream of that number says."""
     start = stream * STRIDE_TOKENS
     return [TOKENS[(start + n) % len(TOKENS)] for n in range(num_tokens)]
 

@@ -46,7 +46,7 @@ class PlainSocket:
         self._flush()
 
     def recv(self) -> str:
-        """The next message."""
+        """Returns the next message."""
         while not self._arrived:
             self._read()
         return self._arrived.popleft()

@@ -21,7 +21,7 @@ def ticks(most: float, num: int = 5) -> list[float]:
 def scatter_svg(
     title: str, x_label: str, y_label: str, points: Sequence[tuple[float, float]]
 ) -> str:
-    """The points, from zero on both axes, and the line of least squares through them."""
+    """Returns the points, from zero on both axes, and the line of least squares through them."""
     x_ticks, y_ticks = (ticks(max(point[axis] for point in points)) for axis in (0, 1))
     x_scale = (WIDTH - LEFT - RIGHT) / x_ticks[-1]
     y_scale = (HEIGHT - TOP - BOTTOM) / y_ticks[-1]

@@ -125,7 +125,7 @@ async def paced(pair: Pair, first: int, num_pairs: int) -> list[float]:
 
 
 async def idle_cpu_s(num_pairs: int) -> float:
-    """What `paced` itself costs: the arrivals of tasks that do nothing."""
+    """Returns what `paced` itself costs: the arrivals of tasks that do nothing."""
 
     async def nothing(number: int) -> None:
         del number
@@ -181,7 +181,7 @@ async def measure(seconds: float) -> list[Row]:
 
 
 def rows_of(rows: list[Row]) -> list[shape.Row]:
-    """Each kind of load through the pools, beside redis-py."""
+    """Compares each kind of load through the pools with redis-py."""
     theirs = {row.name.partition(", ")[2]: row for row in rows if row.name.startswith("redis-py")}
     made = []
     for row in rows:

@@ -128,7 +128,7 @@ async def socket_load(
 async def http_load(
     url: str, *, streams: int, turns: int, body: dict[str, Any]
 ) -> tuple[int, int, int]:
-    """The same over SSE: each turn a request, connections kept alive."""
+    """Does the same over SSE: each turn is a request, and connections are kept alive."""
 
     async def one_stream(http: httpx.AsyncClient) -> tuple[int, int]:
         tokens = frames = 0
@@ -201,7 +201,7 @@ async def run_gateway(gateway: GatewayProcess, streams: int, tokens: int, turns:
 
 
 async def bare_row(pid: int, port: int, frames: int, num_bytes: int, sockets: int) -> Row:
-    """The baseline, once the server listens."""
+    """Measures the baseline, once the server listens."""
     for _ in range(100):
         try:
             await bare_load(port, frames=sockets, num_bytes=num_bytes, sockets=sockets)
@@ -216,7 +216,7 @@ async def bare_row(pid: int, port: int, frames: int, num_bytes: int, sockets: in
 
 
 def run_bare(folder: Path, frames: int, num_bytes: int, sockets: int) -> Row:
-    """The baseline, in a process of its own."""
+    """Measures the baseline, in a process of its own."""
     script = folder / "bare.py"
     script.write_text(BARE_SERVER)
     port = free_port()
@@ -286,7 +286,7 @@ def main() -> None:
 
 
 def run(arguments: argparse.Namespace) -> list[Row]:
-    """A gateway's rows, and the bare server's behind them."""
+    """Runs a gateway's rows, and the bare server's behind them."""
     with tempfile.TemporaryDirectory(prefix="lw-bench-") as name, redis_server(Path(name)) as url:
         folder = Path(name)
         config = folder / "lanewise.toml"

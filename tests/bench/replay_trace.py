@@ -31,7 +31,7 @@ TRACES = ("azure2023_code", "azure2023_conv")
 
 
 def cost_of(engine: str) -> CostModel:
-    """The documented default of each engine."""
+    """Returns the documented default of each engine."""
     return WaferCost() if engine == "wafer" else GpuCost()
 
 
@@ -72,7 +72,7 @@ def measure(path: Path, engine: str, replicas: int, repeat: int) -> dict[str, ob
 
 
 def row_of(result: dict[str, Any]) -> shape.Row:
-    """How much faster than the trace itself."""
+    """Says how much faster it is than the trace itself."""
     per_request_us = 1e6 / result["requests_per_cpu_s"]
     return shape.Row(
         name=f"replay {result['trace'].partition('.')[0]} on the {result['engine']} engine",

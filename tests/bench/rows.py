@@ -29,11 +29,11 @@ class Goal(msgspec.Struct, frozen=True, kw_only=True):
     text: str
 
     def met(self, row: "Row") -> bool:
-        """Whether the row is within the bound; without a baseline no ratio is."""
+        """Says whether the row is within the bound; without a baseline no ratio is."""
         return self._within(row, self.bound)
 
     def aim_met(self, row: "Row") -> bool:
-        """The same for the stricter one."""
+        """Returns the same for the stricter one."""
         return self._within(row, self.bound if self.aim is None else self.aim)
 
     def _within(self, row: "Row", bound: float) -> bool:
@@ -44,18 +44,18 @@ class Goal(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def at_most(bound: float, unit: str = "", *, aim: float | None = None) -> Goal:
-    """The row's value is no more."""
+    """Wants the row's value to be no more."""
     return Goal(bound=bound, aim=aim, text=f"at most {figure_of(bound)} {unit}".rstrip())
 
 
 def at_least(bound: float, unit: str = "", *, aim: float | None = None) -> Goal:
-    """The row's value is no less."""
+    """Wants the row's value to be no less."""
     text = f"at least {figure_of(bound)} {unit}".rstrip()
     return Goal(bound=bound, aim=aim, least=True, text=text)
 
 
 def less_by(percent: float, *, aim: float | None = None) -> Goal:
-    """The row's value is so many per cent less than the baseline's."""
+    """Wants the row's value to be so many per cent less than the baseline's."""
     aimed = None if aim is None else (100 - aim) / 100
     return Goal(
         bound=(100 - percent) / 100, of="ratio", aim=aimed, text=f"-{percent:.0f} % or more"
@@ -63,7 +63,7 @@ def less_by(percent: float, *, aim: float | None = None) -> Goal:
 
 
 def ahead(times: float = 1.0) -> Goal:
-    """The row's value is at most so many times the baseline's: 1.0 is "no worse than"."""
+    """Wants at most so many times the baseline's value: 1.0 is "no worse than"."""
     text = "no more than the baseline" if times == 1 else f"at most {times:g} times the baseline"
     return Goal(bound=times, of="ratio", text=text)
 
@@ -98,12 +98,12 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def value(self) -> float:
-        """The median."""
+        """Returns the median."""
         return median(self.values)
 
     @property
     def baseline_value(self) -> float | None:
-        """The baseline's median."""
+        """Returns the baseline's median."""
         return median(self.baseline_values) if self.baseline_values else None
 
     @property
@@ -114,7 +114,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def met(self) -> bool | None:
-        """Whether the goal is; None without one."""
+        """Says whether the goal is; None without one."""
         return None if self.goal is None else self.goal.met(self)
 
     def joined(self, other: "Row") -> "Row":
@@ -130,7 +130,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return msgspec.structs.replace(self, **changes, load=" | ".join(loads), plot=plot)
 
     def as_json(self) -> dict[str, Any]:
-        """All fields and what follows from them, to be kept."""
+        """Returns all fields and what follows from them, to be kept."""
         computed = {"value": self.value, "baseline_value": self.baseline_value}
         return {
             **msgspec.to_builtins(self),
@@ -147,7 +147,7 @@ def median(values: Sequence[float]) -> float:
 
 
 def figure_of(value: float | None) -> str:
-    """Three digits, or all of the integer part."""
+    """Writes three digits, or all of the integer part."""
     if value is None or math.isnan(value):
         return "-"
     if abs(value) >= 100:
@@ -218,5 +218,5 @@ def publish(rows: Sequence[Row], arguments: argparse.Namespace) -> None:
 
 
 def read(path: Path) -> list[Row]:
-    """What `publish` wrote."""
+    """Returns what `publish` wrote."""
     return msgspec.json.decode(path.read_bytes(), type=list[Row])

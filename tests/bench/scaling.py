@@ -89,7 +89,7 @@ def medians(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
 def row_of(
     name: str, slug: str, runs: list[Run], x_of: Callable[[Run], int], x_label: str
 ) -> list[Row]:
-    """How straight the line is, and what a token costs at the end of it beside its beginning."""
+    """Says how straight the line is, and what a token costs at its end beside its beginning."""
     points = [(float(x_of(run)), run.gateway_us / 1e6) for run in runs]
     _, _, straight = line_through(medians(points))
     most = max(x_of(run) for run in runs)

@@ -188,7 +188,7 @@ def quantile(values: Sequence[float], share: float) -> float:
 async def measure(
     gateway: GatewayProcess, crowd: Crowd, arguments: argparse.Namespace
 ) -> dict[str, Any]:
-    """All phases, in order; the figures by name."""
+    """Measures all phases, in order; returns the figures by name."""
     pid, host = gateway.process.pid, f"127.0.0.1:{gateway.port}"
     active = Active(host, pid)
     await connect(gateway, active)
@@ -236,7 +236,7 @@ async def measure(
 
 
 def rows_of(found: dict[str, Any], arguments: argparse.Namespace) -> list[Row]:
-    """What was found, as the table shows it."""
+    """Returns what was found, as the table shows it."""
     crowd = f"{arguments.idle:,} idle sockets{' over TLS' if arguments.tls else ''}"
     without, beside, during = (found[f"turns_{which}"] for which in ("without", "with", "during"))
     load = f"crowd, client and engine in processes of their own; {found['storm_lost']} lost"

@@ -46,7 +46,7 @@ class Round(NamedTuple):
 
 
 async def receive(socket: websockets.ClientConnection, stream_id: str) -> dict[str, Any]:
-    """The next event of a stream; those of others are read past."""
+    """Returns the next event of a stream; those of others are read past."""
     while True:
         event: dict[str, Any] = json.loads(await socket.recv())
         if event["type"] == "error":
@@ -108,7 +108,7 @@ def percentile(values: list[float], share: float) -> float:
 
 
 def row_of(engine: str, report: dict[str, dict[str, float]]) -> shape.Row:
-    """How soon new words come; the time until the old answer has stopped is within it."""
+    """Says how soon new words come; the time until the old answer has stopped is within it."""
     return shape.Row(
         name=f"steer on the {engine} engine: first new word, p95",
         unit="ms",

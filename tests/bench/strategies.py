@@ -116,7 +116,7 @@ class Outcomes(msgspec.Struct, frozen=True):
 
 
 def read_outcomes(folder: Path) -> Outcomes:
-    """The outcomes of all records of quality below a folder."""
+    """Returns the outcomes of all records of quality below a folder."""
     records = [
         record
         for record in read_records(sorted(folder.rglob("quality.jsonl.gz")))
@@ -134,7 +134,7 @@ def read_outcomes(folder: Path) -> Outcomes:
 
 
 def _verified(records: Sequence[Record], fast: float) -> str:
-    """The quality of `verify` at the default policy's price of a deep answer."""
+    """Returns the quality of `verify` at the default policy's price of a deep answer."""
     desk = Desk(policy=DEFAULT_POLICY)
     pairs = pairs_by_source([judge(record, desk) for record in records]).get(ALL)
     price = price_of(desk.own_policy)
@@ -146,7 +146,7 @@ def _verified(records: Sequence[Record], fast: float) -> str:
 
 
 def _chosen_of_five(records: Sequence[Record]) -> str:
-    """The quality of the answer with the highest check, beside one answer and the large model."""
+    """Returns the quality of the best-checked answer, beside one answer and the large model."""
     panels = [(record.number("small_rate"), record.number("large_ok")) for record in records]
     rates = np.array([(small, large) for small, large in panels if small is not None], float)
     if not len(rates):
@@ -172,7 +172,7 @@ def measured(how: str, ask: str, engine: type[SimulatedBackend] = SimulatedBacke
 
 
 def quality_of(runs: Sequence[Answered], how: str, outcomes: Outcomes | None) -> str:
-    """The recorded quality of the engines that answered; a dash where none was recorded.
+    """Returns the recorded quality of the engines that answered; a dash where none was recorded.
 
     Without the data, an answer that one engine gave whole is that engine's.
     """
@@ -197,7 +197,7 @@ def quality_of(runs: Sequence[Answered], how: str, outcomes: Outcomes | None) ->
 
 
 def row_of(how: str, outcomes: Outcomes | None) -> tuple[str, ...]:
-    """A row of the table; times and tokens are means over the asks."""
+    """Returns a row of the table; times and tokens are means over the asks."""
     runs = [measured(how, ask) for ask in ASKS]
     StallingBackend.chance = random.Random(SEED)  # the same for each row
     stalled = [measured(how, ask, StallingBackend) for ask in ASKS for _ in range(NUM_STALLED)]
@@ -220,7 +220,7 @@ def row_of(how: str, outcomes: Outcomes | None) -> tuple[str, ...]:
 
 
 def table(outcomes: Outcomes | None) -> str:
-    """The table as Markdown, with the engines alone first."""
+    """Returns the table as Markdown, with the engines alone first."""
     rows = [row_of(how, outcomes) for how in ("fast alone", "deep alone", *STRATEGIES)]
     lines = [HEAD, ("---",) * len(HEAD), *rows]
     return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)

@@ -85,7 +85,7 @@ LAG_INTERVAL_S = 0.01
 
 
 def waited_us(pid: int) -> float:
-    """How long a process has stood in line for a core so far; proc(5), schedstat."""
+    """Returns how long a process has stood in line for a core so far; proc(5), schedstat."""
     return int(Path(f"/proc/{pid}/schedstat").read_text().split()[1]) / 1e3
 
 
@@ -179,7 +179,7 @@ async def run(
 
 
 def check(clients: list[Client], num_tokens: int) -> tuple[int, float]:
-    """How many texts are not the source's, and the JSON characters per token."""
+    """Returns how many texts are not the source's, and the JSON characters per token."""
     text = Text()
     num_chars = different = num_streams = 0
     for client in clients:
@@ -304,7 +304,7 @@ def measure(
 def serving(
     folder: Path, redis_url: str, arguments: argparse.Namespace, tree: Path
 ) -> Iterator[tuple[GatewayProcess, int]]:
-    """A gateway with the source as its backend; gives it and the source's process id."""
+    """Runs a gateway with the source as its backend; gives it and the source's process id."""
     port = free_port()
     is_link = arguments.source == "link"
     script = "firehose.py" if is_link else "token_upstream.py"

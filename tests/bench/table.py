@@ -118,7 +118,7 @@ class Outcome(msgspec.Struct, kw_only=True):
 
 
 def machine() -> dict[str, Any]:
-    """What the figures hold for."""
+    """Returns what the figures hold for."""
     cpu = next(
         (
             line.partition(":")[2].strip()
@@ -145,14 +145,14 @@ def git(*arguments: str) -> str:
 
 
 def machine_cpu_s() -> float:
-    """What all processes have used so far; proc(5), stat."""
+    """Returns what all processes have used so far; proc(5), stat."""
     fields = Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]
     idle = int(fields[3]) + int(fields[4])
     return (sum(map(int, fields[:8])) - idle) / os.sysconf("SC_CLK_TCK")
 
 
 def children_cpu_s() -> float:
-    """What the processes that this one began, and theirs, have used, once they ended."""
+    """Returns what the processes that this one began, and theirs, have used, once they ended."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 
@@ -209,7 +209,7 @@ def joined(outcomes: Sequence[Outcome]) -> list[Outcome]:
 
 
 def report(kept: dict[str, Any]) -> str:
-    """All rows for a terminal, and what failed."""
+    """Returns all rows for a terminal, and what failed."""
     lines = []
     for outcome in outcomes_of(kept):
         lines.append(f"\n{outcome.title} ({outcome.name}, {outcome.wall_s:.0f} s)")
@@ -233,12 +233,12 @@ def draw(kept: dict[str, Any], folder: Path) -> list[str]:
 
 
 def loads_of(outcome: Outcome) -> list[str]:
-    """Each once."""
+    """Returns each load once."""
     return list(dict.fromkeys(row.load for row in outcome.rows if row.load))
 
 
 def summary(kept: dict[str, Any]) -> str:
-    """How many goals are met, and where this ran."""
+    """Returns how many goals are met, and where this ran."""
     rows = [row for outcome in outcomes_of(kept) for row in outcome.rows]
     asked = [row for row in rows if row.goal is not None]
     on = kept["machine"]
@@ -257,7 +257,7 @@ def outcomes_of(kept: dict[str, Any]) -> list[Outcome]:
 
 
 def markdown(kept: dict[str, Any], plots: Sequence[str] = ()) -> str:
-    """All rows and plots for a document."""
+    """Returns all rows and plots for a document."""
     parts = [BEGIN, summary(kept), *plots]
     for outcome in outcomes_of(kept):
         parts += [f"### {outcome.title}", f"`{outcome.command}`"]
@@ -270,7 +270,7 @@ def markdown(kept: dict[str, Any], plots: Sequence[str] = ()) -> str:
 
 
 def written_into(text: str, table: str) -> str:
-    """The document with this table between its two marks."""
+    """Returns the document with this table between its two marks."""
     before, begin, rest = text.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not (begin and end):

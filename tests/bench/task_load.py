@@ -35,7 +35,7 @@ _numbers = itertools.count(secrets.randbelow(10**8))
 
 
 def numbered(request: bytes) -> bytes:
-    """The request, with the next number where one is to be."""
+    """Returns the request, with the next number where one is to be."""
     return request.replace(_NUMBER, b"%08d" % (next(_numbers) % 10**8))
 
 
@@ -50,7 +50,7 @@ class Stopwatch:
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def begin(self) -> bool:
-        """Whether there is one more to send."""
+        """Says whether there is one more to send."""
         if self._left == 0 or self.done.done():
             return False
         self._left -= 1
@@ -211,7 +211,7 @@ class SocketConnection(_Connection):
             self.watch.fail(event.decode(errors="replace"))
 
     def _slot(self, event: bytes) -> int:
-        """Which stream: they are named s0, s1, ..."""
+        """Returns the number of a stream: they are named s0, s1, ..."""
         if len(self._frames) == 1:
             return 0
         name: str = json.loads(event)["stream_id"]
@@ -222,7 +222,7 @@ CLOSE = 0x88  # FIN, and a close frame's opcode
 
 
 def masked(payload: bytes, first: int = 0x81) -> bytes:
-    """A client's frame; its mask is zero, which changes nothing and costs nothing."""
+    """Returns a client's frame; its mask is zero, which changes nothing and costs nothing."""
     size = len(payload)
     if size < 126:
         head = bytes((first, 0x80 | size))
@@ -304,7 +304,7 @@ class Load:
 
 
 def percentile(values: list[float], share: float) -> float:
-    """The nearest-rank percentile."""
+    """Returns the nearest-rank percentile."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 

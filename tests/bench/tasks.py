@@ -91,7 +91,7 @@ class Kind(NamedTuple):
 
     @property
     def goal(self) -> tuple[int, int | None]:
-        """The CPU-us that a task may take, and what is aimed at; 0 where there is no goal."""
+        """Returns the CPU-us that a task may take, and the aim; 0 where there is no goal."""
         is_plain = self.via == "gateway" and self.model != ENGINE and not self.more
         return GOALS_CPU_US.get((self.mode, self.concurrency), (0, None)) if is_plain else (0, None)
 
@@ -130,7 +130,7 @@ KINDS = (
 
 
 def cpu_us(pid: int) -> float:
-    """What all threads of a process and of its descendants have run so far."""
+    """Returns what all threads of a process and of its descendants have run so far."""
     total_ns = 0
     pids = [pid]
     while pids:
@@ -167,7 +167,7 @@ def measure(url: str, key: str, row: Kind, num_tasks: int, pids: dict[str, int])
 
 @contextlib.contextmanager
 def fake_upstream() -> Iterator[tuple[str, int]]:
-    """A running one: its base URL and process id."""
+    """Gives a running one: its base URL and process id."""
     command = [sys.executable, str(HERE / "fake_upstream.py")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None
@@ -267,7 +267,7 @@ def table(rows: list[Kind], results: Results) -> str:
 
 
 def beside(kind: Kind, via: str) -> Kind:
-    """The same load on something else."""
+    """Returns the same load on something else."""
     return next(
         each
         for each in KINDS
@@ -331,7 +331,7 @@ def published(kinds: list[Kind], results: Results) -> list[Row]:
 
 
 def run(arguments: argparse.Namespace, rows: list[Kind]) -> Results:
-    """All rows, round after round."""
+    """Runs all rows, round after round."""
     codes = {"": ROOT}
     if arguments.against is not None:
         codes[f" [{arguments.against.name}]"] = arguments.against.resolve()

@@ -209,7 +209,7 @@ class Body:
         self._pieces.append(body)
 
     def feed(self, data: bytes) -> bytes:
-        """What of the body is in it."""
+        """Returns what of the body is in it."""
         self._pieces = []
         self._parser.feed_data(data)
         return b"".join(self._pieces)

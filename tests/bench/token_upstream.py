@@ -36,7 +36,7 @@ _TEXT = Text()
 
 @cache
 def _token(number: int) -> bytes:
-    """A token as JSON."""
+    """Returns a token as JSON."""
     return _encode(_TEXT.piece(number, 1))
 
 
@@ -79,7 +79,7 @@ class Framing:
         return head + payload
 
     def token(self, number: int) -> bytes:
-        """The event of one token."""
+        """Returns the event of one token."""
         payload = self._before + _token(number % _TEXT.num_tokens) + self._after
         return self._wrapped(payload, "response.output_text.delta")
 
@@ -97,7 +97,7 @@ class Answer:
         self.began_s = time.monotonic()
 
     def step(self, due: int) -> bytes:
-        """What is due by now."""
+        """Returns what is due by now."""
         due = min(due, self.num_tokens)
         position = self.start + self.num_sent
         data = b"".join(map(self.framing.token, range(position, position + due - self.num_sent)))

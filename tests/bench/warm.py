@@ -43,7 +43,7 @@ GOAL = less_by(50)
 
 
 def context(number: int, tokens: int) -> dict[str, Any]:
-    """A user message of that length that begins as no other does."""
+    """Returns a user message of that length that begins as no other does."""
     text = f"Document {number} of {time.time_ns()}.\n" + Text().piece(number, tokens)
     return {"role": "user", "content": text}
 
@@ -90,7 +90,7 @@ def first_token_ms(events: Any, started_s: float) -> float:
 
 
 def measure(gateway: GatewayProcess, repetitions: int) -> list[Row]:
-    """All rows; cold and warm in turns, after one of each that is not counted."""
+    """Measures all rows; cold and warm in turns, after one of each that is not counted."""
     found = []
     assert gateway.trusting is not None
     with PlainSocket(gateway.socket_url, gateway.trusting, HEADERS) as socket:

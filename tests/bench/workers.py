@@ -78,7 +78,7 @@ async def measure(
 
 @contextlib.contextmanager
 def gateway(folder: Path, url: str, num_workers: int) -> Iterator[tuple[GatewayProcess, list[int]]]:
-    """A gateway with so many workers, and their process ids."""
+    """Gives a gateway with so many workers, and their process ids."""
     arguments = ("--config", "lanewise.toml", "--redis", url, "--workers", str(num_workers))
     with served(folder, *arguments) as process:
         while len(workers := listening_on(process)) < num_workers:
@@ -97,7 +97,7 @@ class Costs(NamedTuple):
 
 
 async def repetition(process: GatewayProcess, workers: list[int], turns: int) -> Costs:
-    """Tasks, then tokens."""
+    """Runs tasks, then tokens."""
     short = {"model": INSTANT, "input": "Read the lines, from 17", "store": False}
     long = {
         "model": MODEL,
@@ -141,7 +141,7 @@ def run(arguments: argparse.Namespace) -> list[Row]:
 
 
 def rows_of(one: list[Costs], two: list[Costs]) -> list[Row]:
-    """Two workers beside one: at the same load, and at the same load of each."""
+    """Compares two workers with one: at the same load, and at the same load of each."""
     busiest = max(cost.busiest for costs in two for cost in costs)
 
     def row(name: str, what: str, ours: list[Cost], theirs: list[Cost], baseline: str) -> Row:

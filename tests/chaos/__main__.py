@@ -52,7 +52,7 @@ class Verdict(NamedTuple):
 
 
 def commands_of(scenario: Scenario, is_full: bool) -> list[list[str]]:
-    """What it calls that is asked elsewhere, too."""
+    """Returns what it calls that is asked elsewhere, too."""
     called = []
     if scenario.tests:
         pytest = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
@@ -105,7 +105,7 @@ def run(scenario: Scenario, seed: int, is_full: bool) -> Verdict:
 
 
 def machine() -> str:
-    """What the figures are from."""
+    """Returns what the figures are from."""
     cpu = next(
         (
             line.partition(":")[2].strip()
@@ -118,7 +118,7 @@ def machine() -> str:
 
 
 def written(page: str, verdicts: list[Verdict], seed: int, is_full: bool) -> str:
-    """The page with these verdicts in its table."""
+    """Returns the page with these verdicts in its table."""
     before, _, rest = page.partition(BEGIN)
     _, _, after = rest.partition(END)
     date = datetime.now(UTC).date()

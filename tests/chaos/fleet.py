@@ -41,7 +41,7 @@ kind = "gpu"
 def configuration(
     engine_port: int, limits: dict[str, str] | None = None, top: str = "", more: str = ""
 ) -> str:
-    """Two tenants and a linked engine; `limits` by tenant, `top` and `more` are TOML."""
+    """Returns two tenants and a linked engine; `limits` by tenant, `top` and `more` are TOML."""
     given = limits or {}
     tenants = (
         _TENANT.format(id=name, key=key, limits=given.get(name, AMPLE))
@@ -92,7 +92,7 @@ class Fleet:
 
     @property
     def logs(self) -> str:
-        """What all of them printed, those that ended included."""
+        """Returns what all of them printed, those that ended included."""
         return "".join(path.read_text(errors="replace") for path in self.folder.glob("*.log"))
 
 
@@ -120,7 +120,7 @@ async def fleet(
     more: str = "",
     num_up: int = 2,
 ) -> AsyncIterator[Fleet]:
-    """An engine and gateways on a Redis; all are ended, however they are then."""
+    """Gives an engine and gateways on a Redis; all are ended, however they are then."""
     engine = GatewayProcess(folder, "--key", ENGINE_KEY, engine="wafer")
     made: Fleet | None = None
     try:
@@ -139,7 +139,7 @@ async def fleet(
 async def redis_and_fleet(
     folder: Path, num_gateways: int = 1, **options: Any
 ) -> AsyncIterator[tuple[Server, Fleet]]:
-    """The same with a Redis of its own on a loopback port."""
+    """Gives the same with a Redis of its own on a loopback port."""
     server = Server(folder)
     with running(server):
         server.ask("PING")
@@ -149,7 +149,7 @@ async def redis_and_fleet(
 
 
 def quantile_s(samples: Samples, name: str, share: float, bounds: Sequence[float]) -> float:
-    """The upper bound of a histogram's bucket in which a quantile lies; inf beyond the last."""
+    """Returns the upper bound of the bucket in which a quantile lies; inf beyond the last."""
     wanted = share * samples.total(f"{name}_count")
     for bound in bounds:
         if samples.total(f"{name}_bucket", le=str(bound)) >= wanted:

@@ -82,7 +82,7 @@ async def steady(stage: Stage) -> list[str]:
 
 
 def steady_load(stage: Stage, urls: Callable[[], list[str]], **options: Any) -> Load:
-    """The load of L2, which faults meet too."""
+    """Returns the load of L2, which faults meet too."""
     return Load(
         urls,
         num_sockets=NUM_STEADY,

@@ -163,7 +163,7 @@ def _left(gateway: GatewayProcess) -> dict[str, float]:
 
 
 def text_of_metrics(gateway: GatewayProcess) -> str:
-    """A scrape as it came."""
+    """Returns a scrape as it came."""
     with gateway._open("/metrics") as answer:
         return str(answer.read().decode())
 

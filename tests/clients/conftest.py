@@ -22,19 +22,19 @@ def gateway() -> Iterator[GatewayProcess]:
 
 @pytest.fixture(scope="session")
 def node_modules() -> Path:
-    """The folder of npm's packages."""
+    """Returns the folder of npm's packages."""
     return environments.node_modules()
 
 
 @pytest.fixture(scope="session")
 def agents() -> Path:
-    """The Python that has the agent frameworks."""
+    """Returns the Python that has the agent frameworks."""
     return environments.python_of("agents")
 
 
 @pytest.fixture(scope="session")
 def libraries() -> Path:
-    """The Python that has the libraries which hold the OpenAI SDK at an earlier version."""
+    """Returns the Python that has the libraries which hold the OpenAI SDK at an earlier version."""
     return environments.python_of("libraries")
 
 

@@ -24,12 +24,12 @@ _UV = re.compile(r"^uv==.*?[^\\]$", re.MULTILINE | re.DOTALL)
 
 
 def python_of(name: str) -> Path:
-    """The interpreter of one of `PYTHON`."""
+    """Returns the interpreter of one of `PYTHON`."""
     return environment(f"clients-{name}", CLIENTS / name / "requirements.lock")
 
 
 def environment(name: str, lock: Path) -> Path:
-    """The interpreter of an environment, which is made if it is not there or its lock changed."""
+    """Returns an environment's interpreter; makes it if it is not there or its lock changed."""
     folder = ROOT / f".venv-{name}"
     python = folder / "bin" / "python"
     made_from = _made_from(lock, sys.version)
@@ -48,7 +48,7 @@ def environment(name: str, lock: Path) -> Path:
 
 
 def node_modules() -> Path:
-    """The folder of npm's packages, installed likewise."""
+    """Returns the folder of npm's packages, installed likewise."""
     modules = NODE / "node_modules"
     binaries = node_bin()
     made_from = _made_from(NODE / "package-lock.json", str(binaries))

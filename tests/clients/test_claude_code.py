@@ -36,7 +36,7 @@ class ClaudeCode:
         self.folder = folder
 
     def lines(self, prompt: str, model: str, **more: str) -> list[dict[str, Any]]:
-        """What it prints as `stream-json`, a document a line; its last is the result."""
+        """Returns what it prints as `stream-json`, a document a line; its last is the result."""
         home = self.folder / "home"
         home.mkdir(exist_ok=True)
         variables = {

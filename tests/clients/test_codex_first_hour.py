@@ -40,7 +40,7 @@ def engines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[LlamaServ
 def told(
     engines: list[LlamaServer], tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Path, dict[str, Any]]:
-    """What `lanewise init` wrote, and what it said."""
+    """Returns what `lanewise init` wrote, and what it said."""
     path = tmp_path_factory.mktemp("init") / "lanewise.toml"
     fast, deep = (f"127.0.0.1:{server.port}" for server in engines)
     arguments = ["--fast", "llama-cpp", "--fast-url", fast, "--deep", "llama-cpp"]

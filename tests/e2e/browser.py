@@ -26,7 +26,7 @@ Theme = Literal["light", "dark"]
 
 @contextlib.contextmanager
 def chromium() -> Iterator[Browser]:
-    """A browser; its sandbox needs rights that root in a container does not have."""
+    """Gives a browser; its sandbox needs rights that root in a container does not have."""
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         try:
@@ -54,7 +54,7 @@ class Tab:
         self.page.screenshot(path=PICTURES / f"{name}.png")
 
     def violations(self) -> list[str]:
-        """What axe finds wrong for people who use a keyboard or a screen reader."""
+        """Returns what axe finds wrong for people who use a keyboard or a screen reader."""
         assert AXE.exists(), "run `make setup`"
         self.page.evaluate(AXE.read_text())
         found = self.page.evaluate("axe.run()")
@@ -65,7 +65,7 @@ class Tab:
         ]
 
     def overflows(self) -> bool:
-        """Whether the page is wider than its window."""
+        """Says whether the page is wider than its window."""
         return bool(
             self.page.evaluate("document.documentElement.scrollWidth > document.body.clientWidth")
         )
@@ -75,7 +75,7 @@ class Tab:
 def opened(
     browser: Browser, url: str, *, width: int = 1440, theme: Theme = "light"
 ) -> Iterator[Tab]:
-    """A tab of its own at `url`; at the end it must have reported nothing."""
+    """Gives a tab of its own at `url`; at the end it must have reported nothing."""
     context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=theme)
     try:
         tab = Tab(context.new_page())

@@ -43,7 +43,7 @@ class Fault(NamedTuple):
 
 @contextlib.contextmanager
 def killed_redis() -> Iterator[Fault]:
-    """Redis goes, and comes back empty."""
+    """Kills Redis, which comes back empty."""
     with tempfile.TemporaryDirectory(prefix="lw-fault-") as name:
         port = free_port()
         command = [redis_binary(), "--port", str(port), "--save", "", "--dir", name]
@@ -68,7 +68,7 @@ def killed_redis() -> Iterator[Fault]:
 
 @contextlib.contextmanager
 def killed_engine() -> Iterator[Fault]:
-    """An engine in a process of its own goes, and another takes its port."""
+    """Kills an engine in a process of its own; another takes its port."""
     with _redis() as (folder, url), contextlib.ExitStack() as stack:
         running: list[GatewayProcess] = []
         port = free_port()
@@ -91,7 +91,7 @@ def killed_engine() -> Iterator[Fault]:
 
 @contextlib.contextmanager
 def killed_gateway() -> Iterator[Fault]:
-    """Another gateway on the same Redis goes, and a new one takes its place."""
+    """Kills another gateway on the same Redis; a new one takes its place."""
     with _redis() as (folder, url), contextlib.ExitStack() as stack:
         running: list[GatewayProcess] = []
 

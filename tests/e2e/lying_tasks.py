@@ -56,7 +56,7 @@ class Asked(NamedTuple):
 
     @property
     def most(self) -> int:
-        """The most that its answer can have, in tokens."""
+        """Returns the most that its answer can have, in tokens."""
         return min(self.limit or ENGINE_LIMIT, ENGINE_LIMIT)
 
 
@@ -68,7 +68,7 @@ class Told(NamedTuple):
     body: dict[str, Any]
 
     def complaints(self) -> Iterator[str]:
-        """Each way in which it is beyond its bounds."""
+        """Yields each way in which it is beyond its bounds."""
         if self.asked.lie in WORDLESS and SILENT in json.dumps(self.body):
             return  # on a busy machine it is silent too long before it has sent too much
         if self.status != 200:
@@ -91,7 +91,7 @@ class Told(NamedTuple):
 
 
 def text_of(body: dict[str, Any]) -> str:
-    """The words of a response."""
+    """Returns the words of a response."""
     messages = (item for item in body["output"] if item["type"] == "message")
     return "".join(part.get("text", "") for item in messages for part in item["content"])
 
@@ -112,7 +112,7 @@ def every_lie(num_tasks: int) -> list[Asked]:
 async def lied_to(
     folder: Path, redis_url: str, *, of_backend: str = "", of_gateway: str = ""
 ) -> AsyncIterator[tuple[GatewayProcess, LyingUpstream]]:
-    """A gateway whose backends are one liar, over all three protocols; and that liar.
+    """Gives a gateway whose backends are one liar, over all three protocols; and that liar.
 
     `of_backend` and `of_gateway` are further lines of their configurations.
     """
@@ -128,7 +128,7 @@ async def lied_to(
 
 
 def client_of(gateway: GatewayProcess) -> httpx.AsyncClient:
-    """The tenant's."""
+    """Returns the tenant's client."""
     headers = {"authorization": f"Bearer {KEY}"}
     return httpx.AsyncClient(base_url=gateway.base_url, headers=headers, timeout=TIMEOUT_S)
 

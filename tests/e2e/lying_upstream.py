@@ -143,7 +143,7 @@ class _Socket:
         self._protocol = ServerProtocol(max_size=None)
 
     async def messages(self, head: bytes) -> AsyncIterator[bytes]:
-        """What comes, after the handshake that begins with this head."""
+        """Yields what comes, after the handshake that begins with this head."""
         protocol = self._protocol
         protocol.receive_data(head)
         while True:

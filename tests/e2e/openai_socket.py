@@ -21,7 +21,7 @@ TOOL: Any = {
 
 
 def until_terminal(events: Iterable[Any]) -> tuple[list[str], Any]:
-    """Types of the events up to the next terminal, and its response."""
+    """Returns types of the events up to the next terminal, and its response."""
     kinds: list[str] = []
     for event in events:
         kinds.append(event.type)

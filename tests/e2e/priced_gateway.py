@@ -18,7 +18,7 @@ SPENDERS = ("day", "month", "key_day", "key_month")  # budgets, and the ids of t
 
 
 def key_of(name: str, number: int = 1) -> str:
-    """A key of the tenant with that budget."""
+    """Returns a key of the tenant with that budget."""
     return f"sk-spender-{name}-{number}"
 
 

@@ -18,7 +18,7 @@ def run_program(
     cwd: Path | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> str:
-    """What a program prints; it is told address and key as official SDKs are, and must end well."""
+    """Returns what a program prints, which must end well; it gets address and key as SDKs do."""
     told = subprocess.run(
         [*map(str, command)],
         cwd=cwd,
@@ -41,5 +41,5 @@ def run_program(
 
 
 def last_line(printed: str) -> Any:
-    """The JSON document on the last line."""
+    """Returns the JSON document on the last line."""
     return json.loads(printed.splitlines()[-1])

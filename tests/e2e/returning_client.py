@@ -55,7 +55,7 @@ async def lost_after(
 
 
 def num_closed(gateway: GatewayProcess) -> float:
-    """How many sockets have closed there."""
+    """Returns how many sockets have closed there."""
     return gateway.metrics().total("lanewise_ws_closed_total")
 
 
@@ -69,12 +69,12 @@ async def until_noticed(gateway: GatewayProcess, before: float) -> None:
 
 
 def done_items(events: list[Event]) -> list[dict[str, Any]]:
-    """The items that came whole."""
+    """Returns the items that came whole."""
     return [each["item"] for each in events if each["type"] == "response.output_item.done"]
 
 
 def as_codex_sends(item: dict[str, Any]) -> dict[str, Any]:
-    """A server's item as Codex sends it back: members in another order, nulls, less status."""
+    """Returns a server's item as Codex sends it back: other order, nulls, less status."""
     sent = dict(reversed(item.items()))
     if item["type"] == "reasoning":
         sent.pop("status", None)
@@ -83,7 +83,7 @@ def as_codex_sends(item: dict[str, Any]) -> dict[str, Any]:
 
 
 def with_items(body: dict[str, Any], items: list[dict[str, Any]]) -> dict[str, Any]:
-    """The create with what its client has besides, in one history."""
+    """Returns the create with what its client has besides, in one history."""
     own = body["input"]
     if isinstance(own, str):
         own = [{"type": "message", "role": "user", "content": own}]
@@ -99,7 +99,7 @@ async def come_back(gateway: GatewayProcess, body: dict[str, Any]) -> list[Event
 
 
 def text_in(events: list[Event]) -> str:
-    """The text of the deltas."""
+    """Returns the text of the deltas."""
     deltas = (e["delta"] for e in events if e["type"] == "response.output_text.delta")
     return "".join(deltas)
 

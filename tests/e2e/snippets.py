@@ -27,12 +27,12 @@ class Snippet:
 
     @property
     def first(self) -> str:
-        """What tables name it by, with its page: it stays when lines are added above."""
+        """Returns what tables name it by, with its page: it stays when lines are added above."""
         return self.text.partition("\n")[0].strip()
 
     @property
     def commands(self) -> list[str]:
-        """A shell's commands: what goes on after a backslash is one; comments stay."""
+        """Returns a shell's commands: what goes on after a backslash is one; comments stay."""
         text = self.text
         if self.kind == "console":  # the rest is what the commands print
             typed = [line[2:] for line in text.splitlines() if line.startswith("$ ")]

@@ -47,7 +47,7 @@ class SocketClient:
         await self.send({"type": "response.create", "model": model, **body})
 
     async def receive(self) -> Event:
-        """The next event, checked against the official SDK's own type."""
+        """Returns the next event, checked against the official SDK's own type."""
         frame = await asyncio.wait_for(self.socket.recv(), RECEIVE_TIMEOUT_S)
         assert isinstance(frame, str), "a binary frame"
         event: Event = json.loads(frame)
@@ -67,7 +67,7 @@ class SocketClient:
         return await self.until(lambda event: event["type"] in types)
 
     async def terminal(self, stream_id: str | None = None) -> Event:
-        """The next terminal on a stream; an `error` there fails the test."""
+        """Returns the next terminal on a stream; an `error` there fails the test."""
 
         def wanted(event: Event) -> bool:
             if event.get("stream_id") != stream_id:
@@ -89,14 +89,14 @@ class SocketClient:
         return response
 
     async def error(self) -> dict[str, Any]:
-        """The next event, which must be a protocol error."""
+        """Returns the next event, which must be a protocol error."""
         event = await self.receive()
         assert event["type"] == "error", event
         return event
 
 
 def text_of(response: dict[str, Any]) -> str:
-    """All answer text of a response."""
+    """Returns all answer text of a response."""
     return "".join(
         part["text"]
         for item in response["output"]
@@ -107,5 +107,5 @@ def text_of(response: dict[str, Any]) -> str:
 
 
 def calls_of(response: dict[str, Any]) -> list[dict[str, Any]]:
-    """The function calls of a response."""
+    """Returns the function calls of a response."""
     return [item for item in response["output"] if item["type"] == "function_call"]

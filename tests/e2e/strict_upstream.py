@@ -145,7 +145,7 @@ class StrictUpstream:
             loop.close()
 
     def config(self, more: str = "") -> str:
-        """The backends of a gateway before it, with further options."""
+        """Returns the backends of a gateway before it, with further options."""
         prefill = 'prefill = "last_message"\n' if self._prefills else ""
         return "".join(
             _BACKEND.format(

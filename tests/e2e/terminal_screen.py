@@ -21,7 +21,7 @@ COLUMNS, LINES = 100, 40
 
 
 def _without_size() -> dict[str, str]:
-    """The environment without a size: workers of xdist have one, and it would win."""
+    """Returns the environment without a size: workers of xdist have one, and it would win."""
     return {key: value for key, value in os.environ.items() if key not in ("COLUMNS", "LINES")}
 
 
@@ -54,7 +54,7 @@ class Screen:
 
     @property
     def text(self) -> str:
-        """What it shows now."""
+        """Returns what it shows now."""
         return "\n".join(line.rstrip() for line in self._screen.display)
 
     def type(self, text: str) -> None:
@@ -69,7 +69,7 @@ class Screen:
                 self._stream.feed(os.read(self._master, 65536))
 
     def wait_for_end(self) -> int:
-        """Its exit status; its last words are read, since it may wait for who reads them."""
+        """Returns its exit status; reads its last words, since it may wait for that."""
         deadline = time.monotonic() + TIMEOUT_S
         while self.process.poll() is None:
             assert time.monotonic() < deadline, f"it goes on:\n{self.text}"

@@ -95,7 +95,7 @@ def check_console(gateway: GatewayProcess) -> None:
 
 
 def port_before_a_free_one() -> int:
-    """A free port; the next one is free, too."""
+    """Returns a free port; the next one is free, too."""
     for _ in range(50):
         port = free_port()
         with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port + 1)):

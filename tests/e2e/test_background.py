@@ -25,7 +25,7 @@ BOOK = "Write a book of 16,000 tokens."
 
 @pytest.fixture(scope="module")
 def other(folder: Path, redis_url: str) -> Iterator[GatewayProcess]:
-    """A second gateway on the same Redis."""
+    """Gives a second gateway on the same Redis."""
     with served(folder, "--redis", redis_url) as process:
         yield process
     assert "Traceback" not in process.log, process.log

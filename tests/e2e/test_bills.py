@@ -103,7 +103,7 @@ async def test_every_count_of_a_mixed_load_is_the_same(priced: Priced, tmp_path:
 
 
 def mixed_load(chance: random.Random) -> list[dict[str, Any]]:
-    """Tasks of every strategy and of both engines: each ends, is cancelled, and is left."""
+    """Runs tasks of every strategy and of both engines: each ends, is cancelled, and is left."""
     asked: list[dict[str, Any]] = [{"model": model} for model in MODELS]
     asked += [{"model": "auto", "metadata": {"strategy": name}} for name in STRATEGIES]
     ending = {"max_output_tokens": 40, "input": "Explain B-trees in 20 words."}
@@ -179,7 +179,7 @@ def cancel_in_background(
 
 
 def reported(usage: dict[str, Any]) -> Counted:
-    """What a response's `routing.usage` says, as the ledger writes it."""
+    """Returns what a response's `routing.usage` says, as the ledger writes it."""
     counted: Counted = Counter()
     for backend, used in usage.items():
         counted[backend, "input"] = used["input_tokens"]
@@ -190,7 +190,7 @@ def reported(usage: dict[str, Any]) -> Counted:
 
 
 def usage_rows(gateway: GatewayProcess, first_day: str, *by: str) -> list[dict[str, Any]]:
-    """The rows since a day: the load may run past midnight."""
+    """Returns the rows since a day: the load may run past midnight."""
     query = "&".join(f"by={name}" for name in by)
     status, view = ask(gateway, "GET", f"/admin/usage?first_day={first_day}&{query}")
     assert status == 200, view

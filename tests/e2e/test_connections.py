@@ -50,7 +50,7 @@ def connected(
 
 
 def all_of(connection: socket.socket) -> bytes:
-    """What comes until the other side closes; fails if it never does."""
+    """Returns what comes until the other side closes; fails if it never does."""
     arrived = b""
     with contextlib.suppress(ConnectionResetError), connection:
         while piece := connection.recv(65_536):
@@ -59,7 +59,7 @@ def all_of(connection: socket.socket) -> bytes:
 
 
 def until(connection: socket.socket, wanted: bytes) -> bytes:
-    """What comes until it ends so."""
+    """Returns what comes until it ends so."""
     arrived = b""
     while not arrived.endswith(wanted):
         piece = connection.recv(65_536)

@@ -39,7 +39,7 @@ def told(answer: Any) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def watch_one(gateway: GatewayProcess) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The snapshot, and the change that tells of a task that ran meanwhile."""
+    """Returns the snapshot, and the change that tells of a task that ran meanwhile."""
     with closing(opened(gateway)) as answer:
         assert answer.headers["content-type"].startswith("text/event-stream")
         events = told(answer)

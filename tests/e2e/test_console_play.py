@@ -36,7 +36,7 @@ def browser() -> Iterator[Browser]:
 
 
 def run_of(page: Page, lane: str) -> dict[str, str]:
-    """The figures of one lane, by their names."""
+    """Returns the figures of one lane, by their names."""
     card = page.get_by_role("article", name=lane, exact=True)
     names, values = card.locator("dt").all_inner_texts(), card.locator("dd").all_inner_texts()
     return dict(zip(names, values, strict=True))

@@ -35,7 +35,7 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture
 def own(tmp_path: Path) -> Iterator[GatewayProcess]:
-    """A gateway whose policies are this test's."""
+    """Gives a gateway whose policies are this test's."""
     gateway = GatewayProcess(tmp_path)
     try:
         gateway.wait_until_ready()

@@ -13,7 +13,7 @@ LONG_ASK = "What is a mutex? Then prove in 3,000 words that our lock manager is 
 
 
 async def handed_on(connection: SocketClient, **body: Any) -> tuple[str, str]:
-    """A response whose sub-task speaks; ids of both."""
+    """Returns a response whose sub-task speaks; ids of both."""
     await connection.create(LONG_ASK, model="auto", metadata={"strategy": "delegate"}, **body)
     told = await connection.until(lambda event: bool(delegations(event)))
     ((subtask_id, state),) = delegations(told).items()

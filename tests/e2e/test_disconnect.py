@@ -222,7 +222,7 @@ async def test_a_reader_that_stalls_is_cut(folder: Path, redis_url: str, tmp_pat
 
 
 def text_frame(event: dict[str, object]) -> bytes:
-    """A whole message, masked with zeros: RFC 6455 5.2 and 5.3."""
+    """Returns a whole message, masked with zeros: RFC 6455 5.2 and 5.3."""
     payload = json.dumps(event).encode()
     return b"\x81\xff" + struct.pack(">Q", len(payload)) + b"\0\0\0\0" + payload
 

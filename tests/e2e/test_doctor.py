@@ -38,7 +38,7 @@ key_env = "THEIR_KEY"
 def doctor(
     *arguments: str, environ: dict[str, str] | None = None
 ) -> tuple[int, dict[str, dict[str, Any]]]:
-    """The exit status, and the findings by their checks."""
+    """Returns the exit status, and the findings by their checks."""
     told = subprocess.run(
         [str(LANEWISE), "doctor", "--json", *arguments],
         capture_output=True,
@@ -59,7 +59,7 @@ def levels(findings: dict[str, dict[str, Any]]) -> dict[str, str]:
 
 @pytest.fixture
 def config(tmp_path: Path, gateway: GatewayProcess, redis_url: str) -> Path:
-    """The configuration of the gateway that runs."""
+    """Returns the configuration of the gateway that runs."""
     path = tmp_path / "lanewise.toml"
     path.write_text(
         f'[server]\nport = {gateway.port}\n[redis]\nurl = "{redis_url}"\nbudget_ms = 5000\n{CONFIG}'
@@ -163,7 +163,7 @@ def test_a_certificate_is_judged_before_it_expires(tmp_path: Path, days: int, le
 
 @contextlib.contextmanager
 def proxy(serve: Callable[[socket.socket, socket.socket], None], port: int) -> Iterator[str]:
-    """A proxy in front of a gateway: `serve` has each connection, and one of its own."""
+    """Gives a proxy in front of a gateway: `serve` has each connection, and one of its own."""
     listener = socket.create_server(("127.0.0.1", 0))
 
     def connected(client: socket.socket) -> None:

@@ -23,7 +23,7 @@ def front(
     gateway: GatewayProcess,
     redis_url: str,
 ) -> Iterator[tuple[str, GatewayProcess]]:
-    """A gateway whose engines are another's, and how its deep one takes predictions."""
+    """Gives a gateway whose engines are another's, and how its deep one takes predictions."""
     where = {"port": gateway.port, "key_env": KEY_ENV}
     fast = UPSTREAM.format(name="fast", group="fast", more='protocol = "chat"', **where)
     deep = DEEP.format(prediction=request.param)

@@ -22,7 +22,7 @@ WAIT_S = 60.0  # bounds a hang; decides nothing
 
 @pytest.fixture
 def gateways(tmp_path: Path) -> Iterator[list[GatewayProcess]]:
-    """Two of one Redis: one of two workers, and one process."""
+    """Gives two gateways of one Redis: one of two workers, and one process."""
     with tempfile.TemporaryDirectory(prefix="lw-drain-") as name, redis_server(Path(name)) as url:
         (tmp_path / "lanewise.toml").write_text(CONFIG)
         started: list[GatewayProcess] = []
@@ -51,7 +51,7 @@ def drained(gateway: GatewayProcess) -> float:
 
 
 def problems(gateway: GatewayProcess) -> list[str]:
-    """What stands first on the console."""
+    """Returns what stands first on the console."""
     headers = {"authorization": f"Bearer {ADMIN_KEY}"}
     request = urllib.request.Request(f"{gateway.admin_url}/admin/events", headers=headers)
     with closing(urllib.request.urlopen(request, timeout=WAIT_S)) as answer:

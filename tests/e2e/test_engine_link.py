@@ -55,7 +55,7 @@ def linked(
 
 @contextlib.contextmanager
 def linking(folder: Path, redis_url: str, engine: GatewayProcess) -> Iterator[GatewayProcess]:
-    """A gateway whose fast engine is that process."""
+    """Gives a gateway whose fast engine is that process."""
     config = folder / "linked.toml"
     config.write_text(CONFIG + LINKED.format(port=engine.port, key=DEVELOPMENT_KEY))
     with served_cleanly(config, redis_url) as process:

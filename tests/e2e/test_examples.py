@@ -45,7 +45,7 @@ def test_an_example_runs(gateway: GatewayProcess, name: str) -> None:
 
 @pytest.fixture(scope="module")
 def refusing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess]:
-    """A gateway that admits nothing."""
+    """Gives a gateway that admits nothing."""
     folder = tmp_path_factory.mktemp("refusing")
     (folder / "lanewise.toml").write_text(NOTHING_ADMITTED)
     with served(folder, "--config", str(folder / "lanewise.toml")) as process:

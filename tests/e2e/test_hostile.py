@@ -30,7 +30,7 @@ def served() -> Iterator[tuple[GatewayProcess, Target]]:
 
 
 def sampled(chance: random.Random) -> list[Kind]:
-    """Some of each way to send, so that the many bodies do not crowd out the few others."""
+    """Returns some of each way to send, so that the many bodies do not crowd out the few others."""
     by_way: dict[str, list[Kind]] = {}
     for kind in kinds():
         if HEAVY not in kind.name:

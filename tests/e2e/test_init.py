@@ -36,7 +36,7 @@ def init(
 
 
 def of_gateway(gateway: GatewayProcess, group: str, model: str) -> tuple[str, ...]:
-    """The arguments for a server that speaks the protocol: another gateway stands for it."""
+    """Returns the arguments for a server that speaks the protocol: another gateway stands in."""
     url = f"127.0.0.1:{gateway.port}"
     key = (f"--{group}-key-env", "THEIR_KEY")
     return (f"--{group}", "openai", f"--{group}-url", url, f"--{group}-model", model, *key)

@@ -80,7 +80,7 @@ class World:
         self.client.hset(f"lw1:{{{tenant}}}:p:fast", "r", num_requests * 60_000)
 
     def refused(self) -> httpx.Response:
-        """A refusal of the next request, once the machine is quick enough for there to be one."""
+        """Returns a refusal of the next request, once the machine is quick enough for one."""
         deadline = time.monotonic() + PATIENCE_S
         while True:
             self.leave("refused", -4)

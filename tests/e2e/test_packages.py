@@ -50,7 +50,7 @@ def copied(sources: list[str], folder: Path) -> Path:
 
 
 def requirements(project: Path) -> dict[str, str]:
-    """Names, in the form that metadata has them, and bounds."""
+    """Returns names, in the form that metadata has them, and bounds."""
     declared = tomllib.loads(project.read_text())["project"]["dependencies"]
     return dict(re.fullmatch(r"([a-z-]+)(.*)", each).groups() for each in declared)  # type: ignore[union-attr, misc]
 

@@ -69,7 +69,7 @@ FOLLOW_S = 60.0  # bounds a hang; that it takes less than a second is the watch'
 
 @pytest.fixture(scope="module")
 def redis_of_pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The URL of the Redis that both gateways have."""
+    """Gives the URL of the Redis that both gateways have."""
     with redis_server(tmp_path_factory.mktemp("redis")) as url:
         yield url
 
@@ -78,7 +78,7 @@ def redis_of_pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def pair(
     tmp_path_factory: pytest.TempPathFactory, redis_of_pair: str
 ) -> Iterator[tuple[GatewayProcess, ...]]:
-    """Two gateways on one Redis."""
+    """Gives two gateways on one Redis."""
     folder = tmp_path_factory.mktemp("lw")
     config = folder / "lanewise.toml"
     config.write_text(CONFIG + STUDIO + ADMINS)
@@ -111,7 +111,7 @@ class Admin:
         stdin: str = "",
         key: str = ADMIN_KEY,
     ) -> str:
-        """What it printed."""
+        """Returns what it printed."""
         self._monkeypatch.setattr("sys.stdin", io.StringIO(stdin))
         self._capsys.readouterr()
         given = ["policy", *arguments, "--url", gateway.url, "--admin-key", key]

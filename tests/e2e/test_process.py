@@ -203,7 +203,7 @@ async def test_a_connection_that_is_too_old_is_told_and_closed(
 
 
 async def handshake_status(gateway: GatewayProcess, origin: str) -> int:
-    """What a browser's page from there gets."""
+    """Returns what a browser's page from there gets."""
     headers = {"authorization": f"Bearer {DEVELOPMENT_KEY}", "origin": origin}
     try:
         async with websockets.connect(gateway.socket_url, additional_headers=headers) as socket:

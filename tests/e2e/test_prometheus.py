@@ -128,7 +128,7 @@ route = "fast"
 
 
 def dashboards() -> Iterator[tuple[str, str]]:
-    """Every query of every dashboard, with what it is for."""
+    """Yields every query of every dashboard, with what it is for."""
     for path in sorted((ROOT / "dashboards").glob("*.json")):
         document = json.loads(path.read_text())
         for panel in document["panels"]:
@@ -139,7 +139,7 @@ def dashboards() -> Iterator[tuple[str, str]]:
 
 
 def narrowed(values: dict[str, str]) -> Iterator[tuple[str, str]]:
-    """The queries with all variables at "All", and with each of them set to a value."""
+    """Yields the queries with all variables at "All", and with each of them set to a value."""
     for name, expr in dashboards():
         asked = set(re.findall(r"\$(\w+)", expr)) & set(values)
         for variable in ("", *asked):
@@ -150,7 +150,7 @@ def narrowed(values: dict[str, str]) -> Iterator[tuple[str, str]]:
 
 
 def rules() -> Iterator[tuple[str, str]]:
-    """What every rule records, and every series that an alert looks at."""
+    """Yields what every rule records, and every series that an alert looks at."""
     for recording in (*RECORDINGS, *LONG_RECORDINGS):
         yield recording.name, recording.name
     for alert in ALERTS:
@@ -222,7 +222,7 @@ def put_policies_in_force(gateway: GatewayProcess) -> None:
 
 @pytest.fixture
 def watched(tmp_path: Path) -> Iterator[tuple[GatewayProcess, str]]:
-    """Two workers that were restarted and got a policy, both under Prometheus's eyes; and it."""
+    """Gives two workers that were restarted and got a policy, under Prometheus's eyes; and it."""
     config = tmp_path / "lanewise.toml"
     config.write_text(f'{CONFIG}[[prices]]\nmodel = "lanewise-fast"\ninput = 1.5\noutput = 6.0\n')
     with contextlib.ExitStack() as stack:

@@ -17,7 +17,7 @@ WEATHER: dict[str, Any] = {
 
 
 async def started(connection: SocketClient, ask: str = LONG, **body: Any) -> str:
-    """A long answer under way; its id."""
+    """Returns a long answer under way; its id."""
     settings = {"model": "lanewise-deep", "max_output_tokens": 2000, "store": False, **body}
     await connection.create(ask, **settings)
     created = await connection.next_type("response.created")
@@ -33,7 +33,7 @@ async def steer(connection: SocketClient, target: str, input: Any) -> None:
 
 
 def events_of(connection: SocketClient, response_id: str) -> list[Event]:
-    """All events of one response among those received, the steer events about it included."""
+    """Returns all received events of one response, the steer events about it included."""
     own: list[Event] = []
     inside = False
     for event in connection.received:

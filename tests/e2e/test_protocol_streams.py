@@ -20,7 +20,7 @@ def by_stream(events: list[Event]) -> dict[str | None, list[Event]]:
 
 
 def split_responses(events: list[Event]) -> list[list[Event]]:
-    """Events of one stream -> events of each of its responses; they must not overlap."""
+    """Splits a stream's events into those of each of its responses, which must not overlap."""
     responses: list[list[Event]] = []
     for event in events:
         if event["type"] == "response.created":

@@ -39,7 +39,7 @@ class Proxied:
 
 
 def command(name: str, folder: Path, path: Path) -> list[str]:
-    """How it is started in the foreground; the test is skipped where it is not there."""
+    """Says how it is started in the foreground; the test is skipped where it is not there."""
     search = os.pathsep.join(
         (str(Path(sys.executable).parent), os.environ["PATH"], "/usr/sbin", "/sbin")
     )
@@ -68,7 +68,7 @@ def proxy(
 
 @contextlib.contextmanager
 def proxied(example: str, tmp_path: Path, gateway_port: int) -> Iterator[Proxied]:
-    """The example with ports of this machine: one gateway lives, two do not."""
+    """Gives the example with ports of this machine: one gateway lives, two do not."""
     port = free_port()
     ports = {"8000": port, "8081": free_port(), "8082": gateway_port, "8083": free_port()}
 
@@ -98,7 +98,7 @@ def proxied(example: str, tmp_path: Path, gateway_port: int) -> Iterator[Proxied
 
 
 def _ready(proxy: Proxied) -> OpenAI:
-    """A client, once the proxy knows which gateway lives."""
+    """Returns a client, once the proxy knows which gateway lives."""
     client = OpenAI(base_url=proxy.base_url, api_key=DEVELOPMENT_KEY, max_retries=0)
     deadline = time.monotonic() + UP_TIMEOUT_S
     while True:

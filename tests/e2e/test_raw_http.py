@@ -59,7 +59,7 @@ def answers(gateway: GatewayProcess, *pieces: bytes) -> list[tuple[int, dict[str
 
 
 def error_of(answer: tuple[int, dict[str, str], bytes]) -> dict[str, Any]:
-    """The error of an answer, in the shape that all errors have."""
+    """Returns the error of an answer, in the shape that all errors have."""
     assert answer[1]["content-type"] == "application/json"
     error: dict[str, Any] = json.loads(answer[2])["error"]
     assert set(error) == {"message", "type", "param", "code"}

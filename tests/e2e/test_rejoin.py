@@ -255,7 +255,7 @@ async def test_a_policy_may_turn_it_off(folder: Path, redis_url: str, tmp_path: 
 
 
 async def posted(gateway: GatewayProcess, body: dict[str, Any], num_events: int = FAR) -> list[Any]:
-    """Events of a POST; the client leaves after so many."""
+    """Returns events of a POST; the client leaves after so many."""
     events: list[Any] = []
     async with (
         httpx.AsyncClient(headers=HEADERS, timeout=60.0) as http,
@@ -322,7 +322,7 @@ async def test_a_post_continues_what_a_lost_socket_remembered(gateway: GatewayPr
 async def named(
     gateway: GatewayProcess, response_id: str, starting_after: int
 ) -> list[dict[str, Any]]:
-    """Events of a response that is asked for by its name."""
+    """Returns events of a response that is asked for by its name."""
     async with SocketClient.open(gateway) as client:
         rejoin = {"response_id": response_id, "starting_after": starting_after}
         await client.send({"type": "response.rejoin", "stream_id": "s1", **rejoin})

@@ -181,7 +181,7 @@ async def test_its_end_may_be_lost_there(
 
 
 async def named(gateway: GatewayProcess, response_id: str) -> dict[str, Any]:
-    """The end of a response that is asked for by its name."""
+    """Returns the end of a response that is asked for by its name."""
     async with SocketClient.open(gateway) as client:
         await client.send({"type": "response.rejoin", "response_id": response_id})
         return await client.terminal()

@@ -133,7 +133,7 @@ def gateway(redis_url: str) -> Iterator[GatewayProcess]:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A reader's: a git repository with changes, the environment, and files to work on."""
+    """Returns a reader's folder: a git repository with changes, the environment, and files."""
     (tmp_path / ".venv").symlink_to(LANEWISE.parents[1])
     (tmp_path / "asks.jsonl").write_text('{"id": "1", "text": "Fix the typo."}\n')
     (tmp_path / "records.jsonl").write_text(RECORD * 3)

@@ -56,7 +56,7 @@ OWN = {"http": ("responses", ""), "socket": ("responses-ws", "")}
 async def flooded(
     folder: Path, protocol: str, more: str, *, timeout_s: float, num_pieces: int = NUM_PIECES
 ) -> AsyncIterator[tuple[GatewayProcess, FloodingUpstream]]:
-    """A gateway with such an upstream."""
+    """Gives a gateway with such an upstream."""
     async with FloodingUpstream.running(protocol, num_pieces) as upstream:
         toml = CONFIG.format(
             port=upstream.port,
@@ -78,7 +78,7 @@ async def rises(gateway: GatewayProcess, metric: str) -> None:
 
 @contextlib.asynccontextmanager
 async def stalled(gateway: GatewayProcess, way: str) -> AsyncIterator[None]:
-    """A client of a long answer that reads no more than it has to."""
+    """Gives a client of a long answer that reads no more than it has to."""
     client = socket.socket()
     client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
     client.connect(("127.0.0.1", gateway.port))

@@ -40,7 +40,7 @@ class Admin:
         return status, answer["error"]["message"]
 
     def key(self, tenant: str, **fields: Any) -> tuple[str, str]:
-        """A new key's id, and the key."""
+        """Returns a new key's id, and the key."""
         made = self.do("POST", "/keys", tenant=tenant, **fields)
         return made["record"]["id"], made["key"]
 
@@ -49,7 +49,7 @@ class Admin:
 
 
 def until_closed(connection: Any) -> list[Any]:
-    """What comes before the gateway closes the connection."""
+    """Returns what comes before the gateway closes the connection."""
     events: list[Any] = []
     with suppress(ConnectionClosed):
         for event in connection:
@@ -415,7 +415,7 @@ def test_no_key_is_found_in_logs_metrics_or_redis(
 
 
 def ask_text(gateway: GatewayProcess, path: str) -> tuple[int, str]:
-    """A page as text."""
+    """Returns a page as text."""
     with urllib.request.urlopen(gateway.url + path) as answer:
         return answer.status, answer.read().decode()
 
@@ -451,7 +451,7 @@ PLANTED = "xyzzy-plugh-{}"
 
 
 def traces(client: Any, word: str) -> list[str]:
-    """The keys of all of Redis whose name or value has a word."""
+    """Returns the keys of all of Redis whose name or value has a word."""
     found = []
     for key in client.scan_iter(count=1_000):
         content = key + (client.dump(key) or b"")

@@ -49,7 +49,7 @@ class Collector(ThreadingHTTPServer):
         return f"http://127.0.0.1:{self.server_port}/v1/traces"
 
     def with_tasks(self, number: int) -> list[Any]:
-        """The trace's spans once so many tasks are among them; the test's own limit bounds it."""
+        """Returns the trace's spans once so many tasks are among them; the test bounds the wait."""
         found: list[Any] = []
         while [span.name for span in found].count("task") < number:
             time.sleep(0.05)

@@ -46,7 +46,7 @@ TOOLS: list[dict[str, Any]] = [
 def front(
     tmp_path_factory: pytest.TempPathFactory, gateway: GatewayProcess, redis_url: str
 ) -> Iterator[GatewayProcess]:
-    """A gateway with one upstream per protocol, all of them `gateway`."""
+    """Gives a gateway with one upstream per protocol, all of them `gateway`."""
     folder = tmp_path_factory.mktemp("front")
     backends = [
         UPSTREAM.format(name=name, group="fast", port=gateway.port, key_env=KEY_ENV, more=more)

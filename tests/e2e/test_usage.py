@@ -23,7 +23,7 @@ LONG: Any = {
 
 @pytest.fixture
 def tenant_client(gateway: GatewayProcess) -> Iterator[OpenAI]:
-    """A client of a tenant of its own."""
+    """Gives a client of a tenant of its own."""
     made = ask(gateway, "POST", "/admin/tenants", {"id": "ledger", "tier": "enterprise"})
     assert made[0] == 201, made
     _, key = ask(gateway, "POST", "/admin/keys", {"tenant": "ledger"})

@@ -17,14 +17,14 @@ SHORT = {"store": False, "max_output_tokens": 16}
 
 
 def document(num_words: int) -> dict[str, Any]:
-    """A message that no engine has seen."""
+    """Returns a message that no engine has seen."""
     text = f"Document {uuid.uuid4()}. " + "Add one row per month. " * (num_words // 5)
     return {"role": "user", "content": text}
 
 
 @pytest.fixture
 def fresh(tmp_path: Path) -> Iterator[GatewayProcess]:
-    """A gateway of its own, which has learned nothing from other tests."""
+    """Gives a gateway of its own, which has learned nothing from other tests."""
     gateway = GatewayProcess(tmp_path)
     try:
         gateway.wait_until_ready()

@@ -37,7 +37,7 @@ WAIT_S = 60.0  # bounds a hang; decides nothing
 
 @pytest.fixture(scope="module")
 def temporary(folder: Path) -> Path:
-    """Where the embedded Redis has its folder; a short path."""
+    """Returns where the embedded Redis has its folder; a short path."""
     path = folder / "w"
     path.mkdir()
     return path
@@ -45,7 +45,7 @@ def temporary(folder: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def fleet(folder: Path, temporary: Path) -> Iterator[GatewayProcess]:
-    """Two workers, their engines, and a Redis of their own."""
+    """Gives two workers, their engines, and a Redis of their own."""
     (folder / "workers.toml").write_text(CONFIG)
     path = f"{Path(redis_binary()).parent}:{os.environ['PATH']}"
     with served(
@@ -75,7 +75,7 @@ def until(holds: Callable[[], bool]) -> None:
 
 
 def serving(fleet: GatewayProcess) -> float:
-    """How many workers serve; -1 while the supervisor is too busy to say so."""
+    """Returns how many workers serve; -1 while the supervisor is too busy to say so."""
     try:
         return fleet.metrics().total("lanewise_workers")
     except urllib.error.HTTPError:
@@ -87,7 +87,7 @@ def is_there(pid: int) -> bool:
 
 
 def engines_of(fleet: GatewayProcess) -> int:
-    """The process of the simulated engines: it is none of the workers."""
+    """Returns the process of the simulated engines: it is none of the workers."""
     (engines,) = (
         pid
         for pid in set(children(fleet.process.pid)) - set(listening_on(fleet))

@@ -12,12 +12,12 @@ _TOOL = {"type": "function", "name": "f", "parameters": {"type": "object", "prop
 
 
 def body(**fields: Any) -> str:
-    """A create with these fields."""
+    """Returns a create with these fields."""
     return json.dumps({**CREATE, **fields})
 
 
 def _raw(template: str, value: str) -> str:
-    """A create with one more member, which may be no JSON."""
+    """Returns a create with one more member, which may be no JSON."""
     head = json.dumps({k: v for k, v in CREATE.items() if f'"{k}":' not in template[:40]})
     return f"{head[:-1]}, {template.replace('?', value)}}}"
 

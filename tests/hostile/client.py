@@ -62,7 +62,7 @@ class _Answers:
 
 
 def fault_of_answer(status: int, content: bytes) -> str:
-    """What is wrong with an answer; an empty string if nothing is."""
+    """Returns what is wrong with an answer; an empty string if nothing is."""
     shown = content[:300].decode(errors="replace")
     if status >= 500 and not (status == 503 and b"background responses" in content):
         return f"{status}: {shown}"
@@ -112,7 +112,7 @@ async def exchange(
 
 
 def posted(path: str, content: bytes, key: str = KEY, method: str = "POST") -> bytes:
-    """A well-formed request with this body."""
+    """Returns a well-formed request with this body."""
     head = (
         f"{method} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {key}\r\n"
         f"Content-Type: application/json\r\nContent-Length: {len(content)}\r\n"
@@ -209,7 +209,7 @@ class HostileSocket:
 
 
 def fault_of_event(event: dict[str, Any]) -> str:
-    """What is wrong with an event; an empty string if nothing is."""
+    """Returns what is wrong with an event; an empty string if nothing is."""
     if event["type"] == "error":
         status = event["status"]
         if status >= 500:
@@ -227,7 +227,7 @@ def fault_of_event(event: dict[str, Any]) -> str:
 
 
 def may_be_silent(frame: bytes | str) -> bool:
-    """Whether a frame is one that needs no answer."""
+    """Says whether a frame is one that needs no answer."""
     try:
         read = json.loads(frame)
     except (ValueError, RecursionError):

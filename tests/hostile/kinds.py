@@ -27,14 +27,14 @@ class Kind(NamedTuple):
 
 
 def as_frame(body: str) -> str:
-    """A create of this body; one that is no object goes as it is."""
+    """Returns a create of this body; one that is no object goes as it is."""
     if not body.startswith("{") or body.startswith('{"type"'):
         return body
     return '{"type":"response.create",' + body[1:].lstrip()
 
 
 def framed(name: str, text: str | bytes) -> Kind:
-    """A text frame on a socket of its own."""
+    """Returns a text frame on a socket of its own."""
 
     async def ask(target: Target) -> str:
         async with HostileSocket.open(target.port, target.key) as socket:
@@ -68,7 +68,7 @@ def _encoded(text: str) -> bytes:
 
 
 def kinds() -> Iterator[Kind]:
-    """All of them."""
+    """Yields all of them."""
     for name, text in bodies.BODIES.items():
         yield framed(f"frame, {name}", as_frame(text))
         yield sent(f"body, {name}", posted("/v1/responses", _encoded(text)))

@@ -53,7 +53,7 @@ class _Socket:
         return event
 
     async def begun(self, **more: Any) -> str:
-        """The id of a long response that runs."""
+        """Returns the id of a long response that runs."""
         await self.send("response.create", **LONG, **more)
         while (event := await self.next())["type"] != "response.output_text.delta":
             assert event["type"] != "error", event

@@ -16,7 +16,7 @@ def http(
     key: str | None = KEY,
     length: bool = True,
 ) -> bytes:
-    """A request, of which every part may be odd."""
+    """Returns a request, of which every part may be odd."""
     more = [*headers, "Connection: close"]
     if key is not None:
         more.append(f"Authorization: Bearer {key}")
@@ -249,7 +249,7 @@ _HANDSHAKE = {
 
 
 def handshake(line: str = "GET /v1/responses HTTP/1.1", more: str = "", **changed: str) -> bytes:
-    """An upgrade; a header that is empty is left out."""
+    """Returns an upgrade; a header that is empty is left out."""
     headers = _HANDSHAKE | {name.replace("_", "-"): value for name, value in changed.items()}
     lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items() if value)
     return f"{line}\r\n{lines}{more}\r\n".encode("utf-8", "surrogateescape")
@@ -308,7 +308,7 @@ def frame(
     mask: bool = True,
     length: int | None = None,
 ) -> bytes:
-    """A client's frame, of which every part may be odd; RFC 6455 5.2."""
+    """Returns a client's frame, of which every part may be odd; RFC 6455 5.2."""
     size = len(content) if length is None else length
     first = (0x80 if fin else 0) | (rsv << 4) | opcode
     masked = 0x80 if mask else 0

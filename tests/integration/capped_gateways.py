@@ -78,7 +78,7 @@ class Running:
 
 
 async def many_tasks(made: list[CappedGateway], num_tasks: int, seed: int) -> tuple[Running, int]:
-    """Tasks of many tenants, at gateways by chance; how many were refused."""
+    """Runs tasks of many tenants, at gateways by chance; returns how many were refused."""
     chance, seen, num_refused = random.Random(seed), Running(), 0
 
     async def one(number: int) -> None:

@@ -54,7 +54,7 @@ def gateway(
 
 
 def run_gateways(url: str, seconds: float) -> tuple[float, dict[str, list[list[Any]]]]:
-    """How long they ran, and the tasks of each tenant that they ran."""
+    """Returns how long they ran, and the tasks of each tenant that they ran."""
     gateways = [gateway(url, seed, seconds, PLAN) for seed in range(NUM_GATEWAYS)]
     ran: dict[str, list[list[Any]]] = {}
     for each in gateways:

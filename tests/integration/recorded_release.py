@@ -51,7 +51,7 @@ class Recorded(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def recordings() -> list[Path]:
-    """The files of all releases."""
+    """Returns the files of all releases."""
     return sorted(FOLDER.glob("*.json"))
 
 
@@ -61,7 +61,7 @@ def read(path: Path) -> Recorded:
 
 
 def gateway_on(folder: Path, server: Server) -> Any:
-    """A gateway of this version, as it is configured in all recordings."""
+    """Returns a gateway of this version, as it is configured in all recordings."""
     config = folder / "lanewise.toml"
     config.write_text(CONFIG)
     url = f"redis://127.0.0.1:{server.port}"
@@ -69,7 +69,7 @@ def gateway_on(folder: Path, server: Server) -> Any:
 
 
 def respond(gateway: GatewayProcess, key: str, previous: str | None = None) -> tuple[int, Any]:
-    """A task of the run, which goes on from another one's response."""
+    """Runs a task of the run, which goes on from another one's response."""
     body = {
         "model": "lanewise-fast",
         "input": "Say hi.",
@@ -81,7 +81,7 @@ def respond(gateway: GatewayProcess, key: str, previous: str | None = None) -> t
 
 
 def spent_usd(gateway: GatewayProcess) -> float:
-    """What the run has spent in all."""
+    """Returns what the run has spent in all."""
     status, view = ask(gateway, "GET", f"/admin/budgets?tenant={TENANT}&run={RUN}")
     assert status == 200, view
     return float(next(each["used_usd"] for each in view["budgets"] if each["scope"] == "run"))
@@ -112,7 +112,7 @@ def _done(answer: tuple[int, Any]) -> Any:
 
 
 def _taken(client: Redis, key: bytes) -> tuple[Kind, Any]:
-    """A key's type and content."""
+    """Returns a key's type and content."""
     readers: dict[Kind, Callable[[], Any]] = {
         "string": lambda: client.get(key),
         "hash": lambda: {k.decode(): v for k, v in client.hgetall(key).items()},

@@ -142,7 +142,7 @@ class Cluster:
         return is_whole and "cluster_state:ok" in server.ask("CLUSTER", "INFO")
 
     def replica_of(self, master: Server) -> Server:
-        """The other server that has its slots, by the plan of `form`."""
+        """Returns the other server that has its slots, by the plan of `form`."""
         return self.servers[self.servers.index(master) + len(self.SLOTS)]
 
     def _is_as_planned(self, server: Server) -> bool:
@@ -153,7 +153,7 @@ class Cluster:
         return told == {(first, last, master.port) for (first, last), master in plan}
 
     def master_of(self, slot: int) -> Server:
-        """The server that has a slot by the plan of `form`."""
+        """Returns the server that has a slot by the plan of `form`."""
         for server, (first, last) in zip(self.servers, self.SLOTS, strict=False):
             if first <= slot <= last:
                 return server

@@ -26,7 +26,7 @@ PYTHON_BIN = Path(sys.executable).parent
 
 
 def tool(name: str) -> str:
-    """A program of the system; the test is skipped, and says so, where it is not there."""
+    """Returns a program of the system; the test is skipped, and says so, where it is not there."""
     found = shutil.which(name, path=os.pathsep.join((os.environ["PATH"], "/usr/sbin", "/sbin")))
     if found is None:
         pytest.skip(f"no {name} on this machine")
@@ -34,7 +34,7 @@ def tool(name: str) -> str:
 
 
 def asked(*command: str | Path, cwd: Path | None = None) -> str:
-    """What a program says; it must be content."""
+    """Returns what a program says; it must be content."""
     run = subprocess.run(
         [str(each) for each in command], capture_output=True, text=True, check=False, cwd=cwd
     )

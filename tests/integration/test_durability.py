@@ -74,7 +74,7 @@ def write(gateway: GatewayProcess, server: Server, name: str) -> Written:
 
 
 def make(gateway: GatewayProcess, path: str, body: dict[str, str]) -> dict[str, Any]:
-    """What an admin is told, who tries again while the gateway says that Redis does not answer."""
+    """Returns what an admin is told, who tries again while Redis does not answer."""
     told: list[tuple[int, Any]] = []
     eventually(lambda: told.append(ask(gateway, "POST", path, body)) or told[-1][0] != 503)
     status, answer = told[-1]
@@ -90,7 +90,7 @@ def _ledger(server: Server) -> set[str]:
 
 
 def found(gateway: GatewayProcess, path: str, **how: str) -> bool:
-    """Whether it is there, once the gateway reaches Redis again."""
+    """Says whether it is there, once the gateway reaches Redis again."""
     told: list[int] = []
     eventually(lambda: told.append(ask(gateway, "GET", path, **how)[0]) or told[-1] < 500)
     assert told[-1] in (200, 404), told
@@ -98,7 +98,7 @@ def found(gateway: GatewayProcess, path: str, **how: str) -> bool:
 
 
 def kept(gateway: GatewayProcess, server: Server, made: Written) -> Kept:
-    """What a client, an admin and the ledger's reader find of it."""
+    """Returns what a client, an admin and the ledger's reader find of it."""
     return Kept(
         found(gateway, f"/v1/responses/{made.response}", key=DEVELOPMENT_KEY),
         made.response in _ledger(server),

@@ -27,7 +27,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def runs(pid: int) -> bool:
-    """Whether the process exists and is no zombie."""
+    """Says whether the process exists and is no zombie."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:

@@ -20,7 +20,7 @@ from router.redis.cancelling import cancelled
 
 @contextlib.asynccontextmanager
 async def engines() -> AsyncIterator[Member]:
-    """A process of simulated engines, which serves."""
+    """Gives a process of simulated engines, which serves."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         begin = Begin(msgspec.json.encode(Config()), 0, (listener.fileno(),), "key")
         member = Member("the engines' process", begin, {}, lambda _: None)

@@ -85,7 +85,7 @@ class Told:
 async def ask(
     client: HttpClient, enough: Callable[[bytes], bool] = lambda body: False
 ) -> tuple[Answer, bytes]:
-    """An answer with what was taken of its body."""
+    """Returns an answer with what was taken of its body."""
     taken = bytearray()
 
     def take(body: bytes) -> bool:

@@ -29,7 +29,7 @@ Told = list[tuple[str, AccountBalance]]
 
 
 def asked(nusd: int) -> list[tuple[Demand, ...]]:
-    """Two ranked routes, so that their tokens and money have to be told from the accounts."""
+    """Returns two ranked routes: the accounts have to tell their tokens and money."""
     return [(Demand("fast", 100, nusd),), (Demand("fast", 50, nusd),)]
 
 

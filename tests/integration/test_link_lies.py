@@ -85,7 +85,7 @@ async def linked(liar: Liar) -> AsyncIterator[LinkBackend]:
 
 
 async def heard(link: LinkBackend) -> tuple[Heard, Finish]:
-    """What a client of the link hears for a request, to its end."""
+    """Returns what a client of the link hears for a request, to its end."""
     sink = Heard()
     request = GenerateRequest(
         id="r",

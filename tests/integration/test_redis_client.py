@@ -17,7 +17,7 @@ NUM_CONNECTIONS = 5
 
 @contextlib.contextmanager
 def servers(kind: str, folder: Path) -> Iterator[tuple[str, list[Server]]]:
-    """A URL, and the servers behind it that keep data."""
+    """Gives a URL, and the servers behind it that keep data."""
     if kind == "one":
         one = Server(folder)
         with running(one):

@@ -263,7 +263,7 @@ async def test_what_one_that_dies_had_taken_is_soon_due_again(
 
 @contextmanager
 def out_of_reach(url: str) -> Iterator[None]:
-    """A server that nobody can connect to, and whose connections are cut; it forgets nothing."""
+    """Cuts a server off: nobody can connect to it, and it forgets nothing."""
     socket = Path(url.removeprefix("unix://"))
     away = socket.with_suffix(".away")
     with Redis.from_url(url) as client:

@@ -73,7 +73,7 @@ async def pools(cluster: Cluster) -> AsyncIterator[RedisPools]:
 
 
 async def when_back(ask: Callable[[], Awaitable[T]]) -> T:
-    """The answer as soon as the pools give one again."""
+    """Returns the answer as soon as the pools give one again."""
     give_up_s = asyncio.get_running_loop().time() + PATIENCE_S
     while True:
         try:

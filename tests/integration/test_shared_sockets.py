@@ -85,7 +85,7 @@ async def server() -> AsyncIterator[SlowServer]:
 async def speaking(
     server: SlowServer, *words: str
 ) -> AsyncIterator[tuple[UpstreamBackend, list[RecordingSink], list[Generation]]]:
-    """A backend with an answer of each of these words under way, on one socket."""
+    """Gives a backend with an answer of each of these words under way, on one socket."""
     base_url = f"http://127.0.0.1:{server.port}/v1"
     async with upstream(base_url, "responses-ws", **SHARED) as backend:
         sinks = [RecordingSink() for _ in words]

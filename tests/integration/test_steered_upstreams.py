@@ -31,7 +31,7 @@ async def server() -> AsyncIterator[FaultServer]:
 
 
 async def stopped(world: World, reason: Any) -> tuple[Job, Ended]:
-    """A response stopped after its first words; how it ended."""
+    """Stops a response after its first words; returns how it ended."""
     job = world.job(input="Count to three.", model="told")
     pump = asyncio.create_task(handle_task(world.gw, job))
     await until(lambda: "response.output_text.delta" in world.heard.types)

@@ -107,7 +107,7 @@ class Site:
 
 
 def hints(strategy: str) -> dict[str, str]:
-    """The metadata that asks for a strategy, or for one engine alone."""
+    """Returns the metadata that asks for a strategy, or for one engine alone."""
     if strategy in ("fast", "deep"):
         return {"route": strategy}
     return {"route": "parallel", "strategy": strategy} | (

@@ -39,7 +39,7 @@ async def server() -> AsyncIterator[FaultServer]:
 
 
 def ask(*texts: str, said: str = ANSWER, **fields: Any) -> GenerateRequest:
-    """A conversation: what the user said, and the answers between."""
+    """Returns a conversation: what the user said, and the answers between."""
     items = []
     for number, text in enumerate(texts):
         speakers: list[tuple[Role, str]] = [("user", text)]
@@ -68,7 +68,7 @@ async def run(backend: UpstreamBackend, request: GenerateRequest) -> RecordingSi
 
 
 def sent(body: dict[str, Any]) -> tuple[str | None, list[str]]:
-    """What a request went on from, and the texts it brought."""
+    """Returns what a request went on from, and the texts it brought."""
     return body.get("previous_response_id"), [item["content"] for item in body["input"]]
 
 

@@ -16,7 +16,7 @@ WAIT_S = 60.0  # bounds a hang
 def make_request(
     text: str = "Count to three.", *, max_output_tokens: int = 100, **fields: Any
 ) -> GenerateRequest:
-    """A request of one message."""
+    """Returns a request of one message."""
     items = (measure(Message("user", (TextPart(text),))),)
     num_tokens, prefix = prompt_size(None, (), TextFormat(), items)
     return GenerateRequest(

@@ -108,7 +108,7 @@ class Running:
     over: dict[BackendGroup, int] = field(default_factory=dict)  # charged already
 
     def used_by(self, now_us: int) -> dict[BackendGroup, int]:
-        """What it has used so far, of each group that it still has."""
+        """Returns what it has used so far, of each group that it still has."""
         share = min(1.0, (now_us - self.began_us) / max(1, self.ends_us - self.began_us))
         groups = (demand.group for demand in self.reservation.demands)
         return {group: int(self.used * share) for group in groups if group not in self.over}
@@ -161,7 +161,7 @@ class World:
 
     @property
     def pools_us(self) -> int:
-        """The pools' own time."""
+        """Returns the pools' own time."""
         return self.now_us + self.skew_us
 
     def call(self, ask: Callable[[], T]) -> T | None:
@@ -245,15 +245,15 @@ class World:
                     )
 
     def leases(self, tenant_id: str) -> list[str]:
-        """Those that the pools hold."""
+        """Returns those that the pools hold."""
         return list(self.pools._tenants[tenant_id].expiry_ms)
 
     def state(self, tenant_id: str, group: BackendGroup) -> Any:
-        """A bucket as it is kept; None before the tenant's first task."""
+        """Returns a bucket as it is kept; None before the tenant's first task."""
         return self.pools._tenants[tenant_id]._own._kept.get(group)
 
     def day_tokens(self, tenant_id: str, group: BackendGroup) -> int:
-        """What was charged to it."""
+        """Returns what was charged to it."""
         state = self.state(tenant_id, group)
         return 0 if state is None else int(state.day_tokens)
 
@@ -444,7 +444,7 @@ def _tokens(demands: Sequence[Demand], group: BackendGroup) -> int:
 
 
 def played(events: Sequence[Event], pools: MemoryPools | None = None) -> World:
-    """A history from its beginning to rest; raises `ViolatedError`."""
+    """Plays a history from its beginning to rest; raises `ViolatedError`."""
     world = World(pools)
     world.play(events)
     world.end()

@@ -46,7 +46,7 @@ class SharedEngine:
 def run_phase(
     engine: SharedEngine, capacity: Capacity, power: int, clock: list[int]
 ) -> list[float]:
-    """Two and a half minutes at 1.3 times what the engine can do; the limits it had."""
+    """Runs for two and a half minutes at 1.3 times what the engine can do; returns its limits."""
     limits: list[float] = []
     for number in range(round(PHASE_S / STEP_S)):
         engine.advance(power, capacity.limit, 1.3 * power / WORK_S)
@@ -70,7 +70,7 @@ def run_phase(
 
 
 def goodput(engine: SharedEngine, since: int) -> float:
-    """Tasks per second that took at most half as long again as on an idle engine."""
+    """Returns tasks per second that took at most half as long again as on an idle engine."""
     return sum(stretch <= 1.5 for stretch in engine.stretches[since:]) / PHASE_S
 
 

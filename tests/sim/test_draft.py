@@ -16,7 +16,7 @@ ASK = "Write a Python program of 300 lines that simulates a library."
 def answered(
     strategy: str | None = "draft", *, metadata: dict[str, str] | None = None, **more: Any
 ) -> Answered:
-    """The task on an idle gateway; `more` is `timed_task`'s."""
+    """Runs the task on an idle gateway; `more` is `timed_task`'s."""
     asked = dict(metadata or {})
     asked |= {"route": "deep"} if strategy is None else {"strategy": strategy}
     return timed_task(ASK, asked, **more)

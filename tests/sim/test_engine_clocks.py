@@ -31,7 +31,7 @@ class Arrival:
         self.prefix = tuple((conversation * 1_000 + end, end) for end in ends if end <= self.prompt)
 
     def sequence(self) -> Sequence:
-        """A fresh sequence: the engine keeps its books in it."""
+        """Returns a fresh sequence: the engine keeps its books in it."""
         return Sequence(
             id=self.number,
             num_prompt_tokens=self.prompt,
@@ -88,7 +88,7 @@ class Story:
                 self.finish_us[number] = at_us
 
     def told(self) -> tuple[dict[int, int], dict[int, int], dict[int, int]]:
-        """What must not depend on who asked when."""
+        """Returns what must not depend on who asked when."""
         started = {n: t for n, t in self.first_us.items() if n not in self.cancelled}
         return started, self.finish_us, self.cancelled
 

@@ -27,7 +27,7 @@ def about(us: float) -> Any:
 
 
 def leading_us(timed: Timed) -> float:
-    """What an engine's first words take to lead."""
+    """Returns what an engine's first words take to lead."""
     usage = timed.response["usage"]["output_tokens"]
     return LEAD_TOKENS * (timed.end_us - timed.first_us) / usage
 
@@ -99,7 +99,7 @@ def test_advise_asks_for_a_plan_and_then_answers() -> None:
 
 
 def silent(timed: Timed) -> list[str]:
-    """The backends that were given up, each once."""
+    """Returns the backends that were given up, each once."""
     errors = timed.response["routing"].get("errors", [])
     assert all("silent for " in error for error in errors)
     return [error.split(":")[0].removeprefix("backend ") for error in errors]

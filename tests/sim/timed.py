@@ -89,12 +89,12 @@ class Answered(msgspec.Struct):
 
     @property
     def text(self) -> str:
-        """The whole text of the one message."""
+        """Returns the whole text of the one message."""
         (message,) = self.response["output"]
         return str(message["content"][0]["text"])
 
     def used(self, backend: str) -> dict[str, Any]:
-        """What a backend used."""
+        """Returns what a backend used."""
         used: dict[str, Any] = self.response["routing"]["usage"][backend]
         return used
 

@@ -50,7 +50,7 @@ def test_compose_mounts_files_that_exist() -> None:
 
 
 def image_command() -> list[str]:
-    """The arguments that the image runs `lanewise` with."""
+    """Returns the arguments that the image runs `lanewise` with."""
     (line,) = re.findall(r"^CMD (.*)$", (DEPLOY / "Dockerfile").read_text(), re.MULTILINE)
     command: list[str] = json.loads(line)
     return command

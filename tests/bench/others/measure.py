@@ -146,7 +146,7 @@ def run(*command: object, home: Path) -> None:
 
 @contextmanager
 def engine_alone() -> Iterator[str]:
-    """The bare engine's address."""
+    """Gives the bare engine's address."""
     port = free_port()
     command = [sys.executable, str(HERE / "engine_server.py"), "--port", str(port)]
     with subprocess.Popen(command) as server:
@@ -172,7 +172,7 @@ def _wait_for(url: str) -> None:
 
 @contextmanager
 def gateway(folder: Path) -> Iterator[str]:
-    """The gateway's address, with the same engine behind it."""
+    """Gives the gateway's address, with the same engine behind it."""
     with redis_server(folder) as redis_url:
         config = folder / "lanewise.toml"
         config.write_text(CONFIG)
@@ -181,7 +181,7 @@ def gateway(folder: Path) -> Iterator[str]:
 
 
 def wrongs(alone: Figures, behind: Figures, *, is_quiet: bool) -> list[str]:
-    """What does not agree; times only count where nothing else ran."""
+    """Returns what does not agree; times only count where nothing else ran."""
     found = []
     for name, figures in (("engine", alone), ("gateway", behind)):
         if figures.num_failed or figures.num_done != NUM_REQUESTS:

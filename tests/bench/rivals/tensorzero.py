@@ -35,7 +35,7 @@ threading.Event().wait()
 
 
 def install(folder: Path) -> str:
-    """The client's wheel, which holds the gateway."""
+    """Installs the client's wheel, which holds the gateway."""
     return version_of(venv_of(folder, "tensorzero"), "tensorzero")
 
 

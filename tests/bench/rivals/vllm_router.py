@@ -7,12 +7,12 @@ from tests.e2e.gateway_process import free_port
 
 
 def install(folder: Path) -> str:
-    """A wheel with the Rust library."""
+    """Installs a wheel with the Rust library."""
     return version_of(venv_of(folder, "vllm-router"), "vllm-router")
 
 
 def start(folder: Path, scratch: Path, port: int, upstream: Upstream) -> Started:
-    """Its default policy, cache-aware, over one worker named twice by two names of this host."""
+    """Starts its default policy, cache-aware, over one worker by two names of this host."""
     binary = str(folder / "venv" / "bin" / "vllm-router")
     workers = [upstream.url, f"http://localhost:{upstream.port}"]
     command = [binary, "--host", "127.0.0.1", "--port", str(port), "--worker-urls", *workers]

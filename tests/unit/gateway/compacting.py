@@ -49,7 +49,7 @@ def is_summary(request: GenerateRequest) -> bool:
 
 
 def parent() -> Ended:
-    """A conversation long enough to be compacted."""
+    """Returns a conversation long enough to be compacted."""
     context = tuple(measure(item) for item in (RULES, *turns(2_500, 300)))
     lineage = Lineage(("resp_stored",), len(context))
     ending = Ending(status="completed", usage=Usage())
@@ -65,7 +65,7 @@ def world_of(summary: Script = SUMMARY, **options: Any) -> World:
 
 
 async def run(world: World, route: str = "fast", **fields: Any) -> Ended | None:
-    """The conversation's next turn."""
+    """Runs the conversation's next turn."""
     metadata = {"route": route} | fields.pop("metadata", {})
     fields = {"context_management": COMPACTING, "metadata": metadata} | fields
     ended = await handle_task(world.gw, world.job(parent=parent(), **fields))
@@ -74,7 +74,7 @@ async def run(world: World, route: str = "fast", **fields: Any) -> Ended | None:
 
 
 async def held(*, route: str = "fast") -> tuple[World, RecordingBackend, Any, "asyncio.Task[Any]"]:
-    """A world whose summary is being written, by a test's hand."""
+    """Returns a world whose summary is being written, by a test's hand."""
     world = World()
     backend = RecordingBackend("wafer", "fast", used=Usage(2_000, 0, 9))
     world.gw.backends = {"wafer": backend}

@@ -49,7 +49,7 @@ def messages(world: World) -> list[tuple[str, str | None]]:
 
 
 def summaries(world: World) -> list[str]:
-    """What was said beside the answer."""
+    """Returns what was said beside the answer."""
     return [
         item["summary"][0]["text"]
         for item in world.terminal["output"]

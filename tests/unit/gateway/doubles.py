@@ -54,7 +54,7 @@ def numbered_ids() -> Callable[[], str]:
 
 
 def parsed_create(response_id: str = "resp_1", **fields: Any) -> ParsedCreate:
-    """A request as `POST /v1/responses` would bring it."""
+    """Returns a request as `POST /v1/responses` would bring it."""
     body = json.dumps({"model": "auto", "input": "Hi."} | fields)
     return parse_create(decode(body.encode(), CreateBody), response_id)
 
@@ -78,7 +78,7 @@ class Transcript:
         return [event["type"] for event in self.events]
 
     def take(self) -> list[Event]:
-        """What came since the last time."""
+        """Returns what came since the last time."""
         taken, self.events = self.events, []
         return taken
 
@@ -174,7 +174,7 @@ class RecordingBackend:
 
     @property
     def only(self) -> RecordingGeneration:
-        """The one generation that was started."""
+        """Returns the one generation that was started."""
         (generation,) = self.generations
         return generation
 
@@ -217,7 +217,7 @@ class AwaitedPools(RedisPools):
         *,
         once: bool = False,
     ) -> Coroutine[Any, Any, bool]:
-        """Its effect comes when it is sent: calls of one connection are answered in order."""
+        """Settles when it is sent: calls of one connection are answered in order."""
         self.num_calls += 1
         if not self.available:
             return self._lost()

@@ -30,7 +30,7 @@ class Running:
         return self.world.deep.generations[number]
 
     def left(self, group: BackendGroup, unit: str) -> int:
-        """What the tenant could still take."""
+        """Returns what the tenant could still take."""
         pools = self.world.pools
         balances = pools.memory.balances(self.world.tenant, pools.now_us)
         return next(b.remaining for b in balances if (b.group, b.unit) == (group, unit))

@@ -18,7 +18,7 @@ DENSE = [model for model in MODELS.values() if model.moe is None and model.param
 
 
 def engines_of(gpu: GpuSpec) -> list[str]:
-    """The engines that have a set for a card."""
+    """Returns the engines that have a set for a card."""
     found = []
     for name, engine in ENGINES.items():
         try:

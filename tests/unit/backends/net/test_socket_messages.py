@@ -13,7 +13,7 @@ SIZES = (0, 1, 125, 126, 127, 300, 65_535, 65_536)
 
 
 def plain(data: bytes) -> list[bytes]:
-    """The plain twin: what the library makes of all the bytes."""
+    """Returns the plain twin: what the library makes of all the bytes."""
     client = Protocol(CLIENT, state=OPEN, max_size=MAX_BYTES)
     client.receive_data(data)
     return messages_of(client, [])
@@ -49,7 +49,7 @@ def cut(pieces: list[bytes]) -> tuple[list[bytes], int]:
 
 
 def torn(data: bytes, chance: random.Random) -> list[bytes]:
-    """The bytes as reads from a socket may bring them."""
+    """Returns the bytes as reads from a socket may bring them."""
     pieces: list[bytes] = []
     at = 0
     while at < len(data):

@@ -22,7 +22,7 @@ def request(
     text_format: TextFormat | None = None,
     **fields: Any,
 ) -> GenerateRequest:
-    """A request; plain strings are user messages."""
+    """Returns a request; plain strings are user messages."""
     measured = tuple(measure(user(i) if isinstance(i, str) else i) for i in items)
     text_format = text_format or TextFormat()
     num_tokens, prefix = prompt_size(instructions, tools, text_format, measured)

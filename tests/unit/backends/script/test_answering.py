@@ -28,7 +28,7 @@ DEEP = answer_script(0, reasons=True)
 
 
 def said(*items: Item | str, **fields: object) -> str:
-    """The text of the answer, which must be one message."""
+    """Returns the text of the answer, which must be one message."""
     answer = FAST(request(*items, **fields))  # type: ignore[arg-type]
     (item,) = answer.items
     assert item.kind is DeltaKind.TEXT
@@ -36,7 +36,7 @@ def said(*items: Item | str, **fields: object) -> str:
 
 
 def told(*texts: str) -> list[Item]:
-    """A conversation in which each of these was said and answered."""
+    """Returns a conversation in which each of these was said and answered."""
     return [item for text in texts for item in (user(text), assistant("I see."))]
 
 

@@ -13,7 +13,7 @@ FAST = answer_script(0, reasons=False)
 
 
 def handed_on(prompt: str, **fields: object) -> list[str]:
-    """The tasks of the calls an answer to this makes."""
+    """Returns the tasks of the calls an answer to this makes."""
     answer = FAST(request(prompt, **({"tools": (DELEGATE,)} | fields)))  # type: ignore[arg-type]
     calls = [item for item in answer.items if item.kind is DeltaKind.FUNCTION_CALL]
     assert all(call.name == DELEGATE_TOOL for call in calls)
@@ -51,7 +51,7 @@ def test_only_where_it_is_offered() -> None:
 
 
 def after(output: str) -> str:
-    """What it says once its call has this output."""
+    """Returns what it says once its call has this output."""
     call = FunctionCall("call_1", DELEGATE_TOOL, '{"task":"x"}')
     result = FunctionCallOutput("call_1", (TextPart(output),))
     (item,) = FAST(request(user(PROOF), call, result, tools=(DELEGATE,))).items

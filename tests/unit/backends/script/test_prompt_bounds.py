@@ -29,7 +29,7 @@ def test_of_a_long_prompt_only_both_ends_are_read() -> None:
 
 
 def first_arguments(monkeypatch: pytest.MonkeyPatch, module: ModuleType, name: str) -> list[str]:
-    """The first arguments that a module's function is called with from now on."""
+    """Returns the first arguments that a module's function is called with from now on."""
     seen: list[str] = []
     called: Callable[..., Any] = getattr(module, name)
 

@@ -22,7 +22,7 @@ RECORDING = RECORDING.replace(b",\n ", b", ")
 
 
 def conversation(script: Script, *prompts: str) -> list[str]:
-    """What the script answers to one prompt after the other."""
+    """Returns what the script answers to one prompt after the other."""
     items, answers = [], []
     for prompt in prompts:
         items.append(user(prompt))

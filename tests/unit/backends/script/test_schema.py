@@ -32,7 +32,7 @@ PATTERNS = (
 
 
 def bounded(draw: st.DrawFn, low: str, high: str, limit: int) -> dict[str, int]:
-    """Two bounds, the lower first; either may be missing."""
+    """Returns two bounds, the lower first; either may be missing."""
     pair = sorted([draw(st.integers(0, limit)), draw(st.integers(0, limit))])
     return {key: value for key, value in zip((low, high), pair, strict=True) if draw(st.booleans())}
 
@@ -140,7 +140,7 @@ SCHEMAS = st.recursive(LEAVES, combined, max_leaves=12)
 
 
 def check(schema: Any, prompt: str = PROMPT, seed: int = 0) -> Any:
-    """The instance for a prompt, after jsonschema has accepted it, formats too."""
+    """Returns the instance for a prompt, after jsonschema has accepted it, formats too."""
     made = instance(schema, Values(prompt), Chance(seed))
     validator = jsonschema.Draft202012Validator(
         schema, format_checker=jsonschema.Draft202012Validator.FORMAT_CHECKER

@@ -72,7 +72,7 @@ NOTE = CustomTool("take_note", "Writes a note")
 
 
 def calls(*items: Item | str, **fields: Any) -> list[AnswerItem]:
-    """The calls of the answer; what is no call must be a single message."""
+    """Returns the calls of the answer; what is no call must be a single message."""
     answer = answer_script(0, reasons=False)(request(*items, **fields))
     made = [item for item in answer.items if item.kind is not DeltaKind.TEXT]
     assert made or len(answer.items) == 1

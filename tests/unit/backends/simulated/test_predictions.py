@@ -18,7 +18,7 @@ ASK = request(user("Write 120 words about caches."))
 
 
 async def deep(**options: Any) -> SimulatedBackend:
-    """A GPU engine on the running loop's clock, which never waits."""
+    """Returns a GPU engine on the running loop's clock, which never waits."""
     loop = asyncio.get_running_loop()
     set_to = GpuOptions(overhead_us=0.0, **options)
     info = set_to.info("gpu", "deep", takes_predictions=set_to.takes_predictions)
@@ -41,7 +41,7 @@ async def _answered(
 def answered(
     prediction: str | None, options: dict[str, Any] | None = None, **fields: Any
 ) -> tuple[str, Finish, int]:
-    """The answer, its finish, and how long it took by the engine's clock."""
+    """Returns the answer, its finish, and how long it took by the engine's clock."""
     with asyncio.Runner(loop_factory=lambda: SleepingLoop(random.Random(1))) as runner:
         return runner.run(_answered(prediction, fields, options or {}))
 

@@ -13,7 +13,7 @@ LINES = ((1, 2, 3, 4, 5), (1, 2, 8, 9), (6, 7))  # digests of conversations
 
 
 def looked_for(free: dict[Any, None], turn: Any) -> Any:
-    """The plain twin."""
+    """Returns the plain twin."""
 
     def fitness(stream: Any) -> tuple[int, int]:
         if stream.chain is None:

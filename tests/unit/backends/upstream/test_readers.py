@@ -189,7 +189,7 @@ def chat_reader(**fields: Any) -> ChatReader:
 
 
 def read_all(reader: ResponsesReader | ChatReader, events: list[Any]) -> list[Delta]:
-    """The deltas of events that come one by one."""
+    """Returns the deltas of events that come one by one."""
     decode: Any = decode_chunk if isinstance(reader, ChatReader) else decode_sse_event
     deltas: list[Delta] = []
     for now_us, event in enumerate(events):

@@ -64,7 +64,7 @@ def read(reader: Reader, events: list[Any], *, one_by_one: bool) -> list[Delta]:
 
 
 def said(deltas: list[Delta]) -> list[tuple[int, bool, str]]:
-    """The items: their index, whether they refuse, and what they say."""
+    """Returns the items: their index, whether they refuse, and what they say."""
     assert all(delta.kind is DeltaKind.TEXT for delta in deltas)
     found: dict[tuple[int, bool], str] = {}
     for delta in deltas:

@@ -18,7 +18,7 @@ DETAILS = ("cached_tokens", "reasoning_tokens", "rejected_prediction_tokens")
 
 
 def figure(chance: random.Random, odd: float) -> Any:
-    """Anything that a server may say for a number of tokens."""
+    """Returns anything that a server may say for a number of tokens."""
     return (
         chance.choice(ODD) if chance.random() < odd else chance.choice((0, 7, 7.0, 1 << 70, None))
     )

@@ -51,7 +51,7 @@ def chance() -> random.Random:
 
 
 def responses_events(chance: random.Random) -> list[dict[str, Any]]:
-    """A few items, some at once, whose pieces come in any order."""
+    """Returns a few items, some at once, whose pieces come in any order."""
     kinds = [chance.choice(list(KINDS)) for _ in range(chance.randint(1, 4))]
     items = [{"type": kind, "id": f"i{n}", "name": "f"} for n, kind in enumerate(kinds)]
     events: list[dict[str, Any]] = []
@@ -95,7 +95,7 @@ def chat_chunks(chance: random.Random) -> list[dict[str, Any]]:
 
 
 def groups(chance: random.Random, events: list[Any]) -> list[list[Any]]:
-    """The events as reads from a socket may bring them."""
+    """Returns the events as reads from a socket may bring them."""
     found: list[list[Any]] = []
     while events:
         size = chance.choice((1, 1, 2, 5, 100))
@@ -105,7 +105,7 @@ def groups(chance: random.Random, events: list[Any]) -> list[list[Any]]:
 
 
 def said(reader: ResponsesReader | ChatReader, together: list[list[Any]]) -> dict[int, list[Any]]:
-    """What was said of each item, until the end."""
+    """Returns what was said of each item, until the end."""
     items: dict[int, list[Any]] = {}
     for now_us, events in enumerate(together):
         deltas = reader.read(events, now_us)
@@ -152,7 +152,7 @@ def read_alike(quick: Kind, plain: Kind, together: list[list[Any]]) -> None:
 
 
 def passed_on(reader: Kind, message: bytes) -> str:
-    """The text of a message that only goes on, noted as `UpstreamGeneration` does."""
+    """Returns the text of a message that only goes on, noted as `UpstreamGeneration` does."""
     text = reader.text_of(message) if reader.goes_on else ""
     num_tokens = reader.items.num_tokens + count(text)
     if not text or num_tokens > reader.items.max_unmeasured_tokens:
@@ -253,7 +253,7 @@ def test_text_up_to_the_limit_of_an_answer(chance: random.Random) -> None:
 
 
 def reads(chance: random.Random, whole: bytes) -> list[bytes]:
-    """What a socket may bring of it, cut at any byte."""
+    """Returns what a socket may bring of it, cut at any byte."""
     cuts = sorted(chance.randrange(len(whole)) for _ in range(chance.randrange(40)))
     return [whole[start:end] for start, end in pairwise([0, *cuts, len(whole)]) if start < end]
 

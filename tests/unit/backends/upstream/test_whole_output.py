@@ -30,7 +30,7 @@ def reader_of(**fields: Any) -> ResponsesReader:
 
 
 def said_by(reader: ResponsesReader, events: list[Event], *, together: bool = False) -> list[Said]:
-    """All of the items, as clients get them."""
+    """Returns all of the items, as clients get them."""
     items: dict[int, Said] = {}
     decoded = [decode_event(json.dumps(event).encode()) for event in events]
     for now_us, each in enumerate([decoded] if together else [[event] for event in decoded]):
@@ -494,7 +494,7 @@ Made = tuple[DeltaKind, str, bool, bool]  # kind, text, if it was announced, if 
 
 
 def random_answer(chance: random.Random) -> tuple[list[Event], list[Made]]:
-    """Events that leave out anything but the end, and the items.
+    """Returns events that leave out anything but the end, and the items.
 
     Ids may be others in each event, and places may be missing.
     """

@@ -472,7 +472,7 @@ def test_finish_reasons(ending: Ending, reason: str) -> None:
 
 
 def joined(chunks: list[dict[str, Any]]) -> tuple[str, list[tuple[str, str, str]], str | None]:
-    """What a client puts together: the content, the calls (id, name, text), the finish reason."""
+    """Returns what a client puts together: content, calls (id, name, text), finish reason."""
     content, reason = "", None
     calls: dict[int, tuple[str, str, str]] = {}
     for chunk in chunks:

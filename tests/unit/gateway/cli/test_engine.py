@@ -22,7 +22,7 @@ def parser() -> argparse.ArgumentParser:
 
 @pytest.fixture
 def served(monkeypatch: pytest.MonkeyPatch) -> list[Config]:
-    """What would have been served."""
+    """Returns what would have been served."""
     configs: list[Config] = []
     monkeypatch.setattr(engine_command, "serve", lambda config, _: configs.append(config) or 0)
     return configs

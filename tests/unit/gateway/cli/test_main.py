@@ -17,7 +17,7 @@ def choices(parser: argparse.ArgumentParser) -> "argparse._SubParsersAction | No
 
 
 def commands(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
-    """All commands below a parser, theirs included."""
+    """Yields all commands below a parser, theirs included."""
     action = choices(parser)
     for command in dict.fromkeys(action.choices.values()) if action is not None else ():
         yield command

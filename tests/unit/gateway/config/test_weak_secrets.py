@@ -20,7 +20,7 @@ GIVEN = re.compile(
 
 
 def published_secrets() -> dict[str, str]:
-    """Everything in the repository that is a key or is given as one, and where it stands."""
+    """Returns all in the repository that is a key or given as one, and where it stands."""
     paths = [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "Makefile"]
     for folder in FOLDERS:
         paths += [path for path in (ROOT / folder).rglob("*") if "node_modules" not in path.parts]

@@ -70,7 +70,7 @@ def test_the_page_names_all_modules_that_play_begins_with() -> None:
 
 
 def imports_of(path: str, pattern: str = FIRST_IMPORT) -> list[str]:
-    """The files that a module imports: as it begins, or ever."""
+    """Returns the files that a module imports: as it begins, or ever."""
     imported = re.findall(pattern, text_of(path))
     return [
         posixpath.normpath(f"{posixpath.dirname(path)}/{each}".lstrip("/")) for each in imported

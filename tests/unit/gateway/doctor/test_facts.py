@@ -30,7 +30,7 @@ STREAMS: list[tuple[int, str, str | None]] = [
 
 @contextmanager
 def answering(status: int, body: str) -> Iterator[str]:
-    """A server's address that answers so."""
+    """Gives a server's address that answers so."""
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_POST(self) -> None:

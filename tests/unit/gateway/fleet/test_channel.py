@@ -21,7 +21,7 @@ async def fails() -> bytes:
 
 @contextlib.asynccontextmanager
 async def line(answers: Answers) -> AsyncIterator[tuple[Channel, Channel, "asyncio.Task[None]"]]:
-    """Both ends; the task runs the far one."""
+    """Gives both ends; the task runs the far one."""
     ends = socket.socketpair()
     near, far = await opened(ends[0], {}), await opened(ends[1], answers)
     running = [asyncio.create_task(channel.run()) for channel in (near, far)]

@@ -70,7 +70,7 @@ def answer(
 
 
 def judged(sent: Sent) -> dict[str, Any]:
-    """The message that the SDK puts together; every event is of its types and in its place."""
+    """Returns the message that the SDK puts together; every event is of its types, and in place."""
     events = [event for event in sent.events if event["type"] != "ping"]
     message: Any = None
     buffers: dict[int, bytes] = {}

@@ -41,7 +41,7 @@ def stats(name: str, running: int) -> BackendStats:
 
 
 async def worker(tasks: int, running: int) -> Snapshot:
-    """A worker that ran so many tasks, and has one socket open."""
+    """Returns a worker that ran so many tasks, and has one socket open."""
     made = Metrics(
         version="1", backends=lambda: [stats("wafer", running), stats("upstream", running)]
     )

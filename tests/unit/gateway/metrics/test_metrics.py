@@ -43,7 +43,7 @@ def snapshot(*, num_running: int = 0) -> tuple[BackendStats, ...]:
 
 
 async def scrape(metrics: Metrics) -> dict[tuple[str, tuple[str, ...]], float]:
-    """Every sample by name and its label values, in the alphabetical order of the labels' names."""
+    """Returns every sample by name and label values, in alphabetical order of the labels."""
     text = (await metrics.render()).decode()
     return {
         (sample.name, tuple(value for _, value in sorted(sample.labels.items()))): sample.value

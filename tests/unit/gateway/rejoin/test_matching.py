@@ -210,7 +210,7 @@ class Pairs:
         return (chance.choice("AB"), chance.choice("xy")), body
 
     def same(self, body: Body) -> Body:
-        """The same request as a client may send it again."""
+        """Returns the same request as a client may send it again."""
         chance, again = self.chance, copy.deepcopy(body)
         again["client_metadata"]["stamp"] = self.word()
         for item in again["input"]:

@@ -390,7 +390,7 @@ async def test_a_model_and_the_security_rule_bind_before_the_first_word_too(
 
 
 def silent_site(*given: BreakingBackend, num_measured: int = 20) -> Site:
-    """A gateway whose engines time out after minutes, and had words in a tenth of a second."""
+    """Returns a gateway whose engines time out after minutes, and had words within 0.1 s."""
     site = Site(*given)
     for each in site.world.gw.backends.values():
         assert isinstance(each, BreakingBackend)

@@ -49,7 +49,7 @@ USED = Usage(num_input_tokens=7, num_output_tokens=2)  # of a cancelled recordin
 
 
 def usages_of(run: Run) -> list[Usage]:
-    """What each backend of the route used, by its index."""
+    """Returns what each backend of the route used, by its index."""
     totals = [Usage()] * len(run.branches.backends)
     for branch in run.branches.all():
         totals[branch.backend_index] += branch.usage or Usage()
@@ -145,7 +145,7 @@ class Stage:
 
     @property
     def said(self) -> list[tuple[str, str | None]]:
-        """Every delta's text with the phase of its item."""
+        """Returns every delta's text with the phase of its item."""
         phases = {
             event["output_index"]: event["item"].get("phase")
             for event in self.heard.events
@@ -159,7 +159,7 @@ class Stage:
 
     @property
     def items(self) -> list[dict[str, Any]]:
-        """The items that have begun."""
+        """Returns the items that have begun."""
         return [
             event["item"]
             for event in self.heard.events

@@ -19,7 +19,7 @@ BROKEN: Script = [failure()]
 
 
 def world_of(first: Script, *spares: Script, refuses: Exception | None = None) -> World:
-    """A gateway whose fast group has spares: wafer-1, wafer-2, ..."""
+    """Returns a gateway whose fast group has spares: wafer-1, wafer-2, ..."""
     world = World(first, fast_refuses=refuses)
     more = [
         PlayingBackend(f"wafer-{number}", "fast", script)

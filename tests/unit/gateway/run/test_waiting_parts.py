@@ -42,7 +42,7 @@ class PartsWorld(WaitingWorld):
         self.other: Reservation | None = None  # another task's
 
     def begin(self, strategy: str, **metadata: str) -> "asyncio.Task[Any]":
-        """A client's own wishes among the metadata."""
+        """Begins a response, with a client's own wishes among the metadata."""
         if strategy == "delegate":
             self.fast = RoundsBackend("wafer", "fast", rounds=[OPENING, MEANWHILE, CLOSING])
             self.gw.backends = {"wafer": self.fast, "gpu": self.deep}
@@ -108,7 +108,7 @@ async def test_variations_wait_for_places_while_the_others_go_on() -> None:
 
 
 async def speaking(world: PartsWorld) -> "asyncio.Task[Any]":
-    """A response whose sub-task waits, while its fast engine has said something since."""
+    """Returns a response whose sub-task waits, while its fast engine has said something since."""
     world.occupy_deep()
     pump = world.begin("delegate")
     await asyncio.wait_for(until(lambda: "Meanwhile." in str(world.heard.events)), PATIENCE_S)

@@ -145,7 +145,7 @@ class Peer:
 
 
 def asks(job: Job) -> list[str]:
-    """The texts of a job's own input."""
+    """Returns the texts of a job's own input."""
     return [_text(entry.item) for entry in job.parsed.input.items if isinstance(entry, ContextItem)]
 
 
@@ -511,7 +511,7 @@ def test_cancel_stops_a_running_response() -> None:
 
 
 def handing(peer: Peer, **fields: Any) -> tuple[Job, str]:
-    """A response with its second sub-task under way, and that one's id."""
+    """Returns a response with its second sub-task under way, and that one's id."""
     job = running(peer, **fields)
     job.delegations = frozenset((2,))
     return job, f"{job.parsed.id}-d2"
@@ -575,7 +575,7 @@ def test_a_bad_steer_of_a_sub_task_is_refused() -> None:
 
 
 def running(peer: Peer, said: str | None = "Well", **fields: Any) -> Job:
-    """A response under way, having said something."""
+    """Returns a response under way, having said something."""
     peer.create(fields.pop("ask", "one"), **fields)
     job = peer.running[-1]
     peer.open(job)

@@ -149,7 +149,7 @@ async def test_the_deep_engine_answers_where_the_fast_one_fails() -> None:
 
 
 async def started(world: World) -> tuple[Any, "asyncio.Task[Any]"]:
-    """A response whose sub-task is under way and has spoken."""
+    """Returns a response whose sub-task is under way and has spoken."""
     job = world.job(metadata=METADATA)
     pump = asyncio.create_task(handle_task(world.gw, job))
     await until(lambda: any("By" in str(event) for event in world.heard.events))

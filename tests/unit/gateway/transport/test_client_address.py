@@ -20,7 +20,7 @@ V6 = ipaddress.ip_address("2001:db8::7").packed
 
 
 def binary(command: int, family: int, addresses: bytes, extensions: bytes = b"") -> bytes:
-    """A header of version 2."""
+    """Returns a header of version 2."""
     length = len(addresses) + len(extensions)
     return SIGNATURE + bytes([command, family]) + length.to_bytes(2, "big") + addresses + extensions
 

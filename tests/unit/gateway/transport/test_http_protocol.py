@@ -66,7 +66,7 @@ def made(transport: Transport) -> HttpProtocol:
 
 
 async def answers(*reads: bytes) -> bytes:
-    """All that is answered to what comes in those reads."""
+    """Returns all that is answered to what comes in those reads."""
     transport = Transport()
     protocol = made(transport)
     for read in reads:

@@ -12,7 +12,7 @@ EDGES = (0, 1, 125, 126, 127, 65_535, 65_536, 70_000)
 
 
 def plain(opcode: Opcode, messages: list[bytes]) -> bytes:
-    """The plain twin."""
+    """Returns the plain twin."""
     return b"".join(Frame(opcode, message).serialize(mask=False) for message in messages)
 
 
@@ -36,7 +36,7 @@ def test_a_client_reads_them() -> None:
 
 
 def read_by_the_library(arrived: bytes) -> list[Frame]:
-    """The plain twin: what a server makes of its bytes, when it is a whole frame and no more."""
+    """Returns what the library makes of a server's bytes, if a whole frame: the plain twin."""
     server = Protocol(SERVER, state=OPEN)
     server.receive_data(arrived)
     frames = [each for each in server.events_received() if isinstance(each, Frame)]

@@ -27,7 +27,7 @@ PLAIN = {
 
 
 def head(line: str = "GET /v1/responses HTTP/1.1", more: str = "", **changed: str | None) -> bytes:
-    """A request; a header that is None is left out."""
+    """Returns a request; a header that is None is left out."""
     wanted = PLAIN | {name.replace("_", "-"): value for name, value in changed.items()}
     headers = "".join(f"{name}: {value}\r\n" for name, value in wanted.items() if value is not None)
     return f"{line}\r\n{headers}{more}\r\n".encode("latin-1")
@@ -114,7 +114,7 @@ async def reads_all(scope: Any, receive: Any, send: Any) -> None:
 
 
 async def conversation(request: bytes) -> dict[str, Any]:
-    """All that the application and the client see of an upgrade and of one message."""
+    """Returns all that the application and the client see of an upgrade and of one message."""
     seen: dict[str, Any] = {}
 
     async def app(scope: Any, receive: Any, send: Any) -> None:

@@ -33,7 +33,7 @@ def finish(stream: ResponseStream) -> None:
 
 
 def of_item(heard: Transcript) -> list[tuple[str, Any]]:
-    """What is told of an item, by the events' short names."""
+    """Returns what is told of an item, by the events' short names."""
     names = ("item", "part", "delta", "refusal")
     found = []
     for event in heard.events:

@@ -42,7 +42,7 @@ def write(
     stream_id: str | None = None,
     **fields: Any,
 ) -> tuple[list[Event], ResponseStream]:
-    """A whole response, each delta flushed at once; checked against the SDK and the protocol."""
+    """Writes a whole response, each delta flushed at once, and checks it by SDK and protocol."""
     heard = Transcript()
     stream = ResponseStream(parsed_create(**fields), heard.emit, stream_id=stream_id)
     stream.open(100, "wafer-model", ROUTING)
@@ -388,7 +388,7 @@ def random_script(chance: random.Random) -> list[tuple[Delta, str | None]]:
 
 
 def expected_output(script: list[tuple[Delta, str | None]]) -> list[Item]:
-    """The script's items that are of the conversation, ids left out."""
+    """Returns the script's items that are of the conversation, ids left out."""
     items: list[Item] = []
     for index in sorted({delta.index for delta, _ in script}):
         own = [(delta, phase) for delta, phase in script if delta.index == index]

@@ -20,7 +20,7 @@ WIDE = GroupLimits(requests_per_min=100_000, tokens_per_min=100_000_000, max_con
 
 
 def machine(name: str, group: BackendGroup, **more: Any) -> EngineMachine:
-    """An engine whose steps take a few milliseconds."""
+    """Returns an engine whose steps take a few milliseconds."""
     info = BackendInfo(
         name=name,
         model=f"lanewise-{group}",
@@ -38,7 +38,7 @@ def fleet(*deep: str) -> EngineFleet:
 
 
 def tenant(name: str = "studio", **limits: Any) -> Tenant:
-    """A tenant whose pools are wide, but for those given."""
+    """Returns a tenant whose pools are wide, but for those given."""
     return Tenant(
         id=name,
         tier="standard",
@@ -97,11 +97,11 @@ def played(arrivals: Sequence[Arrival], **more: Any) -> tuple[list[TaskResult], 
 
 
 def one(arrivals: Sequence[Arrival], **more: Any) -> TaskResult:
-    """The result of a single arrival."""
+    """Returns the result of a single arrival."""
     (result,), _ = played(arrivals, **more)
     return result
 
 
 def changed(arrivals: Sequence[Arrival], **more: Any) -> list[Arrival]:
-    """The same arrivals with other fields."""
+    """Returns the same arrivals with other fields."""
     return [msgspec.structs.replace(each, **more) for each in arrivals]

@@ -99,7 +99,7 @@ def test_traffic_that_was_learned_becomes_the_reference_once() -> None:
 
 
 def failing(monitor: Monitor, count: int, share: float, seed: int) -> int:
-    """How many outcomes of so many failures it takes to an alarm; 0: none came."""
+    """Returns how many outcomes of so many failures it takes to an alarm; 0: none came."""
     chance = np.random.default_rng(seed)
     for number in range(1, count + 1):
         monitor.note_outcome(float(chance.random() < share))

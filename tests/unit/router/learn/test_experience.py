@@ -170,7 +170,7 @@ def test_who_held_a_context_before_is_known_by_its_prompt() -> None:
 
 
 def whole(*items: ContextItem, instructions: str | None = None, tenant_salt: int = 0) -> Task:
-    """A request that sends all of its context."""
+    """Returns a request that sends all of its context."""
     num_tokens, prefix = prompt_size(instructions, (), TextFormat(), items, tenant_salt)
     plain = task(items=items, prompt_tokens=num_tokens)
     request = msgspec.structs.replace(plain.request, prefix=prefix, instructions=instructions)

@@ -26,7 +26,7 @@ from tests.unit.wafer_engine.affine_cost import AffineCost
 
 
 def costs(slowness: float) -> dict[str, Any]:
-    """An engine so many times as slow, of few sequences."""
+    """Returns an engine so many times as slow, of few sequences."""
     return {
         "fixed_us": 8_000 * slowness,
         "seq_us": 200 * slowness,
@@ -38,7 +38,7 @@ def costs(slowness: float) -> dict[str, Any]:
 
 
 def traffic(seed: int, number: int = 60, per_s: float = 12.0) -> list[Arrival]:
-    """Tasks of both classes at a steady pace."""
+    """Returns tasks of both classes at a steady pace."""
     chance, at_s = random.Random(seed), 0.0
     found = []
     for index in range(number):
@@ -61,7 +61,7 @@ def traffic(seed: int, number: int = 60, per_s: float = 12.0) -> list[Arrival]:
 def server(
     name: str, group: BackendGroup, slowness: float, per_hour: float, **more: Any
 ) -> ServerKind:
-    """A kind of server whose capacity follows from its speed."""
+    """Returns a kind of server whose capacity follows from its speed."""
     info = BackendInfo(
         name=name,
         model=f"lanewise-{group}",
@@ -142,14 +142,14 @@ def verdict(terms: Material, simulate: JudgingSimulator) -> Verdict | None:
 
 
 def reduced(counts: Counts) -> list[Counts]:
-    """A fleet without one server, of each kind."""
+    """Returns a fleet without one server, of each kind."""
     return [
         (*counts[:at], number - 1, *counts[at + 1 :]) for at, number in enumerate(counts) if number
     ]
 
 
 def material(seed: int = 1, **more: Any) -> Material:
-    """Three kinds of servers, 215 fleets."""
+    """Returns three kinds of servers, 215 fleets."""
     chance = random.Random(seed)
     kinds = (
         server("wafer", "fast", chance.uniform(0.5, 1.5), chance.uniform(5, 12)),

@@ -20,14 +20,14 @@ DEFAULTS = "\n".join(
 
 
 def told(document: str, known: Known = KNOWN) -> list[str]:
-    """Each slip as `line path: message`, without the default rules that a rule replaces."""
+    """Returns each slip as `line path: message`, without the default rules that a rule replaces."""
     content = document.encode()
     slips = slips_of(parse_policy(content), content, "policy", known)
     return [f"{slip.line} {slip.path}: {slip.message}" for slip in slips if slip.path != "rules"]
 
 
 def rule(name: str, *lines: str) -> str:
-    """A rule that goes fast."""
+    """Returns a rule that goes fast."""
     return "\n".join(("[[rules]]", f'name = "{name}"', 'route = "fast"', *lines, ""))
 
 

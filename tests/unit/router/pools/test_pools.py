@@ -42,7 +42,7 @@ def remaining(balances: tuple[Balance, ...]) -> dict[tuple[BackendGroup, Unit], 
 
 
 def taken(grant: Grant) -> tuple[int, int, int, int, int, int]:
-    """What is missing from full pools: requests, tokens, places of fast, then of deep."""
+    """Returns what is missing from full pools: requests, tokens, places of fast, then of deep."""
     left = remaining(grant.balances)
     return (
         60 - left["fast", "requests"],
@@ -201,7 +201,7 @@ def reserved(pools: MemoryPools, name: str, tokens: int, now_us: int) -> Reserva
 
 
 def left_today(pools: MemoryPools, now_us: int) -> tuple[int, int]:
-    """What the day's budget still has, and seconds until it is whole."""
+    """Returns what the day's budget still has, and seconds until it is whole."""
     balances = pools.balances(DAILY, now_us)
     balance = next(b for b in balances if b.unit == "tokens_day")
     return balance.remaining, balance.reset_us // S

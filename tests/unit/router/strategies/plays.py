@@ -47,7 +47,7 @@ def delta(text: str, index: int = 0, kind: DeltaKind = TEXT, at_us: int = 1) -> 
 
 
 def handing(arguments: str, index: int = 0, tool: str = DELEGATE_TOOL) -> Delta:
-    """A call of a tool of the gateway's."""
+    """Returns a call of a tool of the gateway's."""
     return Delta(index, CALL, arguments, 1, 1, f"call_{index}", tool)
 
 
@@ -66,7 +66,7 @@ def machine_of(strategy: str | None, request: GenerateRequest, **options: Any) -
 
 
 def play(machine: Machine, events: list[Event]) -> list[Action]:
-    """What it does from its start on, with every event that comes."""
+    """Returns what it does from its start on, with every event that comes."""
     actions = machine.start(0)
     for event in events:
         if event == WAKE:
@@ -99,7 +99,7 @@ def in_short(actions: list[Action]) -> list[object]:
 
 
 def random_side(chance: random.Random, branch: int, part: TaskPart) -> list[Delta | Finish]:
-    """A generation: indexes never fall, one kind per item; a finish, or silence for ever."""
+    """Draws a generation: indexes never fall, one kind per item; a finish, or silence for ever."""
     events: list[Delta | Finish] = []
     index = 0
     kind = chance.choice([TEXT, TEXT, REASONING, CALL])

@@ -45,7 +45,7 @@ SUB, BESIDE, LAST = 1, 2, 3  # branches where one sub-task begins: it, the round
 
 
 def handed(*calls: tuple[int, str, str], said: str = "") -> tuple[Item, ...]:
-    """What a later round is told: words, calls (index, arguments, output), then their outputs."""
+    """Returns what a later round is told: words, calls (index, arguments, output), outputs."""
     words = (Message("assistant", (TextPart(text),)) for text in said.split("|") if text)
     made = (FunctionCall(f"call_{n}", DELEGATE_TOOL, arguments) for n, arguments, _ in calls)
     given = (FunctionCallOutput(f"call_{n}", (TextPart(out),)) for n, _, out in calls)

@@ -30,7 +30,7 @@ def compared_names(source: str, names: Set[str] = frozenset(STRATEGIES)) -> Iter
 
 
 def words_in(expression: ast.expr) -> list[str]:
-    """The string, or the strings of a tuple, list or set."""
+    """Returns the string, or the strings of a tuple, list or set."""
     parts = getattr(expression, "elts", [expression])
     values = [part.value for part in parts if isinstance(part, ast.Constant)]
     return [value for value in values if isinstance(value, str)]

@@ -5,7 +5,7 @@ from wafer_engine.batching.sequence import Sequence
 
 
 def run_out(engine: Engine) -> list[OutputRow]:
-    """Every row until the engine is idle, fetched as each falls due."""
+    """Returns every row until the engine is idle, fetched as each falls due."""
     found = []
     while (next_us := engine.next_event_us()) is not None:
         found += engine.advance(next_us, progress=False)

@@ -9,7 +9,7 @@ from wafer_engine.batching.sequence import Sequence
 
 
 def sequence(number: int, num_prompt_tokens: int, num_output_tokens: int) -> Sequence:
-    """A sequence whose first token has just come."""
+    """Returns a sequence whose first token has just come."""
     made = Sequence(
         id=number, num_prompt_tokens=num_prompt_tokens, num_output_tokens=num_output_tokens
     )

@@ -13,7 +13,7 @@ def entries(name: str, *sizes: int) -> tuple[tuple[int, int], ...]:
 
 
 def keep(cache: KvCache, prefix: tuple[tuple[int, int], ...]) -> KeptPrefix | None:
-    """What a sequence with this prompt leaves in the cache."""
+    """Returns what a sequence with this prompt leaves in the cache."""
     kept = cache.find(reversed(prefix))
     num_tokens = prefix[-1][1]
     cache.pin(kept)

@@ -15,7 +15,7 @@ def words(text: str) -> list[str]:
 
 
 def written(prediction: PredictedText, num_tokens: int) -> list[tuple[int, int]]:
-    """Each step's (checked, yielded) from the first token on, which a prompt's end yields."""
+    """Returns each step's (checked, yielded) after the first token, which a prompt's end yields."""
     steps, position = [], 1
     while position < num_tokens:
         block = prediction.block_at(position)
@@ -161,5 +161,5 @@ def test_jumps_change_nothing_whatever_is_predicted_cancelled_or_preempted(seed:
 
 
 def engine_ids(engine: Engine) -> set[int]:
-    """The sequences whose end was not fetched."""
+    """Returns the sequences whose end was not fetched."""
     return set(engine._sequences)

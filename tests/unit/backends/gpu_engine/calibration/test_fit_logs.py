@@ -36,7 +36,7 @@ def cost(constants: GpuConstants) -> GpuCost:
 
 
 def served(number: int = 150, seed: int = 5) -> list[RequestTimes]:
-    """What a server with the real constants would have logged."""
+    """Returns what a server with the real constants would have logged."""
     chance, at_us = random.Random(seed), 0.0
     requests = []
     for _ in range(number):
