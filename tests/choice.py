@@ -5,7 +5,7 @@ from typing import Protocol, TypeVar
 
 
 class Named(Protocol):
-    """What can be chosen."""
+    """Says what can be chosen."""
 
     @property
     def name(self) -> str: ...

@@ -34,7 +34,7 @@ BANNED_NAME = re.compile(
 
 @dataclass(frozen=True)
 class Module:
-    """One module of ours: its dotted name (a package's own for `__init__`) and its source."""
+    """Is one module of ours: its dotted name (a package's own for `__init__`) and its source."""
 
     name: str
     source: str

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 
 class Room(NamedTuple):
-    """A package, and the packages of others that its modules may import."""
+    """Names a package, and the packages of others that its modules may import."""
 
     name: str
     others: frozenset[str]

@@ -35,7 +35,7 @@ RUN = "import sys; from tests.accept import {0}; sys.exit({0}.main() is not True
 
 
 class Script(NamedTuple):
-    """A module with a `main`."""
+    """Is a module with a `main`."""
 
     name: str
     title: str  # its docstring's first line
@@ -43,14 +43,14 @@ class Script(NamedTuple):
 
 
 class CpuTimes(NamedTuple):
-    """Seconds of all cores since the machine began; proc(5), stat."""
+    """Counts the seconds of all cores since the machine began; proc(5), stat."""
 
     busy_s: float
     stolen_s: float  # what the hypervisor gave to others
 
 
 class Outcome(NamedTuple):
-    """What became of a script, and of the machine meanwhile."""
+    """Says what became of a script, and of the machine meanwhile."""
 
     script: Script
     failure: str  # empty: it held

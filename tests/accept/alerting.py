@@ -78,7 +78,7 @@ def missing() -> str:
 
 @dataclass
 class Watched:
-    """The processes, and what the webhook was told."""
+    """Holds the processes, and what the webhook was told."""
 
     folder: Path
     redis: Server

@@ -45,7 +45,7 @@ route = "fast"
 
 
 class Fault(NamedTuple):
-    """A fault that begins and ends, and the alert that tells of it."""
+    """Is a fault that begins and ends, and the alert that tells of it."""
 
     alert: str
     begin: Callable[[], None]
@@ -151,7 +151,7 @@ async def _told(here: Watched, fault: Fault) -> bool:
 
 
 class _Load:
-    """Clients that ask, until they are told to end."""
+    """Runs clients that ask, until they are told to end."""
 
     def __init__(self) -> None:
         self.tasks: list[asyncio.Task[None]] = []

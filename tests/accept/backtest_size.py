@@ -34,7 +34,7 @@ OTHER = "[band]\nlow = 0.5\nhigh = 0.98\n"
 
 
 class Ran(NamedTuple):
-    """What a command printed, the most memory that it took, and its CPU-seconds."""
+    """Says what a command printed, the most memory that it took, and its CPU-seconds."""
 
     report: dict[str, Any]
     most_bytes: int

@@ -36,14 +36,14 @@ SEED = 1122
 
 
 class Heard(NamedTuple):
-    """What a client heard of an answer."""
+    """Says what a client heard of an answer."""
 
     text: str
     silent_s: float  # at most, from its asking to its end
 
 
 class Case(NamedTuple):
-    """One ask: a run, which of its parts fails, how and where, and over what it is asked."""
+    """Is one ask: a run, which of its parts fails, how and where, and over what it is asked."""
 
     name: str
     part: str

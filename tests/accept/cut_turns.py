@@ -31,7 +31,7 @@ LOST = (websockets.ConnectionClosed, OSError, openai.OpenAIError, websockets.Inv
 
 
 class Wire(Protocol):
-    """One socket."""
+    """Is one socket."""
 
     async def send(self, create: dict[str, Any]) -> None: ...
 
@@ -39,7 +39,7 @@ class Wire(Protocol):
 
 
 class PlainWire:
-    """The protocol by hand."""
+    """Speaks the protocol by hand."""
 
     def __init__(self, socket: websockets.ClientConnection) -> None:
         self._socket = socket
@@ -53,7 +53,7 @@ class PlainWire:
 
 
 class OpenAIWire:
-    """The official Python SDK's connection."""
+    """Is the official Python SDK's connection."""
 
     def __init__(self, connection: Any) -> None:
         self._connection = connection
@@ -87,7 +87,7 @@ async def opened(port: int, style: Style, node: NodeSockets) -> AsyncIterator[Wi
 
 @dataclass
 class Turn:
-    """One turn: what it asks, what became of it, and what was wrong with that."""
+    """Is one turn: what it asks, what became of it, and what was wrong with that."""
 
     style: Style
     name: str  # thread and turn of its client, too

@@ -66,7 +66,7 @@ def turn(num_tokens: int) -> str:
 
 
 class Ended:
-    """One turn: seconds to its opening, its first word and its end, and how it ended."""
+    """Times one turn: its opening, first word and end, in seconds; and says how it ended."""
 
     def __init__(self) -> None:
         self.opened_s = self.word_s = self.end_s = float("inf")

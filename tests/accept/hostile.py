@@ -45,7 +45,7 @@ def rss_bytes(pid: int) -> int:
 
 
 class OtherTenant:
-    """The process of `tests.hostile.other_tenant`, and how long each of its tasks took."""
+    """Runs `tests.hostile.other_tenant` in a process, and keeps how long each of its tasks took."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process

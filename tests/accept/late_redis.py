@@ -51,7 +51,7 @@ CREATED, TERMINALS = b"event: response.created", (b"response.completed", b"respo
 
 
 class Terminal(msgspec.Struct):
-    """What the last event says of the tokens."""
+    """Says what the last event says of the tokens."""
 
     class Response(msgspec.Struct):
         class Usage(msgspec.Struct):
@@ -63,7 +63,7 @@ class Terminal(msgspec.Struct):
 
 
 class Load:
-    """A tenant's tasks on all gateways, and what they used."""
+    """Runs a tenant's tasks on all gateways, and keeps what they used."""
 
     def __init__(self, presses: str, seed: int) -> None:
         self.presses = presses  # the limit that is tight

@@ -16,7 +16,7 @@ MAX_LINE_BYTES = 64 << 20  # an event with all of a response
 
 
 class NodeSocket:
-    """One socket; it satisfies `tests.accept.cut_turns.Wire`."""
+    """Is one socket; it satisfies `tests.accept.cut_turns.Wire`."""
 
     def __init__(self, number: int, stdin: asyncio.StreamWriter) -> None:
         self._number = number
@@ -41,7 +41,7 @@ class NodeSocket:
 
 
 class NodeSockets:
-    """The process, and its sockets by their numbers."""
+    """Holds the process, and its sockets by their numbers."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         assert process.stdin is not None

@@ -95,7 +95,7 @@ async def _all(folder: Path, redis_url: str) -> bool:
 
 
 class Ledger:
-    """What was charged, by the usage ledger."""
+    """Reads what was charged, from the usage ledger."""
 
     def __init__(self, path: Path, redis_url: str) -> None:
         self._redis_url = redis_url

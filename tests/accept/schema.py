@@ -37,7 +37,7 @@ _COUNTED = re.compile(r"([\d,]+) generated")
 
 
 class Part(NamedTuple):
-    """Some of the API, and whose key opens it."""
+    """Names some of the API, and whose key opens it."""
 
     paths: str  # a regular expression
     key: str

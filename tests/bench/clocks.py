@@ -15,7 +15,7 @@ def cpu_us(pid: int) -> float:
 
 
 class Watch:
-    """CPU and wall time of some processes, from now on.
+    """Measures CPU and wall time of some processes, from now on.
 
     `subject` is the one that is measured; the others make its load, and must not be the limit.
     """

@@ -74,7 +74,7 @@ class LoadError(Exception):
 
 
 class Subject(NamedTuple):
-    """What is asked: a rival, or the upstream itself."""
+    """Says what is asked: a rival, or the upstream itself."""
 
     name: str
     url: str
@@ -84,7 +84,7 @@ class Subject(NamedTuple):
 
 
 class Comparison:
-    """One run: what is measured so far, and what could not be."""
+    """Is one run: what is measured so far, and what could not be."""
 
     def __init__(self, upstream: Upstream, pids: dict[str, int], seconds: float) -> None:
         self._upstream = upstream

@@ -17,7 +17,7 @@ Kept = dict[str, dict[str, list[dict[str, Any]]]]
 
 
 class Load(NamedTuple):
-    """One kind of load: short requests, or streams of tokens."""
+    """Is one kind of load: short requests, or streams of tokens."""
 
     name: str  # unique
     mode: Mode
@@ -51,7 +51,7 @@ LOADS = (
 
 
 class Figure(NamedTuple):
-    """One thing that loads of a kind tell."""
+    """Is one thing that loads of a kind tell."""
 
     title: str
     unit: str

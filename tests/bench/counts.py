@@ -54,7 +54,7 @@ ENGINE = '[[backends]]\nkind = "gpu"\nname = "engine"\n'
 
 
 class PathThrough(NamedTuple):
-    """One way that tasks take."""
+    """Is one way that tasks take."""
 
     name: str
     mode: str  # of task_load.py

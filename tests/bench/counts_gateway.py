@@ -42,7 +42,7 @@ KINDS = ("plain", "calls", "bytecodes")  # of counting, each of tasks of its own
 
 
 class Clock:
-    """The time that passes only while the loop waits."""
+    """Tells the time that passes only while the loop waits."""
 
     def __init__(self) -> None:
         self.now_s = 1000.0
@@ -62,7 +62,7 @@ class Clock:
 
 
 class RedisMonitor:
-    """What other clients send to a Redis server, as itself sees it."""
+    """Says what other clients send to a Redis server, as itself sees it."""
 
     def __init__(self, path: str) -> None:
         self._lines = self._connect(path, b"MONITOR")
@@ -90,7 +90,7 @@ class RedisMonitor:
 
 
 class Counter:
-    """What the gateway's callbacks do, by the kind of counting that is on."""
+    """Counts what the gateway's callbacks do, by the kind of counting that is on."""
 
     def __init__(self, redis: RedisMonitor) -> None:
         self._redis = redis
@@ -225,7 +225,7 @@ class Waiting(selectors.DefaultSelector):
 
 
 class Loop(asyncio.SelectorEventLoop):
-    """asyncio's own, with what it makes counted."""
+    """Is asyncio's own loop, and counts what it makes."""
 
     def __init__(self, selector: Waiting, clock: Clock, counter: Counter) -> None:
         super().__init__(selector)

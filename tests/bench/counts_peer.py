@@ -25,7 +25,7 @@ from tests.bench.paced_upstream import Answer, answer_of  # noqa: E402
 
 
 class Series(msgspec.Struct, frozen=True):
-    """Tasks that are all alike."""
+    """Describes tasks that are all alike."""
 
     mode: str  # of task_load.py
     model: str
@@ -37,7 +37,7 @@ class Series(msgspec.Struct, frozen=True):
 
 
 class Orders(msgspec.Struct, frozen=True):
-    """What the gateway's process says once it serves."""
+    """Says what the gateway's process says once it serves."""
 
     url: str
     key: str

@@ -27,7 +27,7 @@ AT_ONCE = 50  # handshakes under way while a crowd is opened; a storm knows no s
 
 
 class Idle(asyncio.Protocol):
-    """One of them. Looks at nothing but the handshake's answer and pings."""
+    """Is one of them; it looks at nothing but the handshake's answer and pings."""
 
     def __init__(self, crowd: "Crowd") -> None:
         self._crowd = crowd
@@ -68,7 +68,7 @@ class Idle(asyncio.Protocol):
 
 
 class Crowd:
-    """All of them."""
+    """Holds all of them."""
 
     def __init__(self, port: int, context: ssl.SSLContext | None) -> None:
         self.host = f"127.0.0.1:{port}"

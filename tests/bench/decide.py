@@ -63,7 +63,7 @@ DEMANDS = ((Demand(group="fast", tokens=900), Demand(group="deep", tokens=900)),
 
 
 class Row(NamedTuple):
-    """One line of the result: CPU-us per operation."""
+    """Is one line of the result: CPU-us per operation."""
 
     name: str
     median_us: float

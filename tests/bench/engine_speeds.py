@@ -35,7 +35,7 @@ PASTED_LINE = "worker {number} took job {number} from the queue and gave it back
 
 
 class Answer(NamedTuple):
-    """One answer as its client saw it."""
+    """Is one answer as its client saw it."""
 
     prompt_tokens: int
     output_tokens: int

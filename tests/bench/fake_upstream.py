@@ -30,7 +30,7 @@ _ID = "resp_" + "0" * 47 + "1"  # replaced by a number of as many digits
 
 
 class Asked(msgspec.Struct):
-    """What of a request makes a difference here."""
+    """Says what of a request makes a difference here."""
 
     model: str = "m"
     stream: bool = False
@@ -209,7 +209,7 @@ def _json(value: Any, status: bytes = b"200 OK") -> bytes:
 
 
 class Connection(asyncio.Protocol):
-    """HTTP until it is upgraded, then a WebSocket."""
+    """Speaks HTTP until it is upgraded, then as a WebSocket."""
 
     def __init__(self, models: tuple[str, ...]) -> None:
         self._models = models

@@ -62,7 +62,7 @@ STRIDE_TOKENS = 7  # between the positions where two neighbours begin
 
 
 class Text:
-    """The endless text, as tokens."""
+    """Is the endless text, as tokens."""
 
     def __init__(self) -> None:
         ends = [0, *token_ends(PARAGRAPH)]
@@ -86,7 +86,7 @@ def start_of(prompt: str) -> int:
 
 
 class Generation:
-    """One under way."""
+    """Is one generation under way."""
 
     def __init__(self, request: GenerateRequest, now_us: int) -> None:
         (entry,) = request.items
@@ -99,7 +99,7 @@ class Generation:
 
 
 class Firehose:
-    """All generations of one gateway."""
+    """Holds all generations of one gateway."""
 
     def __init__(self, rate: float, interval_s: float, *, instant: bool) -> None:
         self._instant = instant

@@ -98,7 +98,7 @@ OVERHEAD, FIRST, COST = (
 
 
 class Turn(NamedTuple):
-    """What one turn took, in seconds, and what it gave."""
+    """Says what one turn took, in seconds, and what it gave."""
 
     ttft_s: float
     output: list[dict[str, Any]]
@@ -107,7 +107,7 @@ class Turn(NamedTuple):
 
 
 class Loop(NamedTuple):
-    """An agent's loop, run once."""
+    """Is an agent's loop, run once."""
 
     turns: list[Turn]
     gateway_us: float  # CPU
@@ -134,7 +134,7 @@ class Loop(NamedTuple):
 
 
 class OldWay:
-    """A request per turn: with a connection of its own or a kept one, with the context or without.
+    """Sends a request per turn: on its own connection or a kept one, with the context or without.
 
     Without the context it names the response before, which the server stores.
     """
@@ -184,7 +184,7 @@ class OldWay:
 
 
 class NewWay:
-    """One socket, opened before; a turn sends what it adds."""
+    """Keeps one socket, opened before; a turn sends what it adds."""
 
     def __init__(self, socket: PlainSocket) -> None:
         self._socket = socket

@@ -40,7 +40,7 @@ DEFAULT_DATA = Path("../shared/data/routing")
 
 
 class Replayed(NamedTuple):
-    """One record, ready for replay."""
+    """Is one record, ready for replay."""
 
     observation: Observation
     small_ok: float

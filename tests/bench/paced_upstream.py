@@ -54,7 +54,7 @@ def tokens_of(stream: int, num_tokens: int) -> list[str]:
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """An answer as it goes over the wire."""
+    """Is an answer as it goes over the wire."""
 
     head: bytes
     deltas: tuple[bytes, ...]

@@ -21,7 +21,7 @@ TIMEOUT_S = 60.0  # bounds a hang
 
 
 class PlainSocket:
-    """One connection over TLS; text messages in and out."""
+    """Is one connection over TLS; text messages in and out."""
 
     def __init__(self, url: str, trusting: ssl.SSLContext, headers: Mapping[str, str]) -> None:
         """Connects; raises what the library does where the server will not."""

@@ -47,7 +47,7 @@ Pair = Callable[[int], Awaitable[None]]
 
 
 class Row(NamedTuple):
-    """One measurement."""
+    """Is one measurement."""
 
     name: str
     cpu_us: float  # of this process, per pair

@@ -65,7 +65,7 @@ uvloop.run(main())
 
 
 class Row(NamedTuple):
-    """One measurement."""
+    """Is one measurement."""
 
     name: str
     cpu_us: float

@@ -20,7 +20,7 @@ import msgspec
 
 
 class Goal(msgspec.Struct, frozen=True, kw_only=True):
-    """What a row should come to: `at_most`, `at_least`, `less_by` and `ahead` make one."""
+    """Says what a row should come to: `at_most`, `at_least`, `less_by` and `ahead` make one."""
 
     bound: float
     of: Literal["value", "ratio"] = "value"
@@ -69,7 +69,7 @@ def ahead(times: float = 1.0) -> Goal:
 
 
 class Plot(msgspec.Struct, frozen=True, kw_only=True):
-    """Points that the document shows, with the straight line through them."""
+    """Holds points that the document shows, with the straight line through them."""
 
     slug: str  # its file's stem
     title: str
@@ -79,7 +79,7 @@ class Plot(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One figure. Lists hold a value for each repetition; their medians count."""
+    """Is one figure. Lists hold a value for each repetition; their medians count."""
 
     name: str  # unique in the table
     unit: str  # of the values, such as "CPU-us/token" or "ms"

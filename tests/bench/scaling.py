@@ -45,7 +45,7 @@ MIN_STRAIGHT = 0.98
 
 
 class Run(NamedTuple):
-    """Streams that began together and ended; CPU of the gateway, idle time taken off."""
+    """Measures streams that began together and ended; CPU of the gateway, idle time taken off."""
 
     num_streams: int
     num_tokens: int  # of each

@@ -50,14 +50,14 @@ TLS = "[server]\ntls_cert_path = 'server.pem'\ntls_key_path = 'server.key'\n"
 
 
 class Turn(NamedTuple):
-    """One on the active socket."""
+    """Is one turn on the active socket."""
 
     took_ms: float
     waited_ms: float  # of that the gateway, for a core
 
 
 class Turns(list[Turn]):
-    """Some, and their percentiles."""
+    """Holds some turns, and computes their percentiles."""
 
     def at(self, share: float) -> float:
         return quantile(sorted(turn.took_ms for turn in self), share)
@@ -72,7 +72,7 @@ class Turns(list[Turn]):
 
 
 class Crowd:
-    """The process that holds the idle sockets."""
+    """Is the process that holds the idle sockets."""
 
     def __init__(self, port: int, folder: Path, *, tls: bool) -> None:
         command = [sys.executable, str(Path(__file__).with_name("crowd.py")), str(port)]
@@ -116,7 +116,7 @@ async def connect(gateway: GatewayProcess, made: Socket) -> Socket:
 
 
 class Active(Socket):
-    """One turn after another."""
+    """Takes one turn after another."""
 
     def __init__(self, host: str, gateway_pid: int) -> None:
         super().__init__(host, ["active"])

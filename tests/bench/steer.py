@@ -38,7 +38,7 @@ TERMINALS = ("response.completed", "response.incomplete", "response.failed")
 
 
 class Round(NamedTuple):
-    """Milliseconds from the steer's sending."""
+    """Counts milliseconds from the steer's sending."""
 
     accepted_ms: float
     stopped_ms: float

@@ -71,7 +71,7 @@ HEAD = (
 
 
 class Late:
-    """A generation that begins late, or was cancelled before."""
+    """Is a generation that begins late, or was cancelled before."""
 
     def __init__(self) -> None:
         self.generation: Generation | None = None
@@ -107,7 +107,7 @@ class StallingBackend(SimulatedBackend):
 
 
 class Outcomes(msgspec.Struct, frozen=True):
-    """Recorded outcomes: how often a small and a large model were right, and what is chosen."""
+    """Counts how often a small and a large model were right, and holds what is chosen."""
 
     num_records: int
     fast: float

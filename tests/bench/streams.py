@@ -90,7 +90,7 @@ def waited_us(pid: int) -> float:
 
 
 class Lag:
-    """How late this process's own event loop wakes."""
+    """Says how late this process's own event loop wakes."""
 
     def __init__(self) -> None:
         self.late_ms: list[float] = []

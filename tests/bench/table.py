@@ -45,7 +45,7 @@ BEGIN, END = "<!-- table: tests/bench/table.py --markdown -->", "<!-- end of tab
 
 
 class Script(NamedTuple):
-    """One that gives rows."""
+    """Is a script that gives rows."""
 
     name: str  # its file's stem, unless `file` says otherwise
     title: str  # what its rows are about
@@ -106,7 +106,7 @@ SCRIPTS = (
 
 
 class Outcome(msgspec.Struct, kw_only=True):
-    """What became of one script."""
+    """Says what became of one script."""
 
     name: str
     title: str

@@ -72,7 +72,7 @@ class Stopwatch:
 
 
 class _Connection(asyncio.Protocol):
-    """What HTTP and sockets have in common."""
+    """Holds what HTTP and sockets have in common."""
 
     watch: Stopwatch
 
@@ -98,7 +98,7 @@ class _Connection(asyncio.Protocol):
 
 
 class HttpConnection(_Connection):
-    """One request after the other."""
+    """Sends one request after the other."""
 
     def __init__(self, request: bytes, is_chat: bool) -> None:
         super().__init__()
@@ -144,7 +144,7 @@ class HttpConnection(_Connection):
 
 
 class SocketConnection(_Connection):
-    """A WebSocket, with one stream or several."""
+    """Is a WebSocket, with one stream or several."""
 
     def __init__(self, upgrade: bytes, requests: list[bytes]) -> None:
         super().__init__()
@@ -232,7 +232,7 @@ def masked(payload: bytes, first: int = 0x81) -> bytes:
 
 
 class Load:
-    """The connections of one run."""
+    """Holds the connections of one run."""
 
     def __init__(self, arguments: argparse.Namespace) -> None:
         self._asked = arguments

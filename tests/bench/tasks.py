@@ -80,7 +80,7 @@ UPSTREAMS = (
 
 
 class Kind(NamedTuple):
-    """One kind of load."""
+    """Is one kind of load."""
 
     name: str
     mode: str  # of task_load.py

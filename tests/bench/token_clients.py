@@ -20,7 +20,7 @@ FAILED = (b'{"type":"error"', b'{"type":"response.failed"')
 
 
 class Stream:
-    """What one stream received."""
+    """Says what one stream received."""
 
     __slots__ = ("arrived_s", "gaps_ms", "has_begun", "texts")
 
@@ -37,7 +37,7 @@ class Stream:
 
 
 class Client(asyncio.Protocol):
-    """One connection with its streams."""
+    """Is one connection with its streams."""
 
     def __init__(self, host: str, stream_ids: list[str]) -> None:
         self.streams = {stream_id: Stream() for stream_id in stream_ids}
@@ -94,7 +94,7 @@ class Client(asyncio.Protocol):
 
 
 class Socket(Client):
-    """A WebSocket. Frames of this server are unmasked and whole: a header and its payload."""
+    """Is a WebSocket. Frames of this server are unmasked and whole: a header and its payload."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
@@ -153,7 +153,7 @@ class Socket(Client):
 
 
 class EventStream(Client):
-    """A POST answered by server-sent events, in chunks: one stream."""
+    """Is a POST answered by server-sent events, in chunks: one stream."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)

@@ -48,14 +48,14 @@ decode = msgspec.json.Decoder().decode
 
 
 class Arrival(NamedTuple):
-    """What one read gave."""
+    """Says what one read gave."""
 
     at_us: int  # monotonic
     data: bytes
 
 
 class Answer(NamedTuple):
-    """One answer as it came."""
+    """Is one answer as it came."""
 
     stream: int  # its number in the upstream
     asked_us: int
@@ -63,7 +63,7 @@ class Answer(NamedTuple):
 
 
 class Streamer(asyncio.Protocol):
-    """One connection and the answers on it, one after the other."""
+    """Is one connection and the answers on it, one after the other."""
 
     def __init__(self, asked: argparse.Namespace) -> None:
         self._asked = asked
@@ -199,7 +199,7 @@ class Streamer(asyncio.Protocol):
 
 
 class Body:
-    """The body of an HTTP answer, read by read."""
+    """Is the body of an HTTP answer, read by read."""
 
     def __init__(self) -> None:
         self._parser = httptools.HttpResponseParser(self)

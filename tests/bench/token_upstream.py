@@ -41,7 +41,7 @@ def _token(number: int) -> bytes:
 
 
 class Framing:
-    """How a protocol wraps an event's JSON, and an answer's events before, with and after tokens.
+    """Says how a protocol wraps an event's JSON, and which events stand around the tokens.
 
     `delta` is split where the token's JSON stands.
     """
@@ -85,7 +85,7 @@ class Framing:
 
 
 class Answer:
-    """One under way."""
+    """Is one answer under way."""
 
     def __init__(self, connection: "Paced", asked: Asked, kind: str, start: int) -> None:
         self.connection = connection

@@ -49,7 +49,7 @@ NUM_STREAMS = 256  # 16 to a socket: enough sockets for the kernel to spread the
 
 
 class Cost(NamedTuple):
-    """One load on one gateway, per task or per token."""
+    """Is one load on one gateway, per task or per token."""
 
     cpu_us: float  # of all workers
     wall_us: float
@@ -89,7 +89,7 @@ def gateway(folder: Path, url: str, num_workers: int) -> Iterator[tuple[GatewayP
 
 
 class Costs(NamedTuple):
-    """One repetition on one gateway."""
+    """Is one repetition on one gateway."""
 
     tasks: Cost
     tokens: Cost

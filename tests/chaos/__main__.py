@@ -39,7 +39,7 @@ AUTOBAHN = ",".join(f"{number}.*" for number in (1, 2, 3, 4, 5, 6, 7, 10))
 
 
 class Verdict(NamedTuple):
-    """What became of a scenario."""
+    """Says what became of a scenario."""
 
     scenario: Scenario
     failures: tuple[str, ...]

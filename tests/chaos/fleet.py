@@ -53,7 +53,7 @@ def configuration(
 
 
 class Fleet:
-    """The processes, and how to start one of them again."""
+    """Holds the processes, and knows how to start one of them again."""
 
     def __init__(
         self, folder: Path, redis_url: str, config: str, arguments: Sequence[str], num_up: int

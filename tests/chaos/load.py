@@ -19,7 +19,7 @@ PROMPT = f"{CANARY} Count to "  # a number: who sends the same again comes back 
 
 
 class Tally:
-    """What clients saw; all of it in one process, so that it needs no lock."""
+    """Says what clients saw; all of it in one process, so that it needs no lock."""
 
     def __init__(self) -> None:
         self.ended = Counter[str]()  # terminals and error codes
@@ -65,7 +65,7 @@ def quantile(values: Sequence[float], share: float) -> float:
 
 
 class Load:
-    """Turns on sockets, each of which has at most one under way and connects again when cut."""
+    """Runs turns on sockets, each of which has one under way at most and comes back when cut."""
 
     def __init__(
         self,

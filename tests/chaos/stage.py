@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 
 class Stage(NamedTuple):
-    """What a scenario is given; it returns what did not hold."""
+    """Says what a scenario is given; it returns what did not hold."""
 
     folder: Path  # logs stay here if it fails
     seed: int
@@ -17,7 +17,7 @@ Scene = Callable[[Stage], Awaitable[list[str]]]
 
 
 class Checks:
-    """The criteria of a scenario, each printed with its figure as it is checked."""
+    """Checks the criteria of a scenario, and prints each with its figure."""
 
     def __init__(self) -> None:
         self.failures: list[str] = []

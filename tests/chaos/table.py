@@ -13,7 +13,7 @@ INTEGRATION, E2E, UNIT = "tests/integration", "tests/e2e", "tests/unit"
 
 
 class Scenario(NamedTuple):
-    """One row: its name, what happens, and what holds if it passes."""
+    """Is one row: its name, what happens, and what holds if it passes."""
 
     name: str
     title: str

@@ -47,7 +47,7 @@ return out
 
 
 class Watch:
-    """What was violated, and how often it was looked."""
+    """Says what was violated, and how often it was looked."""
 
     def __init__(self, ask: Callable[..., Any], fleet: Fleet, *, num_beyond: int = 0) -> None:
         """`ask` sends a command to Redis. `num_beyond`: places above the limit that docs/pools.md

@@ -45,7 +45,7 @@ def test_litellm(gateway: GatewayProcess, libraries: Path) -> None:
 
 
 class Llm:
-    """The command line `llm`, with a folder of its own."""
+    """Runs the command line `llm`, in a folder of its own."""
 
     def __init__(self, gateway: GatewayProcess, python: Path, folder: Path) -> None:
         self._command = python.parent / "llm"

@@ -36,7 +36,7 @@ def chromium() -> Iterator[Browser]:
 
 
 class Tab:
-    """One page, with what it reported: errors, and violations of its security policy."""
+    """Is one page, with what it reported: errors, and violations of its security policy."""
 
     def __init__(self, page: Page) -> None:
         self.page = page

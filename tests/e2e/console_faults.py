@@ -32,7 +32,7 @@ kind = "gpu"
 
 
 class Fault(NamedTuple):
-    """A gateway that is watched, and what breaks under it."""
+    """Holds a gateway that is watched, and what breaks under it."""
 
     gateway: GatewayProcess
     words: str  # that the page says of it

@@ -62,7 +62,7 @@ PATIENT = {"PYTHONUNBUFFERED": "1", "LANEWISE_REDIS_BUDGET_MS": "2000"}
 
 
 class GatewayProcess:
-    """`lanewise serve` on a free port; its log goes to a file.
+    """Runs `lanewise serve` on a free port; its log goes to a file.
 
     With an `engine` (`wafer` or `gpu`) it is `lanewise engine` instead: an engine served alone.
     """
@@ -185,7 +185,7 @@ def listening_on(gateway: GatewayProcess) -> list[int]:
 
 
 class Samples:
-    """One scrape, asked by name and labels."""
+    """Is one scrape, asked by name and labels."""
 
     def __init__(self, text: str) -> None:
         self._samples = [

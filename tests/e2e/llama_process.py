@@ -11,7 +11,7 @@ from tests.ports import free_port
 
 
 class LlamaServer:
-    """The server's process."""
+    """Is the server's process."""
 
     def __init__(
         self, folder: Path, *, context_tokens: int = 32_768, more: tuple[str, ...] = ()

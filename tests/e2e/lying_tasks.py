@@ -48,7 +48,7 @@ accepts_images = true
 
 
 class Asked(NamedTuple):
-    """A task on one of the protocols."""
+    """Is a task on one of the protocols."""
 
     lie: str
     protocol: str
@@ -61,7 +61,7 @@ class Asked(NamedTuple):
 
 
 class Told(NamedTuple):
-    """What a client got for it."""
+    """Says what a client got for it."""
 
     asked: Asked
     status: int

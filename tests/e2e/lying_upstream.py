@@ -62,7 +62,7 @@ class Answer:
 
 
 class ChatAnswer(Answer):
-    """Chat completion chunks as server-sent events."""
+    """Says chat completion chunks as server-sent events."""
 
     async def junk(self, piece: bytes) -> None:
         await self._send(b": " + piece + b"\n\n")
@@ -93,7 +93,7 @@ class ChatAnswer(Answer):
 
 
 class ResponsesAnswer(ChatAnswer):
-    """Responses events as server-sent events."""
+    """Says Responses events as server-sent events."""
 
     num_items = 0
 
@@ -116,7 +116,7 @@ class ResponsesAnswer(ChatAnswer):
 
 
 class SocketAnswer(ResponsesAnswer):
-    """The same as messages of a WebSocket."""
+    """Says the same as messages of a WebSocket."""
 
     def __init__(self, socket: "_Socket") -> None:
         super().__init__(socket.send)
@@ -135,7 +135,7 @@ class SocketAnswer(ResponsesAnswer):
 
 
 class _Socket:
-    """A server's end of a WebSocket, over streams."""
+    """Is a server's end of a WebSocket, over streams."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader

@@ -111,7 +111,7 @@ def ask(url: str, expr: str) -> list[dict[str, Any]]:
 
 
 class Told(NamedTuple):
-    """An alert as the webhook was told of it."""
+    """Is an alert as the webhook was told of it."""
 
     at_s: float  # monotonic
     name: str

@@ -50,7 +50,7 @@ class BudgetPosts(Webhook):
 
 
 class Priced(NamedTuple):
-    """What runs."""
+    """Holds what runs."""
 
     gateway: GatewayProcess
     redis_url: str

@@ -10,7 +10,7 @@ from tests.e2e.gateway_process import GatewayProcess
 
 
 class Shell:
-    """Commands against one gateway: most in this process, which is quick."""
+    """Runs commands against one gateway: most in this process, which is quick."""
 
     def __init__(self, gateway: GatewayProcess, capsys: pytest.CaptureFixture[str]) -> None:
         self._url = gateway.url

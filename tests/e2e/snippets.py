@@ -14,7 +14,7 @@ SHELLS = frozenset({"sh", "console"})
 
 @dataclass(frozen=True)
 class Snippet:
-    """One block."""
+    """Is one block."""
 
     page: str  # "docs/policies.md"
     line: int

@@ -16,7 +16,7 @@ RECEIVE_TIMEOUT_S = 60.0  # bounds a hang
 
 
 class SocketClient:
-    """One socket; `received` keeps every event in the order of arrival."""
+    """Is one socket; `received` keeps every event in the order of arrival."""
 
     def __init__(self, socket: websockets.ClientConnection) -> None:
         self.socket = socket

@@ -7,7 +7,7 @@ from tests.e2e.strict_upstream import PLAN, SO_FAR, TOKENS
 
 
 class StrictRun(NamedTuple):
-    """How an ask is made."""
+    """Says how an ask is made."""
 
     metadata: dict[str, str]
     more: str = ""  # that the ask says besides

@@ -52,7 +52,7 @@ Messages = list[dict[str, Any]]
 
 
 class Asked(NamedTuple):
-    """One request that was taken."""
+    """Is one request that was taken."""
 
     group: str
     part: str

@@ -31,7 +31,7 @@ def _heed_ctrl_c() -> None:
 
 
 class Screen:
-    """A terminal with a `lanewise` command on it: type, and wait for what it shows."""
+    """Is a terminal with a `lanewise` command on it: type, and wait for what it shows."""
 
     def __init__(
         self, *arguments: str, columns: int = COLUMNS, environ: dict[str, str] | None = None

@@ -10,7 +10,7 @@ from tests.e2e.gateway_process import DEVELOPMENT_KEY, GatewayProcess
 
 
 class Codex:
-    """One `codex exec` in a folder of its own, and what it told."""
+    """Runs one `codex exec` in a folder of its own, and keeps what it told."""
 
     def __init__(
         self, gateway: GatewayProcess, folder: Path, prompt: str, *, model: str, websockets: bool

@@ -68,7 +68,7 @@ output = 10
 
 @dataclass
 class World:
-    """A gateway of its own, on a Redis of its own that tests may stop."""
+    """Is a gateway of its own, on a Redis of its own that tests may stop."""
 
     gateway: GatewayProcess
     redis: "subprocess.Popen[bytes]"

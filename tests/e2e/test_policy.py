@@ -97,7 +97,7 @@ def pair(
 
 
 class Admin:
-    """`lanewise policy ...` in this process, which spares the start of Python; over real HTTP."""
+    """Runs `lanewise policy ...` over real HTTP in this process, which spares a start of Python."""
 
     def __init__(self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
         self._capsys = capsys
@@ -136,7 +136,7 @@ def until_both(pair: tuple[GatewayProcess, ...], version: int) -> None:
 
 
 class Load:
-    """Tasks one after the other against both gateways until it is stopped."""
+    """Runs tasks one after the other against both gateways until it is stopped."""
 
     def __init__(self, pair: tuple[GatewayProcess, ...]) -> None:
         self.failures: list[str] = []

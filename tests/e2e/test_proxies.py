@@ -29,7 +29,7 @@ UP_TIMEOUT_S = 60.0  # bounds a hang
 
 
 class Proxied:
-    """Where a proxy listens, as clients of a gateway want it."""
+    """Says where a proxy listens, as clients of a gateway want it."""
 
     trusting = None
 

@@ -43,7 +43,7 @@ def until(holds: Callable[[], bool]) -> None:
 
 
 class Reloading:
-    """A gateway, and its file."""
+    """Holds a gateway and its file."""
 
     def __init__(
         self,

@@ -25,7 +25,7 @@ FAST = {**LONG, "model": "lanewise-fast"}
 
 
 class Admin:
-    """The admin API of the gateway, with what it made."""
+    """Calls the admin API of the gateway, and keeps what it made."""
 
     def __init__(self, gateway: GatewayProcess) -> None:
         self.gateway = gateway

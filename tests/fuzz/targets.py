@@ -32,7 +32,7 @@ _TENANT = Tenant(id="fuzzer", tier="free", limits={})
 
 
 class FuzzTarget(NamedTuple):
-    """A function that takes any bytes, and inputs to begin with."""
+    """Is a function that takes any bytes, and inputs to begin with."""
 
     title: str
     run: Callable[[bytes], None]

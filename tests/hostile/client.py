@@ -30,7 +30,7 @@ SILENT = ("response.processed", "response.cancel")  # frames that may have no an
 
 
 class Target(NamedTuple):
-    """A gateway on loopback, and keys that hold there."""
+    """Names a gateway on loopback, and keys that hold there."""
 
     port: int
     key: str
@@ -152,7 +152,7 @@ async def after_handshake(
 
 
 class HostileSocket:
-    """A socket on which frame after frame is sent, each with a probe behind it."""
+    """Is a socket on which frame after frame is sent, each with a probe behind it."""
 
     def __init__(self, socket: websockets.ClientConnection) -> None:
         self._socket = socket

@@ -20,7 +20,7 @@ Ask = Callable[[Target], Awaitable[str]]
 
 
 class Kind(NamedTuple):
-    """One thing to send; `ask` returns the fault, empty if the gateway held."""
+    """Is one thing to send; `ask` returns the fault, empty if the gateway held."""
 
     name: str
     ask: Ask

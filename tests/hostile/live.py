@@ -33,7 +33,7 @@ Act = Callable[[Target], Awaitable[str]]
 
 
 class _Socket:
-    """A socket, and what runs on it."""
+    """Is a socket, and what runs on it."""
 
     def __init__(self, socket: websockets.ClientConnection) -> None:
         self._socket = socket

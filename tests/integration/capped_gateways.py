@@ -26,7 +26,7 @@ def tenant(name: str) -> Tenant:
 
 
 class CappedGateway(CappedPools):
-    """One gateway's pools, and what stands behind them."""
+    """Holds one gateway's pools, and what stands behind them."""
 
     def __init__(self, failover: FailoverPools, leases: CeilingLeases) -> None:
         super().__init__(failover, leases)
@@ -61,7 +61,7 @@ async def gateways(
 
 
 class Running:
-    """What runs, over all gateways, and the most that ever did."""
+    """Counts what runs, over all gateways, and the most that ever did."""
 
     def __init__(self) -> None:
         self.now: Counter[str] = Counter()

@@ -29,7 +29,7 @@ BOUND = max(MIN_UNANSWERED, local_limits(LIMITS, NUM_GATEWAYS).max_concurrent)
 
 
 class Figures(NamedTuple):
-    """What four gateways admitted in so many minutes, and what Redis still held afterwards."""
+    """Says what four gateways admitted in so many minutes, and what Redis still held afterwards."""
 
     minutes: float
     num_requests: int
@@ -64,7 +64,7 @@ class Figures(NamedTuple):
 
 
 class _Load:
-    """The tasks of all gateways, and what they used."""
+    """Runs the tasks of all gateways, and keeps what they used."""
 
     def __init__(self, chance: random.Random) -> None:
         self.chance = chance

@@ -40,7 +40,7 @@ Kind = Literal["string", "hash", "zset", "set", "list", "stream"]
 
 
 class Recorded(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One release's data: what was made, and all keys; member names are text, values base64."""
+    """Is one release's data: what was made, and all keys; member names are text, values base64."""
 
     version: str
     key: str  # one that was made at run time

@@ -24,7 +24,7 @@ SOON_MS = 400  # for who waits for a failover
 
 
 class Server:
-    """One server process on a loopback port."""
+    """Is one server process on a loopback port."""
 
     def __init__(self, folder: Path, *settings: str) -> None:
         self.port = free_port()
@@ -97,7 +97,7 @@ def has_heard(replica: Server, master: Server) -> None:
 
 
 class Cluster:
-    """Three masters, each with one replica."""
+    """Runs three masters, each with one replica."""
 
     SETTINGS = ("--cluster-enabled", "yes", "--cluster-node-timeout", str(SOON_MS))
     SLOTS = ((0, 5_460), (5_461, 10_922), (10_923, 16_383))
@@ -170,7 +170,7 @@ class _Sentinel(Server):
 
 
 class Sentinels:
-    """A master, a replica, and three Sentinels that watch them."""
+    """Runs a master, a replica, and three Sentinels that watch them."""
 
     NAME = "main"
 
@@ -209,13 +209,13 @@ class Sentinels:
 
 
 class Listening(Protocol):
-    """A process with a loopback port."""
+    """Is a process with a loopback port."""
 
     port: int
 
 
 class Wire:
-    """A TCP proxy before a server: late by `delay_s` both ways together, cut, or silent."""
+    """Is a TCP proxy before a server: late by `delay_s` both ways together, cut, or silent."""
 
     def __init__(self, target: Listening, seed: int = 0) -> None:
         self._target = target

@@ -19,7 +19,7 @@ AUDIT = AuditEntry(author="ada", action="tenants.create", subject="acme")
 
 
 class Follower:
-    """A store with its view, and how often it changed."""
+    """Holds a store with its view, and counts how often it changed."""
 
     def __init__(self, redis: "Redis") -> None:
         self.tenant_view = TenantsView()

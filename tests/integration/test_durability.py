@@ -21,7 +21,7 @@ AOF, SNAPSHOT, NOTHING = ("--appendonly", "yes"), ("--save", "3600 1"), ()
 
 
 class Written(NamedTuple):
-    """One of everything that is kept in Redis."""
+    """Names one of everything that is kept in Redis."""
 
     response: str
     tenant: str
@@ -29,7 +29,7 @@ class Written(NamedTuple):
 
 
 class Kept(NamedTuple):
-    """What of it is still there."""
+    """Says what of it is still there."""
 
     response: bool
     in_ledger: bool

@@ -22,7 +22,7 @@ Run = Callable[[Coroutine[Any, Any, None]], None]
 
 
 class Told:
-    """A server that answers each request with the next of `answers`; what ends in None closes."""
+    """Answers each request with the next of `answers`; what ends in None closes."""
 
     def __init__(self, *answers: list[bytes | None]) -> None:
         self.answers = list(answers)

@@ -33,7 +33,7 @@ def teach(learner: GainLearner, count: int) -> None:
 
 
 class Process:
-    """One gateway's part of it."""
+    """Is one gateway's part of it."""
 
     def __init__(self, redis: Redis) -> None:
         self.experience = Experience()

@@ -50,7 +50,7 @@ ONE = [1]
 
 
 class Heard:
-    """A sink that keeps its finish."""
+    """Is a sink that keeps its finish."""
 
     def __init__(self) -> None:
         self.finished: asyncio.Future[Finish] = asyncio.get_running_loop().create_future()
@@ -66,7 +66,7 @@ class Heard:
 
 
 class Warnings(logging.Handler):
-    """What an operator is told, as it comes."""
+    """Keeps what an operator is told, as it comes."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
@@ -259,7 +259,7 @@ async def test_an_engine_that_does_not_read_gets_no_more_and_loses_the_link(
 
 
 class Peer:
-    """An engine's address; whoever asks is answered as `how` says, and counted."""
+    """Is an engine's address; whoever asks is answered as `how` says, and counted."""
 
     def __init__(self) -> None:
         self.how: int | Hello = 401

@@ -30,7 +30,7 @@ IDLE = BackendStats(info=INFO, healthy=True, num_running=0, num_waiting=0, max_n
 
 
 class Heard:
-    """A sink that keeps its text and its finish."""
+    """Is a sink that keeps its text and its finish."""
 
     def __init__(self) -> None:
         self.finished: asyncio.Future[Finish] = asyncio.get_running_loop().create_future()
@@ -46,7 +46,7 @@ class Heard:
 
 
 class Liar:
-    """An engine that says `TEXT` so many times as so many tokens each, and then its usage."""
+    """Is an engine that says `TEXT` so many times as so many tokens each, and then its usage."""
 
     def __init__(self, usage: Usage | None, num_texts: int = 1, num_tokens: int = 1) -> None:
         self._usage = usage

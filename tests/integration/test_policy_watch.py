@@ -15,7 +15,7 @@ from tests.integration.policies import ONE, TWO
 
 
 class Gate(PolicyStore):
-    """A store that a test can take away."""
+    """Is a store that a test can take away."""
 
     is_open = True
 
@@ -26,7 +26,7 @@ class Gate(PolicyStore):
 
 
 class Follower:
-    """A gateway's watch, with what it reports."""
+    """Is a gateway's watch, with what it reports."""
 
     def __init__(self, redis: "Redis", cache: Path | None = None) -> None:
         self.store = Gate(redis)

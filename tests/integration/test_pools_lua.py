@@ -53,7 +53,7 @@ PREVIOUS = Path(__file__).parent / "releases" / "pools_v1.lua"
 
 
 class RawRedis:
-    """Calls in flight over one blocking socket: what a property test has time for."""
+    """Keeps calls in flight over one blocking socket: what a property test has time for."""
 
     def __init__(self, url: str) -> None:
         self._socket = socket.socket(socket.AF_UNIX)
@@ -219,7 +219,7 @@ def random_ranked(chance: random.Random, tenant: Tenant) -> list[tuple[Demand, .
 
 
 class RandomTasks:
-    """Tenants and tasks at random: some settled twice, some never, some of a changed tenant."""
+    """Draws tenants and tasks: some settled twice, some never, some of a changed tenant."""
 
     # Mostly short; now and then a lease, a day, or back: over midnight, or by days.
     STEPS_US = (
@@ -438,7 +438,7 @@ def test_a_settlement_that_is_remembered_is_no_lease_that_was_left(redis_url: st
 
 
 class Release1:
-    """A gateway of the previous release: its script, and the calls that it made."""
+    """Is a gateway of the previous release: its script, and the calls that it made."""
 
     LIMITS = (60, 600, 3, -1, -1, -1)
 

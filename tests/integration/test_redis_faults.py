@@ -199,7 +199,7 @@ async def test_users_passwords_and_databases(server: Server) -> None:
 
 
 class Parrot:
-    """A server that answers each command with the next of its lines, and then for ever its last."""
+    """Answers each command with the next of its lines, and then for ever its last."""
 
     def __init__(self, *lines: bytes) -> None:
         self._lines = list(lines)

@@ -15,7 +15,7 @@ RECORD = StoredResponse(response=b"{}", ancestors=(), input=(), output=(), num_o
 
 
 class Tried:
-    """A store whose Redis may be away, and what it says is lost."""
+    """Is a store whose Redis may be away, and what it says is lost."""
 
     def __init__(self, redis: Redis) -> None:
         self.redis = redis

@@ -55,7 +55,7 @@ def no_engine_is_given_up_for_its_silence(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 class Site:
-    """A gateway over two fault servers."""
+    """Is a gateway over two fault servers."""
 
     def __init__(
         self,

@@ -21,7 +21,7 @@ PATIENCE_S = 60.0  # bounds a hang; never decides whether something was fast eno
 
 
 class Gateway:
-    """The pools of one gateway, watched as a gateway watches them."""
+    """Holds the pools of one gateway, watched as a gateway watches them."""
 
     def __init__(self, url: str, name: str, budget_us: int) -> None:
         target = parse_redis_url(url)

@@ -59,7 +59,7 @@ class Wait(NamedTuple):
 
 
 class Break(NamedTuple):
-    """What becomes of the next calls."""
+    """Says what becomes of the next calls."""
 
     fault: Fault
     number: int
@@ -99,7 +99,7 @@ class ViolatedError(AssertionError):
 
 @dataclass
 class Running:
-    """A task that was admitted, as its gateway knows it."""
+    """Is a task that was admitted, as its gateway knows it."""
 
     reservation: Reservation
     ends_us: int
@@ -116,7 +116,7 @@ class Running:
 
 @dataclass
 class Waiting:
-    """A task that waits."""
+    """Is a task that waits."""
 
     waiter: Waiter
     task: Task
@@ -125,7 +125,7 @@ class Waiting:
 
 
 class Gateway:
-    """One gateway: what runs and waits there, and what it has to send again."""
+    """Is one gateway: what runs and waits there, and what it has to send again."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -138,7 +138,7 @@ class Gateway:
 
 
 class World:
-    """All gateways and the pools; `play` a history, then `end` it."""
+    """Holds all gateways and the pools; `play` a history, then `end` it."""
 
     def __init__(self, pools: MemoryPools | None = None) -> None:
         self.now_us = NOON_US

@@ -42,7 +42,7 @@ ASKS = (
 
 
 class Ask(NamedTuple):
-    """What a client asks, and when."""
+    """Says what a client asks, and when."""
 
     at_us: int
     text: str
@@ -52,7 +52,7 @@ class Ask(NamedTuple):
 
 
 class TimedPools(AwaitedPools):
-    """Pools on the loop's clock; leases outlive the run, as a heartbeat renews them."""
+    """Puts pools on the loop's clock; leases outlive the run, as a heartbeat renews them."""
 
     def __init__(self, clock_us: Callable[[], int]) -> None:
         self._clock_us = clock_us
@@ -168,7 +168,7 @@ async def _recorded(
 
 
 class UnsteadyBackend(SimulatedBackend):
-    """An engine that can be out."""
+    """Is an engine that can be out."""
 
     is_out = False
 

@@ -51,7 +51,7 @@ HISTORIES = st.lists(EVENTS, max_size=MAX_EVENTS)
 
 
 class FoundError(Exception):
-    """A history that breaks an invariant, as short as it could be made."""
+    """Is a history that breaks an invariant, as short as it could be made."""
 
     def __init__(self, events: list[Event], why: str, number: int) -> None:
         super().__init__(f"after {number} histories: {why}\n" + "\n".join(map(repr, events)))

@@ -14,7 +14,7 @@ class Punctual(random.Random):
 
 
 class SleepingLoop(asyncio.SelectorEventLoop):
-    """An event loop that never waits: a sleep moves its clock, and up to 3 ms further."""
+    """Is an event loop that never waits: a sleep moves its clock, and up to 3 ms further."""
 
     def __init__(self, chance: random.Random) -> None:
         self.now_us = 0

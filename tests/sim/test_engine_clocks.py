@@ -18,7 +18,7 @@ START_US = 1_750_000_000_000_000  # a clock that reads years, as real ones do
 
 
 class Arrival:
-    """What is done at an instant: a sequence added, or one cancelled."""
+    """Says what is done at an instant: a sequence added, or one cancelled."""
 
     def __init__(self, at_us: int, number: int, chance: random.Random) -> None:
         self.at_us = at_us
@@ -70,7 +70,7 @@ def engine_for(seed: int, max_run_steps: int = 2**31) -> Engine:
 
 
 class Story:
-    """What was told of each sequence."""
+    """Keeps what was told of each sequence."""
 
     def __init__(self) -> None:
         self.first_us: dict[int, int] = {}

@@ -25,7 +25,7 @@ Times = Mapping[int, tuple[int, int]]  # request -> first and last token
 
 
 class Listener:
-    """One request's receiver: remembers its first and last token."""
+    """Receives for one request, and remembers its first and last token."""
 
     def __init__(self, number: int, times: dict[int, tuple[int, int]], last: asyncio.Event) -> None:
         self._number, self._times, self._last = number, times, last

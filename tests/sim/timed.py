@@ -81,7 +81,7 @@ class BreakingBackend(SimulatedBackend):
 
 
 class Answered(msgspec.Struct):
-    """A response, and when its first and its last word came, from its arrival."""
+    """Holds a response, and says when its first and last word came, from its arrival."""
 
     response: dict[str, Any]
     first_us: int

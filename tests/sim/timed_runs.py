@@ -38,7 +38,7 @@ SAYING = ("response.output_text.delta", "response.reasoning_summary_text.delta")
 
 
 class Timed(msgspec.Struct):
-    """A response in its engines' time, from its arrival."""
+    """Is a response in its engines' time, from its arrival."""
 
     response: dict[str, Any]
     first_us: int  # first piece of text

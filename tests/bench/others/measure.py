@@ -49,7 +49,7 @@ SNAPSHOT = "0" * 40  # a revision's name in Hugging Face's cache
 
 
 class Figures(msgspec.Struct, frozen=True):
-    """What a tool found out about a server."""
+    """Says what a tool found out about a server."""
 
     num_done: int
     num_failed: int

@@ -20,7 +20,7 @@ class CannotInstallError(Exception):
 
 
 class Upstream(NamedTuple):
-    """Where all of them relay to."""
+    """Says where all of them relay to."""
 
     port: int
     tls_port: int
@@ -32,7 +32,7 @@ class Upstream(NamedTuple):
 
 
 class Started(NamedTuple):
-    """How one is run, and how it is asked."""
+    """Says how one is run, and how it is asked."""
 
     command: list[str]
     environ: Mapping[str, str]
@@ -42,7 +42,7 @@ class Started(NamedTuple):
 
 
 class Rival(NamedTuple):
-    """One to compare with."""
+    """Is one gateway or relay to compare with."""
 
     name: str
     routes: bool  # whether it decides where a request goes; a relay decides nothing

@@ -26,7 +26,7 @@ class CannotStartError(Exception):
 
 
 class Running(NamedTuple):
-    """One that serves."""
+    """Is a rival that serves."""
 
     rival: Rival
     pid: int

@@ -102,7 +102,7 @@ def failure(backend: str = "wafer") -> Finish:
 
 
 class RecordingGeneration:
-    """A generation that a test drives by hand through its `sink`."""
+    """Is a generation that a test drives by hand through its `sink`."""
 
     def __init__(self, request: GenerateRequest, sink: Sink, used: Usage) -> None:
         self.request = request
@@ -124,7 +124,7 @@ class RecordingGeneration:
 
 
 class RecordingBackend:
-    """A backend that keeps what it was asked and generates what a test pushes."""
+    """Is a backend that keeps what it was asked and generates what a test pushes."""
 
     def __init__(
         self,
@@ -180,7 +180,7 @@ class RecordingBackend:
 
 
 class AwaitedPools(RedisPools):
-    """`MemoryPools` behind the awaited methods of `RedisPools`, on a clock that stands still.
+    """Puts `MemoryPools` behind the awaited methods of `RedisPools`; its clock stands still.
 
     Each call gives way to the loop before and after its effect, as a round trip does.
     """
@@ -275,7 +275,7 @@ class AwaitedPools(RedisPools):
 
 
 class DictStore(ResponseStore):
-    """Stored responses in a dict, with the same methods."""
+    """Keeps stored responses in a dict, with the same methods."""
 
     def __init__(self) -> None:  # no Redis: the parent's own needs a client
         self.records: dict[tuple[str, str], StoredResponse] = {}

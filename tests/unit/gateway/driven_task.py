@@ -12,7 +12,7 @@ from tests.unit.gateway.world import World
 
 
 class Running:
-    """One parallel task whose generations a test drives by hand."""
+    """Is one parallel task whose generations a test drives by hand."""
 
     def __init__(self, strategy: str, fast: GroupLimits = MANY, **metadata: str) -> None:
         limits: dict[BackendGroup, GroupLimits] = {"fast": fast, "deep": MANY}

@@ -17,7 +17,7 @@ PATIENCE_S = 60.0  # bounds a hang; never waited out
 
 
 class LivePools(AwaitedPools):
-    """On the real clock: what is short comes back, unless a test has it stand still meanwhile."""
+    """Runs on the real clock: what is short comes back, unless a test has it stand still."""
 
     stands_at_us: int | None = None
 

@@ -35,7 +35,7 @@ FULL = BackendError("wafer", "server_is_overloaded", "full", retryable=True)
 
 
 class World:
-    """A gateway over doubles, and the checks that hold after every task, however it went."""
+    """Is a gateway over doubles, and the checks that hold after every task, however it went."""
 
     def __init__(
         self,

@@ -4,7 +4,7 @@ from wafer_engine.batching.cost_model import EngineLimits, StepShape
 
 
 class AffineCost:
-    """Microseconds: a fixed part, and so much per unit of each field of a step's shape."""
+    """Costs a fixed part, and so much per unit of each field of a step's shape, in microseconds."""
 
     def __init__(
         self,

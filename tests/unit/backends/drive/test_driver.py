@@ -16,7 +16,7 @@ from wafer_engine.batching.sequence import Sequence
 
 
 class HandClock:
-    """A clock that moves when told, and by a little each time it is read."""
+    """Is a clock that moves when told, and by a little each time it is read."""
 
     def __init__(self) -> None:
         self.now_us = 1_000_000

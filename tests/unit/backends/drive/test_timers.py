@@ -21,7 +21,7 @@ Make = Callable[[Callable[[], None]], Timer]
 
 
 class Calls:
-    """When it was called back."""
+    """Keeps when it was called back."""
 
     def __init__(self) -> None:
         self.at_us: list[int] = []

@@ -87,7 +87,7 @@ Reads = tuple[tuple[dict[str, Any], ...], ...]
 
 
 class Case(NamedTuple):
-    """Two responses of one stream: the reads of each, and what the second one's exchange gets."""
+    """Holds two responses of one stream: the reads of each, and what the second's exchange gets."""
 
     first: Reads
     second: Reads

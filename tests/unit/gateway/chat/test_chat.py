@@ -364,7 +364,7 @@ def test_what_is_no_json_is_refused(sent: bytes) -> None:
 
 
 class Chunks(Outbox):
-    """An outbox that keeps what it is sent, decoded; a stream that is marked waits for a flush."""
+    """Keeps what it is sent, decoded; a stream that is marked waits for a flush."""
 
     def __init__(self) -> None:
         super().__init__(FlushTimer(1000.0))

@@ -19,7 +19,7 @@ AWAY = ProtocolError("server_is_overloaded", "The store is away.", retry_after_u
 
 
 class AwayStore(DictStore):
-    """A store that takes nothing."""
+    """Is a store that takes nothing."""
 
     async def save(
         self, tenant_id: str, response_id: str, stored: StoredResponse, *, only_new: bool = False
@@ -29,7 +29,7 @@ class AwayStore(DictStore):
 
 
 class KeptStore(DictStore):
-    """A store that also takes which responses run."""
+    """Is a store that also takes which responses run."""
 
     async def beat(self, tenant_id: str, response_ids: list[str]) -> list[str]:
         return []

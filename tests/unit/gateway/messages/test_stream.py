@@ -33,7 +33,7 @@ _events: TypeAdapter[Any] = TypeAdapter(RawMessageStreamEvent)
 
 
 class Sent:
-    """What a client gets, as records."""
+    """Keeps what a client gets, as records."""
 
     def __init__(self) -> None:
         self.events: list[dict[str, Any]] = []

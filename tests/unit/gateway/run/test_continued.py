@@ -40,7 +40,7 @@ def backend(group: BackendGroup, *breaks_at: int | None, **options: Any) -> Brea
 
 
 class Site:
-    """A gateway over two breaking backends, and a clock that a test moves."""
+    """Is a gateway over two breaking backends, and a clock that a test moves."""
 
     def __init__(self, *given: BreakingBackend, **world: Any) -> None:
         backends = {"wafer": backend("fast"), "gpu": backend("deep")}

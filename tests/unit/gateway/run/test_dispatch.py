@@ -91,7 +91,7 @@ def route(strategy: str | None, **options: Any) -> RankedRoute:
 
 
 class Held:
-    """A reservation that counts its settlements."""
+    """Is a reservation that counts its settlements."""
 
     def __init__(self) -> None:
         self.settled: list[Usage] = []
@@ -121,7 +121,7 @@ class AtOnce(SideReservations):
 
 
 class Stage:
-    """A run over two recording backends, and what its response said."""
+    """Is a run over two recording backends, and what its response said."""
 
     def __init__(
         self,

@@ -15,7 +15,7 @@ FULL = MANY.tokens_per_min
 
 
 class Running:
-    """One task on the fast engine, driven by hand."""
+    """Is one task on the fast engine, driven by hand."""
 
     def __init__(self) -> None:
         self.world = World(fast=[])

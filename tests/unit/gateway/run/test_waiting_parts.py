@@ -34,7 +34,7 @@ def places(fast: int = 64, deep: int = 64) -> Tenant:
 
 
 class PartsWorld(WaitingWorld):
-    """One parallel response; most of its generations a test drives by hand."""
+    """Is one parallel response; most of its generations a test drives by hand."""
 
     def __init__(self, limits: Tenant, waiting: WaitingConfig = BOTH) -> None:
         super().__init__([], limits=limits, waiting=waiting)

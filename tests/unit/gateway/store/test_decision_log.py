@@ -20,7 +20,7 @@ RECORD = DecisionRecord(
 
 
 class Log:
-    """A recorder on a file, with what it counts."""
+    """Holds a recorder on a file, with what it counts."""
 
     def __init__(self, path: Path, max_bytes: int = 1 << 20, keep: int = 2) -> None:
         self.counts: Counter[str] = Counter()

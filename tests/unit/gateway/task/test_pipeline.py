@@ -448,7 +448,7 @@ async def test_calls_that_were_cut_are_not_open() -> None:
 
 
 class Faulty(ResponseStream):
-    """A writer with one broken method."""
+    """Is a writer with one broken method."""
 
     broken = ""
 
@@ -512,7 +512,7 @@ async def test_a_fault_behind_the_grant_gives_it_back(
 
 async def test_a_store_that_fails_costs_only_the_memory(caplog: pytest.LogCaptureFixture) -> None:
     class Unavailable(DictStore):
-        """A store whose Redis is away."""
+        """Is a store whose Redis is away."""
 
         async def save(
             self, tenant_id: str, response_id: str, stored: StoredResponse, **options: Any

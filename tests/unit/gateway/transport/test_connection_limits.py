@@ -13,7 +13,7 @@ BOUNDS = ConnectionBounds(
 
 
 class Counted:
-    """Limits, with what was cut and closed."""
+    """Holds limits, with what was cut and closed."""
 
     def __init__(self) -> None:
         self.why: list[str] = []

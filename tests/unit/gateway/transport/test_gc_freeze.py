@@ -92,7 +92,7 @@ def collector() -> Iterator[None]:
 
 
 class Cycle:
-    """Found by the collector alone."""
+    """Is found by the collector alone."""
 
     def __init__(self) -> None:
         self.me = self

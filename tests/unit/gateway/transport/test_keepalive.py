@@ -7,7 +7,7 @@ from router.redis.cancelling import cancelled
 
 
 class Watch:
-    """A clock that only work moves."""
+    """Is a clock that only work moves."""
 
     def __init__(self) -> None:
         self.now_s = 0.0

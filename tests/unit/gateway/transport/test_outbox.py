@@ -20,7 +20,7 @@ NEVER_S = 1000.0  # an interval that never ends within a test
 
 
 class Written:
-    """What a writer wrote; it can be held up like a full transport."""
+    """Keeps what a writer wrote; it can be held up like a full transport."""
 
     def __init__(self) -> None:
         self.frames: list[bytes] = []
@@ -33,7 +33,7 @@ class Written:
 
 
 class Counted(Flushable):
-    """A stream that sends how often it was marked since its last flush."""
+    """Is a stream that sends how often it was marked since its last flush."""
 
     def __init__(self, outbox: Outbox, name: str) -> None:
         self._outbox = outbox
@@ -51,7 +51,7 @@ class Counted(Flushable):
 
 
 class Talking(Flushable):
-    """A stream with text of some size; it may be one that can pause."""
+    """Is a stream with text of some size; it may be one that can pause."""
 
     def __init__(self, outbox: Outbox, *, can_pause: bool) -> None:
         self._outbox = outbox

@@ -64,7 +64,7 @@ LONG_ONES = {
 
 
 class Wire(asyncio.Transport):
-    """What the other side would get."""
+    """Keeps what the other side would get."""
 
     def __init__(self) -> None:
         super().__init__({"peername": ("10.0.0.1", 99), "sockname": ("10.0.0.2", 80)})

@@ -37,7 +37,7 @@ COMPLAINTS = (
 
 
 class PlantedRun(NamedTuple):
-    """A run, whose requests end with the items up to each of `requests`."""
+    """Is a run, whose requests end with the items up to each of `requests`."""
 
     kind: str
     items: tuple[ContextItem, ...]

@@ -21,7 +21,7 @@ NAMES: dict[BackendGroup, str] = {"fast": "wafer", "deep": "gpu"}
 
 
 class Replayed(NamedTuple):
-    """Where each request of a run went."""
+    """Says where each request of a run went."""
 
     run: PlantedRun
     labels: tuple[str, ...]

@@ -24,7 +24,7 @@ FAST = [(Demand(group="fast", tokens=100),)]
 
 
 class World:
-    """Pools of a gateway over a Redis that a test takes away, on a clock that it moves."""
+    """Holds pools of a gateway over a Redis that a test takes away, on a clock that it moves."""
 
     def __init__(self, **options: Any) -> None:
         self.redis = AwaitedPools()

@@ -26,7 +26,7 @@ FAST = [(Demand("fast", 100),)]
 
 
 class LateRedis(AwaitedPools):
-    """Redis as one gateway reaches it: each call may be late, lost, or done twice.
+    """Is Redis as one gateway reaches it: each call may be late, lost, or done twice.
 
     `fates` has what becomes of the next calls: "ok"; "late", done at once and answered late;
     "later", done and answered late; "lost", never done; "unheard", done, and nobody hears of it.
@@ -102,7 +102,7 @@ class LateRedis(AwaitedPools):
 
 
 class World:
-    """Gateways on one Redis, on one clock."""
+    """Holds gateways on one Redis, on one clock."""
 
     def __init__(self, num_gateways: int, chance: random.Random | None = None) -> None:
         self.now_us = 1_000_000
