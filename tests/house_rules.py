@@ -136,7 +136,7 @@ def imports_follow_the_table(house: House) -> Iterator[str]:
 
 
 def imports_stand_at_the_top(house: House) -> Iterator[str]:
-    """None in functions, none under TYPE_CHECKING, none relative."""
+    """Imports stand in no function and under no TYPE_CHECKING, and none is relative."""
     for module in house.values():
         at_the_top = {id(node) for node in module.tree.body}
         for node in module.nodes:
@@ -148,7 +148,7 @@ def imports_stand_at_the_top(house: House) -> Iterator[str]:
 
 
 def imports_by_name_are_explained(house: House) -> Iterator[str]:
-    """Only a module that says why loads others by name."""
+    """Only a module that says why may load others by name."""
     for module in house.values():
         called = {
             getattr(node.func, "attr", getattr(node.func, "id", ""))
@@ -172,7 +172,7 @@ def pure_modules_are_pure(house: House) -> Iterator[str]:
 
 
 def others_are_imported_where_they_belong(house: House) -> Iterator[str]:
-    """Packages of others only in the rooms whose row names them."""
+    """Packages of others are imported only in the rooms whose row names them."""
     for module in house.values():
         room = room_of(module.name)
         for imported, line in module.imports:
@@ -208,7 +208,7 @@ def files_and_functions_fit(house: House) -> Iterator[str]:
 
 
 def names_say_something(house: House) -> Iterator[str]:
-    """No drawers, no managers."""
+    """No name stands for a drawer or a manager."""
     for module in house.values():
         if BANNED_MODULES & set(module.name.split(".")):
             yield f"{module.name} is a drawer, not a module"

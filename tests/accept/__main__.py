@@ -87,7 +87,7 @@ def _limit_s(tree: ast.Module) -> int:
 
 
 def cpu_times() -> CpuTimes:
-    """Now."""
+    """Reads the times now."""
     ticks = [int(field) for field in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
     _, _, _, idle, waiting, _, _, stolen = ticks
     tick_s = 1 / os.sysconf("SC_CLK_TCK")
@@ -101,7 +101,7 @@ def children_cpu_s() -> float:
 
 
 def run(script: Script) -> Outcome:
-    """One script, in a process of its own, which ends with all that it began."""
+    """Runs one script, in a process of its own, which ends with all that it began."""
     began_s, before, ours_s = time.monotonic(), cpu_times(), children_cpu_s()
     process = subprocess.Popen(
         [sys.executable, "-c", RUN.format(script.name)], cwd=ROOT, start_new_session=True

@@ -84,7 +84,7 @@ async def _all(seed: int) -> bool:
 
 
 def _killed(here: Watched) -> tuple[Fault, ...]:
-    """Kills the engine and a gateway at once: they have nothing to do with each other."""
+    """Returns two faults to begin at once, which have nothing to do with each other."""
 
     def kill_engine() -> None:
         assert here.engine is not None
@@ -121,7 +121,7 @@ def _failing(here: Watched, alert: str, share: float) -> Fault:
 
 
 def _nothing() -> None:
-    """The load that is there is the fault."""
+    """Does nothing: the load that is there is the fault."""
 
 
 async def _told(here: Watched, fault: Fault) -> bool:

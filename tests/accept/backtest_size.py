@@ -42,7 +42,7 @@ class Ran(NamedTuple):
 
 
 def log_lines(number: int) -> Iterator[bytes]:
-    """Lines of so many tasks, in order of time."""
+    """Yields lines of so many tasks, in order of time."""
     tenant = Tenant(id="studio", tier="standard", limits={"fast": WIDE, "deep": WIDE})
     given = asks(5, NUM_RECORDED, PER_S)
     given = [ask._replace(fields={"max_output_tokens": 600}) for ask in given]

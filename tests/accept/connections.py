@@ -15,7 +15,7 @@ MIB = 1 << 20
 
 @contextlib.contextmanager
 def gateway(*arguments: str, max_descriptors: int | None = None) -> Iterator[GatewayProcess]:
-    """`lanewise serve` with an embedded Redis, and no more descriptors than that."""
+    """Runs `lanewise serve` with an embedded Redis, and no more descriptors than that."""
     with tempfile.TemporaryDirectory(prefix="lw-accept-") as folder:
         process = GatewayProcess(Path(folder), *arguments)
         try:

@@ -120,7 +120,7 @@ def _cpu_s(gateway: GatewayProcess) -> float:
 
 
 def _memory(gateway: GatewayProcess, browser: Browser) -> bool:
-    """Play streams them, ten answers at once, and Live shows it in a tab of its own."""
+    """Measures memory while Play streams ten answers at once, and Live shows it in its own tab."""
     with (
         opened(browser, f"{gateway.url}/console/#live") as live,
         opened(browser, f"{gateway.url}/console/") as play,

@@ -34,7 +34,7 @@ ENVIRON = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "VIRTU
 
 
 def main() -> bool:
-    """Clone, set up, ask."""
+    """Clones, sets up, and asks."""
     with tempfile.TemporaryDirectory(prefix="lw-first-") as name, contextlib.ExitStack() as stack:
         folder = Path(name)
         servers = [_engine(stack, folder / group) for group in ("fast", "deep")]

@@ -38,7 +38,7 @@ MAX_GROWTH_BYTES = 256 << 20
 
 
 def rss_bytes(pid: int) -> int:
-    """Resident memory of a process; proc(5)."""
+    """Returns a process's resident memory; proc(5)."""
     found = re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
     assert found is not None
     return int(found[1]) << 10
@@ -72,7 +72,7 @@ class OtherTenant:
         self._taken_s = []
 
     def p99_ms(self) -> float:
-        """Of what was done since this was asked last."""
+        """Returns it of what was done since this was asked last."""
         taken_s, self._taken_s = self._taken_s, []
         return statistics.quantiles(taken_s, n=100)[-1] * 1e3
 

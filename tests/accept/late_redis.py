@@ -75,7 +75,7 @@ class Load:
         self.failures: list[str] = []
 
     async def one(self, client: httpx.AsyncClient) -> None:
-        """One task, and how it ended."""
+        """Runs one task, and notes how it ended."""
         num_tokens = self.chance.randint(*TOKENS)
         body = {"model": "lanewise-deep", "input": "Count.", "stream": True, "store": False}
         body |= {"min_tokens": num_tokens, "max_output_tokens": num_tokens, "ignore_eos": True}
@@ -160,7 +160,7 @@ class Load:
 async def gateways(
     folder: Path, wires: list[Wire], budget_ms: int
 ) -> AsyncIterator[list[GatewayProcess]]:
-    """One process for each wire, ready."""
+    """Starts one process for each wire, and waits until it is ready."""
     config = folder / "late.toml"
     config.write_text(
         "".join(

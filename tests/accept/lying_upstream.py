@@ -40,7 +40,7 @@ async def _measure(folder: Path, redis_url: str) -> bool:
 
 
 def _resident_mb(gateway: GatewayProcess) -> float:
-    """As proc(5) has it: VmRSS."""
+    """Returns what proc(5) has as VmRSS."""
     status = Path(f"/proc/{gateway.process.pid}/status").read_text()
     (kilobytes,) = (line.split()[1] for line in status.splitlines() if line.startswith("VmRSS"))
     return int(kilobytes) / 1024

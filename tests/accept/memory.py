@@ -18,7 +18,7 @@ ENDS = ("response.completed", "response.incomplete", "response.failed", "error")
 
 
 def bodies(process: GatewayProcess) -> None:
-    """None of them ends."""
+    """Sends bodies, none of which ends."""
     head = (
         f"POST /v1/responses HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {KEY}\r\n"
         f"content-length: {BODY_BYTES}\r\n\r\n"
@@ -29,7 +29,7 @@ def bodies(process: GatewayProcess) -> None:
 
 
 async def turns(process: GatewayProcess) -> None:
-    """Each brings an item that weighs little, and is remembered."""
+    """Sends turns; each brings an item that weighs little, and is remembered."""
     headers = {"authorization": f"Bearer {KEY}"}
     async with websockets.connect(
         process.socket_url, additional_headers=headers, max_size=None, compression=None
@@ -52,7 +52,7 @@ async def turns(process: GatewayProcess) -> None:
 
 
 async def at_once(process: GatewayProcess) -> None:
-    """All sockets."""
+    """Sends on all sockets at once."""
     await asyncio.gather(*(turns(process) for _ in range(NUM_SOCKETS)))
 
 

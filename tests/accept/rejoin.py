@@ -291,7 +291,7 @@ async def _kill_under(
 
 
 async def _never_back(gateway: GatewayProcess, chance: random.Random) -> bool:
-    """One client in fifty is lost for ever: what it costs is under 1 % of all tokens.
+    """Loses one client in fifty for ever: it may cost less than 1 % of all tokens.
 
     A socket is lost at any point of its answer, as likely early as late.
     """

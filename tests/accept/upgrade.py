@@ -43,7 +43,7 @@ STREAM = re.compile(r"(127\.0\.0\.1:)(80\d\d)")
 
 @contextmanager
 def proxied(folder: Path, ports: dict[str, int]) -> Iterator[None]:
-    """HAProxy with the example's configuration, on other ports."""
+    """Runs HAProxy with the example's configuration, on other ports."""
     path = folder / "haproxy.cfg"
     path.write_text(STREAM.sub(lambda found: found[1] + str(ports[found[2]]), PROXY.read_text()))
     program = shutil.which("haproxy", path=f"{os.environ['PATH']}:/usr/sbin")

@@ -107,7 +107,7 @@ def explained(text: str) -> object:
 def best_us(
     subjects: Mapping[str, Callable[[str], object]], texts: Sequence[str]
 ) -> dict[str, list[float]]:
-    """For each subject the best time of each text, in order of size."""
+    """Returns for each subject the best time of each text, in order of size."""
     num_of_baseline = max(1, min(len(texts), MAX_BASELINE_CHARS // len(texts[0])))
     best: dict[str, list[float]] = {name: [float("inf")] * len(texts) for name in subjects}
     del best["dictionary"][num_of_baseline:]
@@ -124,7 +124,7 @@ def best_us(
 
 
 def row_of(row: dict[str, float]) -> shape.Row:
-    """One size; the baseline is no goal, since it does less."""
+    """Makes the row of one size; the baseline is no goal, since it does less."""
     return shape.Row(
         name=f"classify {row['tokens']:,} tokens",
         unit="us",

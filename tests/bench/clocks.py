@@ -7,7 +7,7 @@ MAX_BUSY = 0.9  # a process that is busier than that on one core may well have b
 
 
 def cpu_us(pid: int) -> float:
-    """User and system time of a process so far, all its threads, to the nanosecond.
+    """Returns a process's user and system time so far, of all threads, to the nanosecond.
 
     The clock id is what clock_getcpuclockid(3) gives on Linux; /proc's own counts ticks of 10 ms.
     """
@@ -31,7 +31,7 @@ class Watch:
         self._began_s = time.perf_counter()
 
     def read(self) -> tuple[dict[str, float], float]:
-        """CPU microseconds of each process, and wall microseconds, since then."""
+        """Returns CPU microseconds of each process, and wall microseconds, since then."""
         spent_us = {name: cpu_us(pid) - self._before_us[name] for name, pid in self._pids.items()}
         return spent_us, (time.perf_counter() - self._began_s) * 1e6
 

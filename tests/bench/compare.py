@@ -96,7 +96,7 @@ class Comparison:
         self.failures: dict[str, str] = {}
 
     def measure(self, subject: Subject, load: Load, model: str) -> None:
-        """One load on one of them, once; a failure is kept with its reason."""
+        """Puts one load on one of them, once; a failure is kept with its reason."""
         key = (subject.name, load.name)
         where = f"{subject.name}, {load.name}"
         if where in self.failures:
@@ -248,7 +248,7 @@ def folder_of(rival: Rival) -> Path:
 
 
 def run(asked: argparse.Namespace, rivals: list[Rival], loads: list[Load]) -> None:
-    """All rounds; what they gave is kept in a file."""
+    """Runs all rounds; what they gave is kept in a file."""
     versions, failures = prepared(rivals)
     asked.json.parent.mkdir(parents=True, exist_ok=True)
     with contextlib.ExitStack() as stack:

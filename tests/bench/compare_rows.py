@@ -90,7 +90,7 @@ FIGURES = (
 
 
 def values_of(kept: dict[str, Any], load: Load, figure: Figure, subject: str) -> list[float]:
-    """One for each round in which it and straight were measured."""
+    """Returns one for each round in which it and straight were measured."""
     found = kept["figures"].get(load.name, {})
     rounds, straight = found.get(subject, []), found.get(STRAIGHT, [])
     pairs = zip(rounds, straight or rounds, strict=False)
@@ -98,7 +98,7 @@ def values_of(kept: dict[str, Any], load: Load, figure: Figure, subject: str) ->
 
 
 def loads_of(figure: Figure) -> list[Load]:
-    """That tell it."""
+    """Returns the loads that tell the figure."""
     return [
         load
         for load in LOADS
@@ -107,7 +107,7 @@ def loads_of(figure: Figure) -> list[Load]:
 
 
 def median_of(kept: dict[str, Any], load: Load, figure: Figure, subject: str) -> float | None:
-    """None where it was not measured."""
+    """Returns the median; None where it was not measured."""
     values = values_of(kept, load, figure, subject)
     return statistics.median(values) if values else None
 
@@ -193,7 +193,7 @@ def report(kept: dict[str, Any], *, markdown: bool) -> str:
 
 
 def rows_of(kept: dict[str, Any]) -> list[Row]:
-    """Lanewise against the best that routes (a goal), and against the best relay (the floor)."""
+    """Compares Lanewise with the best that routes (a goal), and with the best relay (the floor)."""
     rows = []
     for figure in FIGURES:
         for load in loads_of(figure):

@@ -114,7 +114,7 @@ def orders_of(paths: Sequence[PathThrough], repeat: int) -> Orders:
 
 
 def table_of(paths: Sequence[PathThrough], found: Sequence[tuple[Series, str, Counts]]) -> Table:
-    """Of each path a task's counts, and a token's."""
+    """Returns of each path a task's counts, and a token's."""
     table: Table = {}
     for path in paths:
         few, many = (
@@ -130,7 +130,7 @@ def _is_of(series: Series, path: PathThrough) -> bool:
 
 
 def medians(counts: Sequence[Counts]) -> Counts:
-    """Of every name in them; then what follows from two of them."""
+    """Returns the median of every name in them."""
     names = dict.fromkeys(name for each in counts for name in each)
     return {n: statistics.median([each[n] for each in counts if n in each]) for n in names}
 
@@ -150,7 +150,7 @@ def risen(table: Table, base: Table) -> list[str]:
 
 
 def flat(table: Table) -> list[tuple[str, str, str, float]]:
-    """Path, "task" or "token", name, count."""
+    """Yields path, "task" or "token", name, count."""
     return [
         (path, per, name, count)
         for path, both in table.items()
@@ -160,7 +160,7 @@ def flat(table: Table) -> list[tuple[str, str, str, float]]:
 
 
 def text_of(table: Table, base: Table | None = None) -> str:
-    """For people: a column for each path and scale; behind a count how it compares with `base`."""
+    """Writes for people a column for each path and scale; `base` is compared behind a count."""
     names = list(next(iter(table.values()))["task"])
     names.sort(key=lambda name: name in BESIDE)
     lines = []
@@ -180,14 +180,14 @@ def text_of(table: Table, base: Table | None = None) -> str:
 
 
 def change(count: float, base: float) -> str:
-    """In per cent of the base."""
+    """Returns the change in per cent of the base."""
     if base == 0:
         return "" if count == 0 else "new"
     return f"{count / base - 1:+.1%}"
 
 
 def rows_of(table: Table) -> list[Row]:
-    """For the table of all measurements: the two counts that say most, and those with a goal."""
+    """Returns for the table of all measurements the two counts that say most, and the goals'."""
     goals = {(ALONE, "token", "bytecodes"): shape.at_most(GOAL_BYTECODES, "bytecodes")}
     rows = [
         Row(
@@ -211,7 +211,7 @@ def rows_of(table: Table) -> list[Row]:
 
 
 def kept(table: Table) -> dict[str, Any]:
-    """For a file: what was counted, and of what."""
+    """Returns for a file what was counted, and of what."""
     packages = {name: version(name) for name in PACKAGES}
     return {"machine": machine(), "packages": packages, "counts": table}
 

@@ -48,7 +48,7 @@ class Clock:
         self.now_s = 1000.0
 
     def seconds(self) -> float:
-        """As `time.monotonic` and `time.perf_counter`."""
+        """Returns what `time.monotonic` and `time.perf_counter` would."""
         return self.now_s
 
     def nanoseconds(self) -> int:
@@ -56,7 +56,7 @@ class Clock:
         return int(self.now_s * 1e9)
 
     def install(self) -> None:
-        """Before anything of ours is imported."""
+        """Installs the clock, before anything of ours is imported."""
         time.monotonic = time.perf_counter = self.seconds
         time.monotonic_ns = time.perf_counter_ns = self.nanoseconds
 
@@ -78,7 +78,7 @@ class RedisMonitor:
         return file
 
     def taken(self) -> int:
-        """Commands since the last call; those that a script gives do not count."""
+        """Counts commands since the last call; those that a script gives do not count."""
         self._num_marks += 1
         mark = b"mark-%d-" % self._num_marks
         self._marks.write(b"ECHO " + mark + b"\r\n")
@@ -103,7 +103,7 @@ class Counter:
         self._text_codes = {json.dumps.__code__: "_encoded", json.loads.__code__: "_decoded"}
 
     def begin(self, kind: str) -> None:
-        """From nought."""
+        """Begins from nought."""
         self._redis.taken()
         self.kind = kind
         for name in vars(self):
@@ -131,7 +131,7 @@ class Counter:
         }
 
     def run(self, handle: asyncio.Handle, plain: Callable[[asyncio.Handle], None]) -> None:
-        """One callback of the loop."""
+        """Runs one callback of the loop."""
         if self.kind == "calls":
             sys.setprofile(self._profile)
         elif self.kind == "bytecodes":

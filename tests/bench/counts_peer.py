@@ -70,7 +70,7 @@ class Stepped(fake_upstream.Connection):
         self._steps: asyncio.Task[None] | None = None
 
     def respond(self, path: bytes, body: bytes) -> None:
-        """One request has come over HTTP."""
+        """Answers one request over HTTP."""
         if path.endswith(b"/chat/completions"):
             self._begin("chat", body)
         elif path.endswith(b"/responses"):
@@ -79,7 +79,7 @@ class Stepped(fake_upstream.Connection):
             super().respond(path, body)
 
     def _answer(self, payload: bytes) -> None:
-        """One message has come over a WebSocket."""
+        """Answers one message over a WebSocket."""
         self._begin("socket", payload)
 
     def _begin(self, kind: str, body: bytes) -> None:

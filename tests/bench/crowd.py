@@ -81,7 +81,7 @@ class Crowd:
         self._num_opened = 0
 
     async def open(self, number: int, at_once: int = AT_ONCE) -> None:
-        """So many more."""
+        """Opens so many more."""
         free = asyncio.Semaphore(at_once)
 
         async def one() -> None:
@@ -102,12 +102,12 @@ class Crowd:
         await asyncio.gather(*(one() for _ in range(number)))
 
     def drop(self, number: int) -> None:
-        """So many less, without a goodbye."""
+        """Drops so many, without a goodbye."""
         for socket in list(self.sockets)[:number]:
             socket.transport.abort()
 
     async def obey(self, command: str) -> dict[str, Any]:
-        """One line; what came of it."""
+        """Obeys one line, and returns what came of it."""
         what, number = command.split()
         began_s = time.perf_counter()
         if what in ("drop", "storm"):

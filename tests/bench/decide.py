@@ -83,7 +83,7 @@ def bench(name: str, repeat: int, operation: Callable[[], object]) -> Row:
 async def bench_async(
     name: str, repeat: int, width: int, operation: Callable[[int], Awaitable[object]]
 ) -> Row:
-    """`repeat` operations, `width` of them at once."""
+    """Runs `repeat` operations, `width` of them at once."""
     rounds = []
     for _ in range(ROUNDS):
         started_ns = time.process_time_ns()
@@ -143,7 +143,7 @@ def make_stats() -> list[BackendStats]:
 
 
 def label(task: Task) -> str:
-    """As of a prompt that never came before."""
+    """Labels a task as if its prompt had never come before."""
     forget_readings()
     return classify(features(msgspec.structs.replace(task))).label
 

@@ -45,12 +45,12 @@ class Answer(NamedTuple):
 
     @property
     def tokens_per_s(self) -> float:
-        """Output tokens after the first, over the time they took."""
+        """Returns the output tokens after the first, over the time they took."""
         return (self.output_tokens - 1) / (self.total_s - self.first_token_s)
 
 
 def answer_to(client: OpenAI, model: str, pasted: str, lines: int) -> Answer:
-    """One streamed answer; the effort is low so that all of it is the function."""
+    """Streams one answer; the effort is low so that all of it is the function."""
     started_s = time.perf_counter()
     first_s = None
     text = []
@@ -90,7 +90,7 @@ def median(answers: list[Answer]) -> Answer:
 
 
 def table(fast: Answer, deep: Answer) -> str:
-    """Both engines side by side, and what each figure of the deep one is of the fast one's."""
+    """Shows both engines side by side, and the deep one's figures relative to the fast one's."""
     rows = (
         ("prompt tokens", fast.prompt_tokens, deep.prompt_tokens, ""),
         ("output tokens", fast.output_tokens, deep.output_tokens, ""),

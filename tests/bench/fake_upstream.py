@@ -268,7 +268,7 @@ class Connection(asyncio.Protocol):
         self.respond(path, body)
 
     def respond(self, path: bytes, body: bytes) -> None:
-        """One HTTP request has come."""
+        """Answers one HTTP request."""
         if path.endswith(b"/models"):
             listed = [{"id": name, "object": "model", "created": 1} for name in self._models]
             self.send_json({"object": "list", "data": listed})
@@ -314,7 +314,7 @@ class Connection(asyncio.Protocol):
                 self._transport.write(bytes((0x8A, len(payload))) + payload)
 
     def _answer(self, payload: bytes) -> None:
-        """One message has come over a WebSocket."""
+        """Answers one message of a WebSocket."""
         if b'"response.create"' in payload:
             asked = asked_of(payload)
             frames = _socket_answer(asked.model, asked.num_deltas, asked.stream_id)
@@ -327,7 +327,7 @@ def numbered(answer: bytes) -> bytes:
 
 
 async def serve(host: str, port: int, models: tuple[str, ...]) -> None:
-    """Until it is stopped; says where it listens."""
+    """Serves until it is stopped, and says where it listens."""
     loop = asyncio.get_running_loop()
     server = await loop.create_server(lambda: Connection(models), host, port, backlog=1024)
     print(json.dumps({"port": server.sockets[0].getsockname()[1]}), flush=True)

@@ -71,7 +71,7 @@ class Text:
         self.chars_per_token = len(PARAGRAPH) / len(self._tokens)
 
     def piece(self, start: int, num_tokens: int) -> str:
-        """So many tokens from there on."""
+        """Returns so many tokens from there on."""
         size = len(self._tokens)
         at = start % size
         if at + num_tokens <= size:

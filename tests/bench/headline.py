@@ -129,7 +129,7 @@ class Loop(NamedTuple):
 
     @property
     def tokens(self) -> int:
-        """Of all its answers."""
+        """Counts those of all its answers."""
         return sum(turn.output_tokens for turn in self.turns)
 
 
@@ -244,7 +244,7 @@ def strip(item: dict[str, Any]) -> dict[str, Any]:
 def run_loop(
     way: OldWay | NewWay, watch: Watch, model: str, cell: Cell, salt: int, network_us: float = 0.0
 ) -> Loop:
-    """One conversation: its context, then prompts, or a prompt and answers to tool calls."""
+    """Runs one conversation: its context, then prompts, or a prompt and answers to tool calls."""
     context_tokens, kind = cell
     text = Text()
     content = f"Conversation {salt}.\n" + text.piece(salt, context_tokens)
@@ -339,7 +339,7 @@ def rows_of(
 
 
 def load_of(name: str, loops: dict[str, list[Loop]]) -> str:
-    """One turn is under way at a time, so nothing queues: what the others took of it."""
+    """Says how busy client and engine were: one turn is under way at a time, so nothing queues."""
     said = []
     for way, them in loops.items():
         turns = sum(len(loop.turns) for loop in them)

@@ -65,7 +65,7 @@ def replayed_of(records: Sequence[Record], prior: LinearModel | None = None) -> 
 
 
 def replay(replayed: Sequence[Replayed], num_outcomes: int, seed: int) -> float | None:
-    """APGR on what is not learned from; the same records whatever `num_outcomes` is."""
+    """Returns APGR on what is not learned from: the same records for any `num_outcomes`."""
     order = np.random.default_rng(seed).permutation(len(replayed)).tolist()
     num_learned = min(max(SIZES), int(0.7 * len(replayed)))
     if num_outcomes > num_learned:

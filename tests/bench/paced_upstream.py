@@ -63,7 +63,7 @@ class Answer(msgspec.Struct, frozen=True):
 
 @lru_cache(maxsize=512)
 def answer_of(kind: str, model: str, position: int, num_tokens: int) -> Answer:
-    """Made once for each position where streams begin: a stream's is its number modulo the text."""
+    """Makes one answer for each position where streams begin: a stream's number modulo the text."""
     words = tokens_of(position, num_tokens)
     if kind == "chat":
         encoded = [
@@ -100,7 +100,7 @@ class Connection(fake_upstream.Connection):
     ] = {}  # stream -> when each token was sent; shared by all
 
     def respond(self, path: bytes, body: bytes) -> None:
-        """One request has come over HTTP."""
+        """Answers one request over HTTP."""
         if path.startswith(b"/sent/"):
             sent = self.sent_us.pop(int(path.removeprefix(b"/sent/")), [])
             self.send_json(sent)
@@ -115,7 +115,7 @@ class Connection(fake_upstream.Connection):
             super().respond(path, body)
 
     def _answer(self, payload: bytes) -> None:
-        """One message has come over a WebSocket."""
+        """Answers one message over a WebSocket."""
         if found := PROMPT.search(payload):
             self._begin("socket", payload, *map(int, found.groups()))
         else:
@@ -151,7 +151,7 @@ class Connection(fake_upstream.Connection):
 
 
 async def serve(port: int, certificate: Path | None) -> None:
-    """Until it is stopped; says on one line of JSON where it listens, with and without TLS."""
+    """Serves until it is stopped; says in one line of JSON where, with and without TLS."""
     loop = asyncio.get_running_loop()
     made = partial(Connection, ("fake",))
     plain = await loop.create_server(made, "127.0.0.1", port, backlog=1024)

@@ -11,7 +11,7 @@ INK, LINE, DOT, GRID = "#57606a", "#8c959f", "#0969da", "#d0d7de"  # readable on
 
 
 def ticks(most: float, num: int = 5) -> list[float]:
-    """Round numbers from 0 to just beyond `most`."""
+    """Returns round numbers from 0 to just beyond `most`."""
     raw = most / num
     power = 10 ** math.floor(math.log10(raw))
     step = next(power * factor for factor in (1, 2, 2.5, 5, 10) if power * factor >= raw)

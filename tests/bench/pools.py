@@ -102,7 +102,7 @@ async def at_once(pair: Pair, width: int, first: int, num_pairs: int) -> list[fl
 
 
 async def paced(pair: Pair, first: int, num_pairs: int) -> list[float]:
-    """Arrivals at random, exponentially apart, whether those before have ended or not."""
+    """Lets tasks arrive at random, exponentially apart, whether those before have ended or not."""
     chance, waits = random.Random(SEED), []
     loop = asyncio.get_running_loop()
     running: set[asyncio.Task[None]] = set()

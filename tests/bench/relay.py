@@ -86,7 +86,7 @@ async def measure(name: str, pid: int, load: Callable[[], Awaitable[tuple[int, i
 async def socket_load(
     url: str, *, streams: int, turns: int, body: dict[str, Any]
 ) -> tuple[int, int, int]:
-    """`streams` streams over as few sockets as allowed; each takes `turns` turns."""
+    """Runs `streams` streams over as few sockets as allowed; each takes `turns` turns."""
 
     async def one_socket(stream_ids: list[str]) -> tuple[int, int]:
         tokens = frames = 0
@@ -153,7 +153,7 @@ async def http_load(
 async def bare_load(
     port: int, *, frames: int, num_bytes: int, sockets: int
 ) -> tuple[int, int, int]:
-    """As many frames from the bare server."""
+    """Takes as many frames from the bare server."""
     each = frames // sockets
 
     async def one_socket() -> None:
@@ -169,7 +169,7 @@ async def bare_load(
 
 
 async def run_gateway(gateway: GatewayProcess, streams: int, tokens: int, turns: int) -> list[Row]:
-    """Long answers for the cost of a token, short ones for the cost of a request."""
+    """Measures long answers for the cost of a token, short ones for the cost of a request."""
     pid = gateway.process.pid
     http = f"{gateway.base_url}/responses"
     long: dict[str, Any] = {
@@ -229,7 +229,7 @@ def run_bare(folder: Path, frames: int, num_bytes: int, sockets: int) -> Row:
 
 
 def table(rows: list[Row]) -> str:
-    """For people."""
+    """Writes the rows for people."""
     head = f"{'':24}{'CPU us/token':>14}{'CPU us/request':>16}{'CPU us/frame':>14}"
     lines = [f"{head}{'tokens':>10}{'requests':>10}{'frames':>9}{'tokens/s':>11}{'busy':>7}"]
     for row in rows:
@@ -244,7 +244,7 @@ def table(rows: list[Row]) -> str:
 
 
 def rows_of(runs: list[list[Row]]) -> list[shape.Row]:
-    """Per token against the bare server's frames; goals are elsewhere (streams.py, tasks.py)."""
+    """Compares a token with the bare server's frames; streams.py and tasks.py have the goals."""
     made = []
     for at, over in ((0, "WebSocket"), (1, "SSE")):
         ours = [rows[at] for rows in runs]

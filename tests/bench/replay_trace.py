@@ -36,7 +36,7 @@ def cost_of(engine: str) -> CostModel:
 
 
 def fitting(requests: list[Request], cost: CostModel) -> list[Request]:
-    """Requests the engine can hold at all."""
+    """Returns the requests that the engine can hold at all."""
     most = cost.limits.kv_capacity_tokens - cost.limits.kv_block_tokens
     return [
         request

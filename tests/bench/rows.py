@@ -108,7 +108,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def ratio(self) -> float | None:
-        """Of the two medians: below 1 where ours is less."""
+        """Divides the two medians: below 1 where ours is less."""
         theirs = self.baseline_value
         return self.value / theirs if theirs else None
 
@@ -118,7 +118,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return None if self.goal is None else self.goal.met(self)
 
     def joined(self, other: "Row") -> "Row":
-        """With the repetitions of another run of the same script."""
+        """Adds the repetitions of another run of the same script."""
         lists = ("values", "baseline_values", "cpu_us", "wall_us")
         lists += ("baseline_cpu_us", "baseline_wall_us")
         changes = {name: [*getattr(self, name), *getattr(other, name)] for name in lists}
@@ -142,7 +142,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def median(values: Sequence[float]) -> float:
-    """Not a number where there are none."""
+    """Returns the median; not a number where there are none."""
     return statistics.median(values) if values else math.nan
 
 
@@ -160,7 +160,7 @@ RIGHT = frozenset({"measured", "ratio", "CPU us", "wall us"})
 
 
 def cells_of(row: Row) -> tuple[str, ...]:
-    """One for each column of HEAD."""
+    """Returns one for each column of HEAD."""
     theirs = row.baseline_value
     baseline = row.baseline if theirs is None else f"{figure_of(theirs)} ({row.baseline})"
     ratio = "-" if row.ratio is None else f"{row.ratio:.2f}"
@@ -185,7 +185,7 @@ def cells_of(row: Row) -> tuple[str, ...]:
 
 
 def text_table(rows: Sequence[Row]) -> str:
-    """For a terminal."""
+    """Writes a table for a terminal."""
     lines = [HEAD, *map(cells_of, rows)]
     widths = [max(len(line[at]) for line in lines) for at in range(len(HEAD))]
     return "\n".join(
@@ -198,14 +198,14 @@ def text_table(rows: Sequence[Row]) -> str:
 
 
 def markdown_table(rows: Sequence[Row]) -> str:
-    """For a document."""
+    """Writes a table for a document."""
     ruler = ["---:" if head in RIGHT else "---" for head in HEAD]
     lines = [HEAD, ruler, *map(cells_of, rows)]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
 def add_argument(parser: argparse.ArgumentParser) -> None:
-    """The one that `table.py` passes."""
+    """Adds the argument that `table.py` passes."""
     parser.add_argument("--rows", type=Path, metavar="FILE", help="write the rows there as JSON")
 
 

@@ -56,7 +56,7 @@ class Run(NamedTuple):
 async def run(
     gateway: GatewayProcess, engine: int, idle_share: float, num_streams: int, num_tokens: int
 ) -> Run:
-    """So many streams of so many tokens, on connections that are open already."""
+    """Runs so many streams of so many tokens, on connections that are open already."""
     clients = await connect(gateway, argparse.Namespace(streams=num_streams, transport="socket"))
     watch = Watch({"gateway": gateway.process.pid, "engine": engine, "client": os.getpid()})
     body = {"model": MODEL, "max_output_tokens": num_tokens, "store": False}
@@ -72,14 +72,14 @@ async def run(
 
 
 def line_through(points: Sequence[tuple[float, float]]) -> tuple[float, float, float]:
-    """Least squares: slope, intercept, and the share of the variance that the line explains."""
+    """Fits by least squares: slope, intercept, and the share of the variance that is explained."""
     xs, ys = zip(*points, strict=True)
     slope, intercept = statistics.linear_regression(xs, ys)
     return slope, intercept, statistics.correlation(xs, ys) ** 2
 
 
 def medians(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """One point for each x: the median of its ys."""
+    """Returns one point for each x: the median of its ys."""
     ys: dict[float, list[float]] = {}
     for x, y in points:
         ys.setdefault(x, []).append(y)

@@ -63,7 +63,7 @@ class Turns(list[Turn]):
         return quantile(sorted(turn.took_ms for turn in self), share)
 
     def in_gateway_at(self, share: float) -> float:
-        """Less the time for which the gateway waited for a core."""
+        """Returns it less the time for which the gateway waited for a core."""
         return quantile(sorted(turn.took_ms - turn.waited_ms for turn in self), share)
 
     @property
@@ -93,13 +93,13 @@ class Crowd:
         return said
 
     def end(self) -> None:
-        """Its sockets go with it."""
+        """Ends the process, and its sockets with it."""
         self._process.kill()
         self._process.wait()
 
 
 def rss_kib(pid: int) -> int:
-    """Resident memory; proc(5)."""
+    """Returns resident memory; proc(5)."""
     line = next(
         line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if "VmRSS" in line
     )
@@ -131,7 +131,7 @@ class Active(Socket):
             assert not event.startswith((b'{"type":"error"', b'{"type":"response.failed"')), event
 
     async def turn(self) -> Turn:
-        """From sending to the terminal event."""
+        """Times a turn from sending to the terminal event."""
         self.ended = asyncio.get_running_loop().create_future()
         waited_us = waited_so_far_us(self._gateway_pid)
         began_s = time.perf_counter()
@@ -150,7 +150,7 @@ class Active(Socket):
 
 
 async def take_turns(active: Active, number: int) -> Turns:
-    """So many, a little apart, so that not all meet the same moment."""
+    """Takes so many, a little apart, so that not all meet the same moment."""
     took = Turns()
     for _ in range(number):
         took.append(await active.turn())
@@ -159,7 +159,7 @@ async def take_turns(active: Active, number: int) -> Turns:
 
 
 def start_streams(socket: Socket, seconds: float) -> None:
-    """All streams of a socket, for so long."""
+    """Starts all streams of a socket, for so long."""
     for stream_id in socket.streams:
         socket.send(
             {
@@ -174,7 +174,7 @@ def start_streams(socket: Socket, seconds: float) -> None:
 
 
 def gaps(socket: Socket) -> list[int]:
-    """Of all streams since the last time, in ms."""
+    """Returns those of all streams since the last time, in ms."""
     found = sorted(gap for stream in socket.streams.values() for gap in stream.gaps_ms)
     for stream in socket.streams.values():
         stream.gaps_ms.clear()

@@ -56,7 +56,7 @@ async def receive(socket: websockets.ClientConnection, stream_id: str) -> dict[s
 
 
 async def steer_once(socket: websockets.ClientConnection, model: str) -> Round:
-    """One answer, steered after its first words and cancelled after the first new ones."""
+    """Steers one answer after its first words, and cancels it after the first new ones."""
     create = {"type": "response.create", "model": model, "input": LONG, "store": False}
     await socket.send(json.dumps({**create, "stream_id": "steered"}))
     target = ""
@@ -89,7 +89,7 @@ async def steer_once(socket: websockets.ClientConnection, model: str) -> Round:
 
 
 async def measure(gateway: GatewayProcess, model: str, rounds: int, beside: int) -> list[Round]:
-    """So many rounds, after a few that warm up."""
+    """Measures so many rounds, after a few that warm up."""
     headers = {"authorization": f"Bearer {DEVELOPMENT_KEY}"}
     async with websockets.connect(
         gateway.socket_url, additional_headers=headers, max_size=None, compression=None
@@ -103,7 +103,7 @@ async def measure(gateway: GatewayProcess, model: str, rounds: int, beside: int)
 
 
 def percentile(values: list[float], share: float) -> float:
-    """By rank; of few values the largest counts for the tail."""
+    """Takes it by rank; of few values the largest counts for the tail."""
     return sorted(values)[min(len(values) - 1, int(share * len(values)))]
 
 

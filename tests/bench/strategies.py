@@ -160,12 +160,12 @@ def _chosen_of_five(records: Sequence[Record]) -> str:
 
 
 def asked_for(how: str) -> dict[str, str]:
-    """Metadata that asks for a strategy, or for one engine alone."""
+    """Returns metadata that asks for a strategy, or for one engine alone."""
     return {"strategy": how} if how in STRATEGIES else {"route": how.split()[0]}
 
 
 def measured(how: str, ask: str, engine: type[SimulatedBackend] = SimulatedBackend) -> Answered:
-    """One task."""
+    """Runs one task."""
     return timed_task(
         ask, asked_for(how), fast=engine, deep=engine, prediction_acceptance=ACCEPTANCE
     )

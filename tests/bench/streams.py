@@ -103,13 +103,13 @@ class Lag:
             self.late_ms.append((time.perf_counter() - before_s - LAG_INTERVAL_S) * 1e3)
 
     def p99_ms(self) -> float:
-        """And no more from now on."""
+        """Returns it, and measures no more from now on."""
         self._watching.cancel()
         return sorted(self.late_ms)[len(self.late_ms) * 99 // 100]
 
 
 async def connect(gateway: GatewayProcess, arguments: argparse.Namespace) -> list[Client]:
-    """As many connections as the streams need."""
+    """Opens as many connections as the streams need."""
     loop = asyncio.get_running_loop()
     ids = [str(number) for number in range(arguments.streams)]
     kind, size = (Socket, STREAMS_PER_SOCKET)
@@ -198,7 +198,7 @@ def rows_of(
     bare_us: list[float],
     arguments: argparse.Namespace,
 ) -> list[Row]:
-    """With the goals for a thousand streams of a thousand tokens a second."""
+    """Returns the rows, with goals for a thousand streams of a thousand tokens a second."""
     asked_per_s = arguments.streams * arguments.rate
     is_link = arguments.source == "link"
     to = {"socket": "WebSocket", "sse": "SSE"}[arguments.transport]
@@ -295,7 +295,7 @@ def main() -> None:
 def measure(
     folder: Path, redis_url: str, arguments: argparse.Namespace, tree: Path
 ) -> dict[str, Any]:
-    """One run with the gateway of a checkout."""
+    """Runs once with the gateway of a checkout."""
     with serving(folder, redis_url, arguments, tree) as (gateway, source):
         return uvloop.run(run(gateway, source, arguments))
 

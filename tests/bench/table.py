@@ -139,7 +139,7 @@ def machine() -> dict[str, Any]:
 
 
 def git(*arguments: str) -> str:
-    """Empty where this is no checkout."""
+    """Returns what git says; empty where this is no checkout."""
     command = ["git", "-C", str(ROOT), *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
 
@@ -158,7 +158,7 @@ def children_cpu_s() -> float:
 
 
 def run(script: Script, folder: Path) -> Outcome:
-    """One script, in a process of its own."""
+    """Runs one script, in a process of its own."""
     file = script.file or f"{script.name}.py"
     said = " ".join(("tests/bench/" + Path(file).name, *script.arguments))
     outcome = Outcome(name=script.name, title=script.title, command=said)
@@ -192,7 +192,7 @@ def run(script: Script, folder: Path) -> Outcome:
 
 
 def joined(outcomes: Sequence[Outcome]) -> list[Outcome]:
-    """One of each script, with all its repetitions."""
+    """Returns one of each script, with all its repetitions."""
     found: dict[str, Outcome] = {}
     for outcome in outcomes:
         first = found.setdefault(outcome.name, outcome)
@@ -252,7 +252,7 @@ def summary(kept: dict[str, Any]) -> str:
 
 
 def outcomes_of(kept: dict[str, Any]) -> list[Outcome]:
-    """From JSON."""
+    """Reads the outcomes from JSON."""
     return msgspec.convert(kept["scripts"], list[Outcome])
 
 

@@ -58,7 +58,7 @@ class Stopwatch:
         return True
 
     def end(self, sent_s: float, first_s: float, ended_s: float) -> None:
-        """One has ended."""
+        """Notes that one has ended."""
         self.first_s.append((first_s or ended_s) - sent_s)
         self.total_s.append(ended_s - sent_s)
         self._running -= 1
@@ -66,7 +66,7 @@ class Stopwatch:
             self.done.set_result(None)
 
     def fail(self, why: str) -> None:
-        """Something went wrong: the figures would mean nothing."""
+        """Notes that something went wrong: the figures would mean nothing."""
         if not self.done.done():
             self.done.set_exception(RuntimeError(why[:500]))
 

@@ -179,7 +179,7 @@ def fake_upstream() -> Iterator[tuple[str, int]]:
 
 
 def redis_pid(folder: Path) -> int:
-    """Of the server that was started in that folder: a child of this process."""
+    """Finds the server that was started in that folder: a child of this process."""
     children = Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text().split()
     return next(
         int(child)
@@ -192,7 +192,7 @@ def redis_pid(folder: Path) -> int:
 def gateway(
     folder: Path, upstream_url: str, redis_url: str, code: Path
 ) -> Iterator[GatewayProcess]:
-    """One before the upstream, with room for everything; `code`: the checkout that it runs."""
+    """Gives one before the upstream, with ample room; `code`: the checkout that it runs."""
     config = folder / "lanewise.toml"
     limits = CONFIG.replace("6000", "1000000000").replace("20000000", "1000000000")
     upstreams = (
@@ -207,7 +207,7 @@ def gateway(
 
 @contextlib.contextmanager
 def relay_before(folder: Path, upstream_url: str) -> Iterator[Running | None]:
-    """HAProxy before the upstream; None where it cannot be had."""
+    """Gives HAProxy before the upstream; None where it cannot be had."""
     port = urlsplit(upstream_url).port
     assert port is not None
     try:
@@ -221,7 +221,7 @@ def relay_before(folder: Path, upstream_url: str) -> Iterator[Running | None]:
 
 
 def median(results: list[dict[str, Any]], *path: str) -> float:
-    """Of one figure over all rounds."""
+    """Returns that of one figure over all rounds."""
 
     def figure(result: Any) -> float:
         for name in path:
@@ -235,7 +235,7 @@ Results = dict[str, dict[str, list[dict[str, Any]]]]  # row -> "", or a checkout
 
 
 def table(rows: list[Kind], results: Results) -> str:
-    """For people: a goal stands behind its figure."""
+    """Writes for people, with a goal behind its figure."""
     head = f"{'':36}{'CPU us/task':>16}{'Redis':>7}{'load':>6}{'p50 ms':>9}{'p99 ms':>9}"
     lines = [f"{head}{'added p50':>16}{'added p99':>11}{'tasks/s':>9}"]
     for row in rows:

@@ -111,7 +111,7 @@ class Socket(Client):
             self.send({**event, "input": prompt + stream_id})
 
     def send(self, event: dict[str, Any]) -> None:
-        """One text frame, masked with zeros."""
+        """Sends one text frame, masked with zeros."""
         payload = json.dumps(event).encode()
         assert 126 <= len(payload) < 65_536
         size = struct.pack("!H", len(payload))

@@ -90,7 +90,7 @@ class Streamer(asyncio.Protocol):
         self._transport.write(self._head("GET", path, {**more, "sec-websocket-version": "13"}))
 
     async def request(self, stream: int, num_tokens: int, rate: int) -> Answer:
-        """One answer, to its end."""
+        """Asks for one answer, and takes it to its end."""
         self._over = asyncio.get_running_loop().create_future()
         self._arrivals, self._tail = [], b""
         self._rest, self._frame_left, self._is_last = b"", 0, False
@@ -216,7 +216,7 @@ class Body:
 
 
 def events_of(answer: Answer, mode: str) -> Iterator[tuple[int, Any]]:
-    """(when it came, event) for each event of an answer."""
+    """Yields (when it came, event) for each event of an answer."""
     rest, body = b"", Body()
     for arrival in answer.arrivals:
         if mode == "responses-ws":
@@ -241,7 +241,7 @@ def events_of(answer: Answer, mode: str) -> Iterator[tuple[int, Any]]:
 
 
 def deltas_of(answer: Answer, mode: str) -> list[tuple[int, str]]:
-    """(when it came, text) for each piece of an answer; raises where it holds an error."""
+    """Yields (when it came, text) for each piece of an answer; raises where it holds an error."""
     deltas = []
     for at_us, event in events_of(answer, mode):
         if mode == "chat-sse":
@@ -260,7 +260,7 @@ def deltas_of(answer: Answer, mode: str) -> list[tuple[int, str]]:
 
 
 def read(answers: list[Answer], asked: argparse.Namespace) -> dict[str, Any]:
-    """Texts, delays, lumps."""
+    """Returns texts, delays, lumps."""
     delays_us: list[float] = []
     gaps_us: list[float] = []
     first_us: list[float] = []
@@ -299,7 +299,7 @@ def read(answers: list[Answer], asked: argparse.Namespace) -> dict[str, Any]:
 
 
 def delays_of(deltas: list[tuple[int, str]], tokens: list[str], sent_us: list[int]) -> list[float]:
-    """From each token's sending to when its last character was there."""
+    """Times each token from its sending to when its last character was there."""
     delays, have, need = [], 0, 0
     pieces = iter(deltas)
     at_us = 0

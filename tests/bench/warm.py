@@ -49,7 +49,7 @@ def context(number: int, tokens: int) -> dict[str, Any]:
 
 
 def cold_ms(gateway: GatewayProcess, model: str, number: int, tokens: int) -> float:
-    """One request as clients without a socket make it."""
+    """Times one request as clients without a socket make it."""
     items = [context(number, tokens), {"role": "user", "content": PROMPT}]
     body = {"model": model, "input": items, "store": False, "stream": True}
     payload = json.dumps({**body, "max_output_tokens": MAX_OUTPUT_TOKENS}).encode()
@@ -63,7 +63,7 @@ def cold_ms(gateway: GatewayProcess, model: str, number: int, tokens: int) -> fl
 
 
 def warm_ms(socket: PlainSocket, model: str, number: int, tokens: int) -> float:
-    """One turn behind a warm-up that was done before."""
+    """Times one turn behind a warm-up that was done before."""
     create = {"type": "response.create", "model": model, "store": False}
     warm_up = {**create, "input": [context(number, tokens)], "generate": False}
     socket.send(json.dumps(warm_up))
@@ -105,7 +105,7 @@ def measure(gateway: GatewayProcess, repetitions: int) -> list[Row]:
 
 
 def row(name: str, warm: list[float], cold: list[float]) -> Row:
-    """First token after first token."""
+    """Compares first token with first token."""
     return Row(
         name=name,
         unit="ms to first token",

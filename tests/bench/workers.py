@@ -113,7 +113,7 @@ async def repetition(process: GatewayProcess, workers: list[int], turns: int) ->
 
 
 def run(arguments: argparse.Namespace) -> list[Row]:
-    """One worker and two, in turns."""
+    """Runs one worker and two, in turns."""
     found: dict[int, list[Costs]] = {1: [], 2: []}
     with tempfile.TemporaryDirectory(prefix="lw-workers-") as name, redis_server(Path(name)) as url:
         folder, ports = Path(name), (free_port(), free_port())

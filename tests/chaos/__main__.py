@@ -66,7 +66,7 @@ def commands_of(scenario: Scenario, is_full: bool) -> list[list[str]]:
 
 
 def play(scenario: Scenario, folder: Path, seed: int, is_full: bool) -> list[str]:
-    """One scenario, in this process and those that it starts; what did not hold."""
+    """Plays one scenario, here and in the processes that it starts; returns what did not hold."""
     failures = []
     if scenario.scene is not None:
         seconds = scenario.full_s if is_full else scenario.seconds
@@ -78,7 +78,7 @@ def play(scenario: Scenario, folder: Path, seed: int, is_full: bool) -> list[str
 
 
 def run(scenario: Scenario, seed: int, is_full: bool) -> Verdict:
-    """One scenario in a process of its own, with its output shown and kept."""
+    """Runs one scenario in a process of its own, with its output shown and kept."""
     folder = Path(tempfile.mkdtemp(prefix=f"lw-chaos-{scenario.name}-"))
     command = [sys.executable, "-m", "tests.chaos", "--play", scenario.name, "--seed", str(seed)]
     command += ["--folder", str(folder), *(["--full"] if is_full else [])]

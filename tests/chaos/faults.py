@@ -68,7 +68,7 @@ DISK_BYTES = 256 << 10  # and then the disk is full
 
 
 async def engine_faults(stage: Stage) -> list[str]:
-    """F8: each fault, fifty times."""
+    """Plays F8: each fault, fifty times."""
     checks = Checks()
     async with FaultServer.running() as broken:
         patience = "idle_timeout_s = 0.5\nfirst_token_timeout_s = 0.5\neject_after = 100000"
@@ -104,7 +104,7 @@ async def engine_faults(stage: Stage) -> list[str]:
 
 
 async def _turns(fleet: Fleet, number: int) -> Tally:
-    """So many turns, ten at a time, each on a socket of its own."""
+    """Runs so many turns, ten at a time, each on a socket of its own."""
     tally = Tally()
 
     async def some() -> None:
@@ -118,7 +118,7 @@ async def _turns(fleet: Fleet, number: int) -> Tally:
 
 
 async def flapping(stage: Stage) -> list[str]:
-    """F9: an engine that is up for a second and down for a second, beside one that is well."""
+    """Plays F9: an engine is up for a second and down for a second, beside one that is well."""
     checks = Checks()
     ejection = "ejection_s = 2\nslow_start_s = 5\nmax_num_seqs = 64"
     async with FaultServer.running() as flaps, FaultServer.running() as well:
@@ -155,7 +155,7 @@ async def flapping(stage: Stage) -> list[str]:
 
 
 async def drain(stage: Stage) -> list[str]:
-    """F12: one of two gateways is drained and replaced, again and again."""
+    """Plays F12: one of two gateways is drained and replaced, again and again."""
     checks = Checks()
     async with (
         redis_and_fleet(stage.folder, 2) as (server, fleet),
@@ -184,7 +184,7 @@ async def drain(stage: Stage) -> list[str]:
 
 
 async def full_disk(stage: Stage) -> list[str]:
-    """F13: no more bytes for its files, and a log pipe that nobody reads."""
+    """Plays F13: there are no more bytes for its files, and nobody reads its log pipe."""
     checks = Checks()
     more = f'\n[recording]\npath = "{stage.folder / "decisions.jsonl"}"\n'
     async with (
@@ -209,7 +209,7 @@ async def full_disk(stage: Stage) -> list[str]:
 
 
 async def _blocked_pipe(checks: Checks, stage: Stage, redis_url: str) -> None:
-    """A gateway whose standard error nobody reads: some 64 KiB fit into the pipe."""
+    """Runs a gateway whose standard error nobody reads: some 64 KiB fit into the pipe."""
     port = free_port()
     reading, writing = os.pipe()
     process = subprocess.Popen(  # noqa: ASYNC220
@@ -243,7 +243,7 @@ async def _blocked_pipe(checks: Checks, stage: Stage, redis_url: str) -> None:
 
 
 async def bad_keys(stage: Stage) -> list[str]:
-    """F16: keys that are none, some of which look like one that is."""
+    """Plays F16: keys are none, though some look like one that is."""
     checks = Checks()
     async with redis_and_fleet(stage.folder) as (_, fleet):
         gateway = fleet.gateways[0]
@@ -288,7 +288,7 @@ def _ask_with(
 
 
 async def canaries(stage: Stage) -> list[str]:
-    """F17: what fails, is refused and is cut; no word of it may be in logs or metrics."""
+    """Plays F17: tasks fail, are refused and are cut; no word of them may be in logs or metrics."""
     checks = Checks()
     async with (
         redis_and_fleet(stage.folder) as (server, fleet),
@@ -326,7 +326,7 @@ async def canaries(stage: Stage) -> list[str]:
 
 
 async def swaps(stage: Stage) -> list[str]:
-    """F19: a tenant asks for the responses of another, in every way there is."""
+    """Plays F19: a tenant asks for the responses of another, in every way there is."""
     checks = Checks()
     async with (
         redis_and_fleet(stage.folder) as (server, fleet),

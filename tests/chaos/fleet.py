@@ -82,7 +82,7 @@ class Fleet:
         return gateway
 
     def kill(self, gateway: GatewayProcess) -> None:
-        """As the kernel does when memory is short."""
+        """Kills it as the kernel does when memory is short."""
         gateway.process.kill()
         gateway.process.wait()
 

@@ -56,7 +56,7 @@ class Tally:
 
 
 def quantile(values: Sequence[float], share: float) -> float:
-    """Of values in any order; nan of none."""
+    """Takes it of values in any order; nan of none."""
     if len(values) < 2:
         return values[0] if values else float("nan")
     return statistics.quantiles(values, n=1_000, method="inclusive")[
@@ -110,7 +110,7 @@ class Load:
         return self.tally
 
     async def once(self) -> None:
-        """One turn on a socket of its own."""
+        """Runs one turn on a socket of its own."""
         with contextlib.suppress(websockets.ConnectionClosed):
             async with self._connect(self._urls()[0]) as socket:
                 await self._turn(socket, [""])

@@ -30,7 +30,7 @@ DEEP_TOKENS = 40  # 0.6 s on the deep engine, as it is simulated
 
 
 async def idle(stage: Stage) -> list[str]:
-    """L1: sockets that say nothing."""
+    """Plays L1: sockets say nothing."""
     checks = Checks()
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -64,7 +64,7 @@ async def idle(stage: Stage) -> list[str]:
 
 
 async def steady(stage: Stage) -> list[str]:
-    """L2: turns at a steady rate."""
+    """Plays L2: turns come at a steady rate."""
     checks = Checks()
     async with redis_and_fleet(stage.folder) as (server, fleet), watching(server, fleet) as watch:
         load = steady_load(stage, lambda: fleet.urls)
@@ -93,7 +93,7 @@ def steady_load(stage: Stage, urls: Callable[[], list[str]], **options: Any) -> 
 
 
 async def soak(stage: Stage) -> list[str]:
-    """L3: for long."""
+    """Plays L3: the load lasts long."""
     checks = Checks()
     async with redis_and_fleet(stage.folder) as (server, fleet), watching(server, fleet) as watch:
         (gateway,) = fleet.gateways
@@ -124,12 +124,12 @@ async def soak(stage: Stage) -> list[str]:
 
 
 def num_descriptors(gateway: GatewayProcess) -> int:
-    """Files and sockets that it holds; proc(5)."""
+    """Counts the files and sockets that it holds; proc(5)."""
     return len(list(Path(f"/proc/{gateway.process.pid}/fd").iterdir()))
 
 
 async def reconnects(stage: Stage) -> list[str]:
-    """L4: all sockets are cut at once, and come back."""
+    """Plays L4: all sockets are cut at once, and come back."""
     checks = Checks()
     async with redis_and_fleet(stage.folder) as (server, fleet), watching(server, fleet) as watch:
         async with Wire(fleet.gateways[0]).open() as wire:  # type: ignore[arg-type]
@@ -162,12 +162,12 @@ def _tight(num_places: int) -> str:
 
 
 def _good_per_s(tally: Tally, began_s: float) -> float:
-    """Turns that ended well, per second until the last one: a load awaits what is under way."""
+    """Counts turns that ended well, per second until the last: a load awaits what is under way."""
     return tally.num_good / (tally.ends[-1][0] - began_s)
 
 
 async def overload(stage: Stage) -> list[str]:
-    """L5: three times of what the tenant's places carry."""
+    """Plays L5: three times as much comes as the tenant's places carry."""
     checks = Checks()
     options: dict[str, Any] = {"model": "lanewise-deep", "num_tokens": DEEP_TOKENS}
     async with (
@@ -218,7 +218,7 @@ async def overload(stage: Stage) -> list[str]:
 
 
 async def noisy_neighbour(stage: Stage) -> list[str]:
-    """L6: another tenant at ten times its quota."""
+    """Plays L6: another tenant is at ten times its quota."""
     checks = Checks()
     async with (
         redis_and_fleet(stage.folder, limits={"noisy": _tight(NOISY_PLACES)}) as (server, fleet),

@@ -26,12 +26,12 @@ route = "fast"
 
 
 def mode_of(made: Fleet) -> float:
-    """1 while the gateway limits by itself."""
+    """Returns 1 while the gateway limits by itself."""
     return made.gateways[0].metrics().total("lanewise_ratelimit_degraded")
 
 
 async def frozen(stage: Stage) -> list[str]:
-    """F1: SIGSTOP for five seconds."""
+    """Plays F1: SIGSTOP for five seconds."""
     checks = Checks()
     async with redis_and_fleet(stage.folder) as (server, made), watching(server, made) as watch:
         load = steady_load(stage, lambda: made.urls)
@@ -60,7 +60,7 @@ async def frozen(stage: Stage) -> list[str]:
 
 
 async def killed_and_empty(stage: Stage) -> list[str]:
-    """F2: SIGKILL, and an empty server two seconds later."""
+    """Plays F2: SIGKILL, and an empty server two seconds later."""
     checks = Checks()
     async with redis_and_fleet(stage.folder) as (server, made):
         # Turns that last, so that some are under way at every moment.
@@ -89,7 +89,7 @@ async def killed_and_empty(stage: Stage) -> list[str]:
 
 
 async def not_there_yet(stage: Stage) -> list[str]:
-    """F20: gateways that start while Redis is down."""
+    """Plays F20: gateways start while Redis is down."""
     checks = Checks()
     server = Server(stage.folder)
     with running(server):
@@ -135,7 +135,7 @@ async def _comes_back(checks: Checks, server: Server, made: Fleet) -> None:
 
 
 async def exact_quotas(stage: Stage) -> list[str]:
-    """L7: four gateways at five times the limits of a tenant."""
+    """Plays L7: four gateways are at five times the limits of a tenant."""
     server = Server(stage.folder)
     with running(server):
         server.ask("PING")

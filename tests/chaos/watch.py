@@ -65,7 +65,7 @@ class Watch:
             self.violations.append(violation)
 
     def look(self) -> None:
-        """One look at Redis and all gateways; one that does not answer is not looked at."""
+        """Looks once at Redis and all gateways, less those that do not answer."""
         self.num_looks += 1
         num_leases = 0
         for tenant in TENANTS:
@@ -111,7 +111,7 @@ class Watch:
             await asyncio.sleep(LOOK_S)
 
     async def at_the_end(self, tallies: Iterable[Tally], *, ledger: bool = True) -> None:
-        """What holds once all is quiet."""
+        """Checks what holds once all is quiet."""
         for gateway in self._fleet.gateways:
             if not await until(lambda each=gateway: not _left(each)):  # type: ignore[misc]
                 self.tell(f"left behind: {_left(gateway)}")
@@ -139,7 +139,7 @@ class Watch:
         return wanted <= self._entered().keys()
 
     def check_ledger(self, wanted: set[str]) -> None:
-        """Each of these answers stands in it once, and nothing stands in it twice."""
+        """Checks that each of these answers stands in it once, and nothing stands in it twice."""
         counted = self._entered()
         if twice := [task for task, number in counted.items() if number > 1]:
             self.tell(f"{len(twice)} tasks stand twice in the ledger, such as {twice[0]}")

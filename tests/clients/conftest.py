@@ -40,5 +40,5 @@ def libraries() -> Path:
 
 @pytest.fixture(scope="session")
 def examples() -> None:
-    """What `make example` installs."""
+    """Installs what `make example` installs."""
     environments.examples()

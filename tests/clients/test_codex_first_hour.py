@@ -61,7 +61,7 @@ def told(
 def front(
     told: tuple[Path, dict[str, Any]], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[GatewayProcess]:
-    """As `make run ARGS="--config lanewise.toml"` serves it, with an embedded Redis."""
+    """Serves as `make run ARGS="--config lanewise.toml"` does, with an embedded Redis."""
     path, answer = told
     port = int(answer["base_url"].rpartition(":")[2])
     with served(tmp_path_factory.mktemp("front"), "--config", str(path), port=port) as process:

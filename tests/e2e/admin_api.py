@@ -20,7 +20,7 @@ def ask(
     content_type: str = "application/json",
     host: str | None = None,
 ) -> tuple[int, Any]:
-    """One request; its status and its decoded answer."""
+    """Asks once; returns its status and its decoded answer."""
     content = json.dumps(body).encode() if isinstance(body, dict) else body
     headers = {"content-type": content_type}
     if key is not None:

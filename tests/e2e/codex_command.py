@@ -77,7 +77,7 @@ def run_codex(
 
 
 def codex_says(folder: Path, snippet: str, key: str, prompt: str, model: str = "auto") -> str:
-    """The last message of `codex exec` in an empty folder; raises with what it told if it fails."""
+    """Returns the last message of `codex exec` in an empty folder; raises what it told, if any."""
     last = folder / "last.txt"
     config = snippet.replace('model = "auto"', f'model = "{model}"{QUIET}') + FEATURES
     ran = run_codex(folder / "home", folder, config, key, "-o", str(last), prompt)

@@ -20,7 +20,7 @@ from tests.e2e.socket_client import SocketClient
 
 @pytest.fixture(scope="session")
 def folder() -> Iterator[Path]:
-    """Short-lived and short-named: a unix socket's path must fit 108 bytes."""
+    """Gives a short-lived and short-named folder: a unix socket's path must fit 108 bytes."""
     with tempfile.TemporaryDirectory(prefix="lw-e2e-") as name:
         yield Path(name)
 

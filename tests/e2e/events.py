@@ -24,7 +24,7 @@ OWN_EVENTS = ("response.context",)  # of the response; only where a client asked
 
 
 def _models(union: Any) -> dict[str, type[pydantic.BaseModel]]:
-    """Event type -> the SDK's model of it."""
+    """Maps an event's type to the SDK's model of it."""
     members = typing.get_args(typing.get_args(union)[0])
     return {typing.get_args(m.model_fields["type"].annotation)[0]: m for m in members}
 
@@ -33,7 +33,7 @@ MODELS = {**_models(BetaResponsesServerEvent), **_models(ResponsesServerEvent)}
 
 
 def check_event(event: Event) -> None:
-    """One event, by itself."""
+    """Checks one event, by itself."""
     kind = event.get("type")
     assert isinstance(kind, str), event
     if kind in OWN_EVENTS:
@@ -59,7 +59,7 @@ def check_event(event: Event) -> None:
 
 
 def _with_literal_error(response: dict[str, Any]) -> dict[str, Any]:
-    """Codex knows one code that is outside the SDK's literals, and stops asking where it comes."""
+    """Replaces the code that the SDK's literals lack; Codex knows it, and stops asking there."""
     error = response["error"]
     if error is None or error["code"] != "context_length_exceeded":
         return response
@@ -72,7 +72,7 @@ def _is_cancelled(event: Event) -> bool:
 
 
 def check_response_object(response: dict[str, Any]) -> None:
-    """A response as HTTP answers it and as terminal events hold it."""
+    """Checks a response as HTTP answers it and as terminal events hold it."""
     if (response["incomplete_details"] or {}).get("reason") != "cancelled":
         Response.model_validate(_with_literal_error(response), strict=True)
     assert response["object"] == "response"
@@ -84,7 +84,7 @@ def check_response_object(response: dict[str, Any]) -> None:
 
 
 def check_usage(usage: dict[str, Any]) -> None:
-    """The sums within a usage object."""
+    """Checks the sums within a usage object."""
     assert usage["total_tokens"] == usage["input_tokens"] + usage["output_tokens"]
     assert 0 <= usage["input_tokens_details"]["cached_tokens"] <= usage["input_tokens"]
     assert 0 <= usage["output_tokens_details"]["reasoning_tokens"] <= usage["output_tokens"]
@@ -92,7 +92,7 @@ def check_usage(usage: dict[str, Any]) -> None:
 
 
 def check_response(events: list[Event]) -> None:
-    """All events of one response, first to last, steer events about it included."""
+    """Checks all events of one response, first to last, steer events about it included."""
     kinds = [event["type"] for event in events]
     assert kinds[:2] == ["response.created", "response.in_progress"], kinds[:4]
     assert kinds[-1] in TERMINALS, kinds[-3:]
@@ -193,7 +193,7 @@ class _Items:
         )
 
     def check_against(self, response: dict[str, Any]) -> None:
-        """At the end: everything closed, and the response lists exactly those items."""
+        """Checks at the end that all is closed, and that the response lists exactly those items."""
         if response["status"] == "failed":  # a call that is not whole is not to be run
             cut = [index for index, item in self._open.items() if "call_id" in item]
             for index in cut:

@@ -131,7 +131,7 @@ class GatewayProcess:
         raise AssertionError(f"serve did not answer within {START_TIMEOUT_S} s:\n{self.log}")
 
     def wait_until_listening(self) -> None:
-        """As `wait_until_ready`, but asks nothing, so that the next request is its first."""
+        """Waits as `wait_until_ready` does, but asks nothing: the next request is its first."""
         deadline = time.monotonic() + START_TIMEOUT_S
         while "Lanewise listens" not in self.log:
             assert self.process.poll() is None, self.log
@@ -143,7 +143,7 @@ class GatewayProcess:
         return urllib.request.urlopen(url, context=self.trusting, timeout=START_TIMEOUT_S)
 
     def stop(self) -> int:
-        """SIGTERM; returns the exit status."""
+        """Sends SIGTERM; returns the exit status."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
         try:
@@ -193,7 +193,7 @@ class Samples:
         ]
 
     def total(self, name: str, **labels: str) -> float:
-        """Sum of the samples of that name that have those labels; 0 where there is none."""
+        """Sums the samples of that name that have those labels; 0 where there is none."""
         return sum(
             sample.value
             for sample in self._samples
@@ -271,7 +271,7 @@ def served(folder: Path, *arguments: str, **more: Any) -> Iterator[GatewayProces
 
 @contextlib.contextmanager
 def served_cleanly(config: Path, redis_url: str, **more: Any) -> Iterator[GatewayProcess]:
-    """As `served`, with that configuration; whatever the tests did, nothing may be left of it.
+    """Serves as `served` does, with that configuration; whatever tests did, nothing may be left.
 
     It must come to rest, and end without an error or a traceback.
     """
@@ -288,7 +288,7 @@ def served_cleanly(config: Path, redis_url: str, **more: Any) -> Iterator[Gatewa
 
 @contextlib.asynccontextmanager
 async def served_beside(folder: Path, toml: str, *arguments: str) -> AsyncIterator[GatewayProcess]:
-    """As `served`, with that configuration, beside an upstream that this loop runs.
+    """Serves as `served` does, with that configuration, beside an upstream that this loop runs.
 
     It must end without an error or a traceback.
     """

@@ -16,7 +16,7 @@ class LlamaServer:
     def __init__(
         self, folder: Path, *, context_tokens: int = 32_768, more: tuple[str, ...] = ()
     ) -> None:
-        """With a model of its own in `folder`; its context is divided among two requests."""
+        """Starts it with its own model in `folder`; two requests share its context."""
         self.port = free_port()
         model = folder / "tiny.gguf"
         write_model(model, more)

@@ -41,23 +41,23 @@ class Answer:
         raise NotImplementedError
 
     async def say(self, text: str) -> None:
-        """A piece of the text."""
+        """Says a piece of the text."""
         raise NotImplementedError
 
     async def call(self, number: int, name: str, arguments: str) -> None:
-        """A whole call of a function."""
+        """Makes a whole call of a function."""
         raise NotImplementedError
 
     async def end(self, num_input: Any, num_output: Any, num_cached: Any = 0) -> None:
-        """The reason and the usage."""
+        """Says the reason and the usage."""
         raise NotImplementedError
 
     async def junk(self, piece: bytes) -> None:
-        """Bytes that are no event."""
+        """Sends bytes that are no event."""
         raise NotImplementedError
 
     async def line(self, piece: bytes) -> None:
-        """More of an event that has no end."""
+        """Sends more of an event that has no end."""
         raise NotImplementedError
 
 

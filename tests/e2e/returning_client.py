@@ -109,12 +109,12 @@ def output_for(call: dict[str, Any], text: str = "19 degrees") -> dict[str, Any]
 
 
 def codex_metadata(turn_id: str, stamp: int = 0) -> dict[str, Any]:
-    """`client_metadata` of a turn; the stamp differs in each of its requests."""
+    """Returns `client_metadata` of a turn; the stamp differs in each of its requests."""
     told = {"turn_id": turn_id, "thread_id": "thread-1", "stamp": str(stamp)}
     return dict(reversed(told.items())) if stamp else told
 
 
 def check_rest(events: list[Event]) -> None:
-    """What a client gets that comes back: a whole response, whose numbers go on where they were."""
+    """Checks what a client gets that comes back: a whole response, numbered on from before."""
     first = events[0]["sequence_number"]
     check_response([{**e, "sequence_number": e["sequence_number"] - first} for e in events])

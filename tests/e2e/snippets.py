@@ -52,7 +52,7 @@ def snippets() -> Iterator[Snippet]:
 
 
 def shell_script(commands: list[str], statuses: Mapping[str, int]) -> str:
-    """One that ends at the first command that fails, and says which.
+    """Writes one that ends at the first command that fails, and says which.
 
     `statuses` has the other statuses with which commands may end well, by how they begin.
     """

@@ -41,7 +41,7 @@ class SocketClient:
         await self.socket.send(json.dumps(event))
 
     async def create(self, input: Any = None, *, model: str = "lanewise-fast", **body: Any) -> None:
-        """A `response.create`; `input` None leaves it out."""
+        """Sends a `response.create`; `input` None leaves it out."""
         if input is not None:
             body["input"] = input
         await self.send({"type": "response.create", "model": model, **body})

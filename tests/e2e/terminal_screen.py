@@ -26,7 +26,7 @@ def _without_size() -> dict[str, str]:
 
 
 def _heed_ctrl_c() -> None:
-    """A test that a shell runs in the background ignores SIGINT, and so would what it starts."""
+    """Heeds SIGINT: a test in a shell's background ignores it, and so would what it starts."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
@@ -61,7 +61,7 @@ class Screen:
         os.write(self._master, text.encode())
 
     def wait_for(self, pattern: str) -> None:
-        """Until it shows that."""
+        """Waits until it shows that."""
         deadline = time.monotonic() + TIMEOUT_S
         while not re.search(pattern, self.text):
             assert time.monotonic() < deadline, f"no {pattern!r} in:\n{self.text}"

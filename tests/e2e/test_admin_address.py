@@ -30,7 +30,7 @@ def fetched(url: str, key: str = ADMIN_KEY) -> tuple[int, str]:
 
 
 def wait_until_ready(url: str) -> None:
-    """A second worker may still be starting; the test's own limit bounds it."""
+    """Waits for a second worker that may still be starting; the test's own limit bounds it."""
     while fetched(f"{url}/readyz")[0] != 200:
         time.sleep(0.05)
 
@@ -82,7 +82,7 @@ def wait_for_workers(gateway: GatewayProcess, workers: int) -> None:
 
 
 def check_console(gateway: GatewayProcess) -> None:
-    """The console is on both; what needs an admin key on one, and tenants' API for it there."""
+    """Checks the console on both; the admin address has what needs its key, and a tenants' API."""
     for url, is_admin in ((gateway.url, False), (gateway.admin_url, True)):
         assert "<title>Lanewise console" in fetched(f"{url}/")[1]
         site = json.loads(fetched(f"{url}/console/site.json")[1])

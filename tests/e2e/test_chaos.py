@@ -37,7 +37,7 @@ async def test_a_drain_and_a_frozen_redis_cost_no_turn_and_break_no_invariant(
 
 
 async def _finds_what_is_planted(watch: Watch, server: "object") -> None:
-    """A place that nobody has given back, a lease of nobody, and an answer charged twice."""
+    """Plants a place that nobody gave back, a lease of nobody, and an answer charged twice."""
     ask = server.ask  # type: ignore[attr-defined]
     pool, lease = POOL_KEYS[0].format("steady"), LEASE_KEY.format("steady")
     ask("HINCRBY", pool, "n", 1)

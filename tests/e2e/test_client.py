@@ -254,7 +254,7 @@ async def test_a_gateway_that_is_killed_restarted_and_drained(
 
 
 async def drain(gateway: GatewayProcess, client: Client) -> None:
-    """SIGTERM: what runs ends where it is; what is new looks for another gateway, not for ever."""
+    """Sends SIGTERM: what runs ends where it is; what is new looks elsewhere, not for ever."""
     long = {"model": "lanewise-deep", "max_output_tokens": 100}
     async with client.stream(LONG, **long) as running:
         await running.next()

@@ -28,7 +28,7 @@ def routing(response: Any) -> dict[str, Any]:
 
 
 def check_course(responses: list[Any]) -> None:
-    """Two compactions and no third, each saying what it did and what it used."""
+    """Checks two compactions and no third, each of which says what it did and what it used."""
     views = [routing(response).get("compaction") for response in responses]
     seen = [(view["state"], view["number"]) for view in views if view]
     assert seen[:2] == [("done", 1), ("done", 2)], seen

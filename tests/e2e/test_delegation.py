@@ -27,7 +27,7 @@ async def handed_on(connection: SocketClient, **body: Any) -> tuple[str, str]:
 
 
 def delegations(event: Event) -> dict[str, str]:
-    """Sub-tasks that an event tells of: id -> state."""
+    """Returns the sub-tasks that an event tells of: id -> state."""
     routing = event.get("response", {}).get("routing", {})
     return {row["id"]: row["state"] for row in routing.get("delegations", [])}
 

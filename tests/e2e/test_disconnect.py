@@ -54,7 +54,7 @@ KILLED_CLIENT = """
 
 
 def leases(redis_client: "redis.Redis[bytes]") -> list[bytes]:
-    """Reservations in Redis, of all tenants."""
+    """Returns the reservations in Redis, of all tenants."""
     found: list[bytes] = []
     for key in redis_client.keys("lw1:*lease"):
         found += redis_client.zrange(key, 0, -1)
@@ -63,7 +63,7 @@ def leases(redis_client: "redis.Redis[bytes]") -> list[bytes]:
 
 @pytest.fixture(autouse=True)
 def nothing_of_other_tests(redis_client: "redis.Redis[bytes]") -> None:
-    """A call that a busy machine left without an answer may hold its lease until it expires."""
+    """Waits until no lease is left of calls that a busy machine left without an answer."""
     deadline = time.monotonic() + 45.0
     while leases(redis_client):
         assert time.monotonic() < deadline, leases(redis_client)
@@ -75,7 +75,7 @@ async def at_rest(gateway: GatewayProcess, redis_client: "redis.Redis[bytes]") -
 
 
 def nothing_left(gateway: GatewayProcess, redis_client: "redis.Redis[bytes]") -> None:
-    """The gateway has sent its settlements; Redis may be about to read them."""
+    """Waits until Redis has read the settlements that the gateway has sent."""
     wait_until_at_rest(gateway)
     deadline = time.monotonic() + 10.0  # a third of a lease: what is left to expire takes longer
     while found := leases(redis_client):

@@ -46,7 +46,7 @@ def until(holds: Callable[[], bool]) -> None:
 
 
 def drained(gateway: GatewayProcess) -> float:
-    """In how many of its processes the wafer is drained; a scrape has the worst of all."""
+    """Says in how many of its processes the wafer is drained; a scrape has the worst of all."""
     return gateway.metrics().total("lanewise_backend_drained", backend="wafer")
 
 

@@ -75,7 +75,7 @@ class World:
     client: "redis.Redis[bytes]"
 
     def leave(self, tenant: str, num_requests: int) -> None:
-        """What is left of a tenant's requests, as if it had used the rest just now."""
+        """Sets what is left of a tenant's requests, as if it had used the rest just now."""
         post(self.gateway, {"refused": REFUSED_KEY, "waiting": WAITING_KEY}[tenant])
         self.client.hset(f"lw1:{{{tenant}}}:p:fast", "r", num_requests * 60_000)
 
@@ -135,7 +135,7 @@ def post(gateway: GatewayProcess, key: str, **body: Any) -> httpx.Response:
 
 
 async def burst(client: AsyncOpenAI, number: int) -> list[Any]:
-    """So many requests at once; their answers."""
+    """Asks so often at once; returns the answers."""
     asks = [
         client.responses.create(model="lanewise-fast", input="x", max_output_tokens=1)
         for _ in range(number)
@@ -304,7 +304,7 @@ def test_a_frozen_redis_costs_no_task(world: World) -> None:
 
 
 def check_limits_of_a_key(world: World) -> None:
-    """Half of a key's requests are left without Redis, and half of the rest of its budget."""
+    """Checks that without Redis a key has half of its requests, and half of its budget's rest."""
     first, second = (post(world.gateway, LIMITED_KEY, store=False) for _ in range(2))
     assert (first.status_code, second.status_code) == (200, 429)
     assert "this key's requests per min: Limit 1" in second.json()["error"]["message"]

@@ -66,7 +66,7 @@ def test_text_where_it_is_asked_for(tmp_path: Path, redis_url: str) -> None:
 
 @pytest.fixture
 def broken_port() -> Iterator[int]:
-    """Of an engine that is up and fails whatever it is asked."""
+    """Returns the port of an engine that is up and fails whatever it is asked."""
     with relayed_server() as server:
         server.status, server.message = 500, "No wafer is left. " + "x" * 900
         yield server.server_port

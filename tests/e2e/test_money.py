@@ -32,7 +32,7 @@ output = {DEEP[2]}
 
 @pytest.fixture
 def own_redis_url() -> Iterator[str]:
-    """One of its own: what others use would be in the sums."""
+    """Gives one of its own: what others use would be in the sums."""
     with tempfile.TemporaryDirectory(prefix="lw-money-") as name, redis_server(Path(name)) as url:
         yield url
 

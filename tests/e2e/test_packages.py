@@ -32,7 +32,7 @@ def pip(*arguments: str | Path) -> None:
 
 
 def wheel_of(source: Path, into: Path) -> Path:
-    """Built from a copy: a build leaves folders behind in its source."""
+    """Builds it from a copy: a build leaves folders behind in its source."""
     pip("wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", into, source)
     (wheel,) = into.glob("*.whl")
     return wheel

@@ -244,7 +244,7 @@ def test_the_walk_through(pair: tuple[GatewayProcess, ...], tmp_path: Path, poli
 
 
 def check_canary(gateway: GatewayProcess) -> None:
-    """Of deep work some goes to both engines, always the same, as `explain` says beforehand."""
+    """Checks that some deep work goes to both engines, always the same, as `explain` foretold."""
     prompts = [DEEP.format(n=n) for n in range(40)]
 
     def foretold(prompt: str) -> bool:

@@ -29,7 +29,7 @@ def http(gateway: GatewayProcess) -> Iterator[httpx.Client]:
 
 
 def seen(answer: httpx.Response) -> tuple[int, dict[str, str], Any]:
-    """Of an answer what is the same each time."""
+    """Returns of an answer what is the same each time."""
     headers = {name: value for name, value in answer.headers.items() if not CHANGING.match(name)}
     names = [name for name in answer.headers if CHANGING.match(name) and name != "content-length"]
     headers["changing"] = ", ".join(sorted(names))

@@ -18,7 +18,7 @@ from tests.e2e.socket_client import SocketClient
 
 
 def command_of(pid: int) -> str:
-    """Empty when there is no such process."""
+    """Returns its command; empty when there is no such process."""
     path = Path(f"/proc/{pid}/cmdline")
     return path.read_text() if path.exists() else ""
 

@@ -159,7 +159,7 @@ def rules() -> Iterator[tuple[str, str]]:
 
 
 def load(gateway: GatewayProcess, number: int) -> None:
-    """A bit of everything: engines, transports, strategies, compaction, refusals, wrong keys."""
+    """Asks a bit of everything: engines, transports, strategies, compaction, refusals, bad keys."""
     with OpenAI(base_url=gateway.base_url, api_key=DEVELOPMENT_KEY, max_retries=0) as client:
         for model in ("auto", "lanewise-fast", "lanewise-deep"):
             client.responses.create(model=model, input="Say hello.", max_output_tokens=40)
@@ -194,7 +194,7 @@ def load(gateway: GatewayProcess, number: int) -> None:
 
 
 async def _sockets(gateway: GatewayProcess) -> None:
-    """More tasks at once than their tenant may have: some wait for a place."""
+    """Runs more tasks at once than their tenant may have: some wait for a place."""
     async with contextlib.AsyncExitStack() as stack:
         clients = [
             await stack.enter_async_context(SocketClient.open(gateway, key=NARROW_KEY))
@@ -207,7 +207,7 @@ async def _sockets(gateway: GatewayProcess) -> None:
 
 
 def put_policies_in_force(gateway: GatewayProcess) -> None:
-    """A canary, and a shadow beside it."""
+    """Puts a canary in force, and a shadow beside it."""
     body = {"document": POLICY, "comment": "a canary"}
     status, answer = ask_admin(gateway, "POST", "/admin/policies", body)
     assert status in (200, 201), answer

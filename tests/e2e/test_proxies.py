@@ -61,7 +61,7 @@ EXAMPLES = ["haproxy.cfg", "nginx.conf", "envoy.yaml"]
 def proxy(
     request: pytest.FixtureRequest, tmp_path: Path, gateway: GatewayProcess
 ) -> Iterator[Proxied]:
-    """Before the gateway."""
+    """Gives a proxy before the gateway."""
     with proxied(request.param, tmp_path, gateway.port) as proxy:
         yield proxy
 

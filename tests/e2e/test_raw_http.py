@@ -40,7 +40,7 @@ def post(*headers: str) -> bytes:
 
 
 def answers(gateway: GatewayProcess, *pieces: bytes) -> list[tuple[int, dict[str, str], bytes]]:
-    """Status, headers and body of each response until the gateway closes."""
+    """Yields status, headers and body of each response until the gateway closes."""
     arrived = b""
     with socket.create_connection(("127.0.0.1", gateway.port), PATIENCE_S) as connection:
         for piece in pieces:

@@ -35,7 +35,7 @@ STORY = "Tell a story of a lighthouse in 400 words."
 
 @pytest.fixture(scope="module")
 def gateway(folder: Path, redis_url: str) -> Iterator[GatewayProcess]:
-    """One of this module's own: it keeps no lost responses of other tests."""
+    """Gives one of this module's own: it keeps no lost responses of other tests."""
     yield from one_more(folder, redis_url)
 
 

@@ -102,7 +102,7 @@ def served(
 
 @pytest.fixture
 def running(served: Reloading) -> Reloading:
-    """With the file that it began with, whatever the test before left there."""
+    """Gives it with the file that it began with, whatever the test before left there."""
     if served.path.read_text() != FIRST:
         served.reload(FIRST)
     return served

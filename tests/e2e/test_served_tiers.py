@@ -90,7 +90,7 @@ async def by_chat(gateway: GatewayProcess, client: httpx.AsyncClient, body: Said
 
 
 async def by_streamed_chat(gateway: GatewayProcess, client: httpx.AsyncClient, body: Said) -> Said:
-    """The last chunk has no `routing`, so that its cost is in the ledger alone."""
+    """Asks by a streamed chat, whose last chunk has no `routing`: only the ledger has the cost."""
     answer = await client.post("/chat/completions", json={**chat_body(body), "stream": True})
     lines = [line[6:] for line in answer.text.splitlines() if line.startswith("data: {")]
     said: Said = json.loads(lines[-1])
@@ -102,7 +102,7 @@ WAYS = (whole, over_sse, over_a_socket, by_chat, by_streamed_chat)
 
 @pytest.fixture
 def own_redis_url() -> Iterator[str]:
-    """One of its own: what others use would be in the sums."""
+    """Gives one of its own: what others use would be in the sums."""
     with tempfile.TemporaryDirectory(prefix="lw-tiers-") as name, redis_server(Path(name)) as url:
         yield url
 

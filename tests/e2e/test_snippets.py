@@ -120,7 +120,7 @@ def redis_url() -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def gateway(redis_url: str) -> Iterator[GatewayProcess]:
-    """One of its own: snippets make tenants and change the policy."""
+    """Gives one of its own: snippets make tenants and change the policy."""
     with tempfile.TemporaryDirectory(prefix="lw-snip-") as name:
         config = Path(name) / "lanewise.toml"
         config.write_text(CONFIG + TENANTS)
@@ -206,7 +206,7 @@ def _with_addresses(snippet: Snippet, text: str, gateway: GatewayProcess, redis_
 
 
 def _check_document(text: str) -> None:
-    """A configuration, a policy, or Codex's own."""
+    """Checks a configuration, a policy, or Codex's own file."""
     if 'model_provider = "lanewise"' in text:
         assert msgspec.toml.decode(text)["model_providers"]["lanewise"]["supports_websockets"]
         return

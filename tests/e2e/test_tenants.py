@@ -463,7 +463,7 @@ def traces(client: Any, word: str) -> list[str]:
 
 
 def use_all(admin: Admin, key: str, word: str) -> list[Any]:
-    """Responses over HTTP and a socket that ask to be stored, with a word in each."""
+    """Makes responses over HTTP and a socket that ask to be stored, with a word in each."""
     with admin.client(key) as client, client.responses.connect() as connection:
         whole = client.responses.create(model="lanewise-fast", input=f"Hi {word}.", store=True)
         connection.response.create(model="lanewise-fast", input=f"Hi {word}.", store=True)

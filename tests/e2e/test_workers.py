@@ -97,7 +97,7 @@ def engines_of(fleet: GatewayProcess) -> int:
 
 
 def ask(fleet: GatewayProcess, key: str = DEVELOPMENT_KEY) -> str:
-    """One response on a connection of its own; its id."""
+    """Asks for one response on a connection of its own; returns its id."""
     with OpenAI(base_url=fleet.base_url, api_key=key, max_retries=0) as client:
         made = client.responses.create(model="lanewise-fast", input="Hi.", max_output_tokens=16)
         return str(made.id)

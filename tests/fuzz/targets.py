@@ -40,7 +40,7 @@ class FuzzTarget(NamedTuple):
 
 
 def _frame(data: bytes) -> None:
-    """A text frame as a connection takes it, twice: a session has a state."""
+    """Takes a text frame as a connection does, twice: a session has a state."""
     try:
         text = data.decode()
     except UnicodeDecodeError:
@@ -61,7 +61,7 @@ def _frame(data: bytes) -> None:
 
 
 def _stream(data: bytes) -> None:
-    """An upstream's answer in both protocols; the first byte says how it is cut into pieces."""
+    """Reads an upstream's answer in both protocols, cut as the first byte says."""
     size = max(1, data[0]) if data else 1
     pieces = [data[at : at + size] for at in range(1, len(data), size)]
     whole, lines = EventParser(), EventParser()
@@ -91,7 +91,7 @@ def _stream(data: bytes) -> None:
 
 
 def _policy(data: bytes) -> None:
-    """A policy's document; one that is read is written, and read as the same."""
+    """Reads a policy's document; one that is read is written, and read as the same."""
     try:
         policy = parse_policy(data, "fuzzed")
     except PolicyError as error:

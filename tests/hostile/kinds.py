@@ -44,7 +44,7 @@ def framed(name: str, text: str | bytes) -> Kind:
 
 
 def sent(name: str, data: bytes, *, admin: bool = False, **how: Any) -> Kind:
-    """Bytes on a connection of their own; `how` is that of `exchange`."""
+    """Sends bytes on a connection of their own; `how` is that of `exchange`."""
 
     def ask(target: Target) -> Awaitable[str]:
         return exchange(target.port, data, target.admin_key if admin else target.key, **how)
@@ -53,7 +53,7 @@ def sent(name: str, data: bytes, *, admin: bool = False, **how: Any) -> Kind:
 
 
 def upgraded(name: str, data: bytes, *, half_closes: bool = False) -> Kind:
-    """Bytes on an open socket of their own."""
+    """Sends bytes on an open socket of their own."""
 
     def ask(target: Target) -> Awaitable[str]:
         return after_handshake(

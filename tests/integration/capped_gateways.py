@@ -42,7 +42,7 @@ class CappedGateway(CappedPools):
 async def gateways(
     url: str, number: int, ceilings: Mapping[BackendGroup, int]
 ) -> AsyncIterator[list[CappedGateway]]:
-    """So many, each with connections of its own."""
+    """Gives so many, each with connections of its own."""
     loop = asyncio.get_running_loop()
     made = []
     for index in range(number):

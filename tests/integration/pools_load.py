@@ -78,7 +78,7 @@ def most_at_once(tasks: list[list[Any]]) -> int:
 
 
 def check_limits(url: str, seconds: float) -> str:
-    """Nobody got more than a full pool and its refill; and everybody got that, or nearly."""
+    """Checks that nobody got more than a full pool and its refill, and everybody nearly that."""
     elapsed_s, ran = run_gateways(url, seconds)
     minutes = (elapsed_s + 0.002) / 60  # the server's milliseconds are whole ones
     requests, tokens = len(ran["by-requests"]), sum(task[1] for task in ran["by-tokens"])

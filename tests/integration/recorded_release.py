@@ -56,7 +56,7 @@ def recordings() -> list[Path]:
 
 
 def read(path: Path) -> Recorded:
-    """One of them."""
+    """Reads one of them."""
     return msgspec.json.decode(path.read_bytes(), type=Recorded)
 
 
@@ -88,7 +88,7 @@ def spent_usd(gateway: GatewayProcess) -> float:
 
 
 def record(folder: Path) -> Recorded:
-    """One of everything that is kept, by a gateway of this version."""
+    """Makes one of everything that is kept, by a gateway of this version."""
     server = Server(folder)
     with running(server), gateway_on(folder, server) as gateway:
         tenant = {"id": TENANT, "tier": "enterprise", "budgets": BUDGETS}
@@ -129,7 +129,7 @@ def _taken(client: Redis, key: bytes) -> tuple[Kind, Any]:
 
 
 def put(recorded: Recorded, server: Server) -> None:
-    """Everything that the release wrote, into a server that has nothing."""
+    """Puts everything that the release wrote into a server that has nothing."""
     raw = base64.b64decode
     with Redis(port=server.port) as client:
         for key, (kind, value) in recorded.redis.items():

@@ -41,7 +41,7 @@ class Server:
             self.process = subprocess.Popen([*command, *self._settings], stdout=log, stderr=log)
 
     def ask(self, *command: Any) -> Any:
-        """One command, once the server answers."""
+        """Asks one command, once the server answers."""
         give_up_s = time.monotonic() + PATIENCE_S
         while True:
             try:
@@ -56,7 +56,7 @@ class Server:
                 time.sleep(0.01)
 
     def send(self, number: int) -> None:
-        """A signal: SIGSTOP, SIGCONT, SIGKILL."""
+        """Sends a signal: SIGSTOP, SIGCONT, SIGKILL."""
         os.kill(self.process.pid, number)
         if number == signal.SIGKILL:
             self.process.wait()
@@ -128,7 +128,7 @@ class Cluster:
         eventually(lambda: all(self._is_as_planned(server) for server in self.servers))
 
     def give_up_after(self, timeout_ms: int) -> None:
-        """How long a node may be silent before its replica takes over."""
+        """Sets how long a node may be silent before its replica takes over."""
         for server in self.servers:
             if server.process.poll() is None:
                 server.ask("CONFIG", "SET", "cluster-node-timeout", timeout_ms)
@@ -184,7 +184,7 @@ class Sentinels:
         self.give_up_after(NEVER_MS)
 
     def give_up_after(self, timeout_ms: int) -> None:
-        """How long the master may be silent before the replica takes over."""
+        """Sets how long the master may be silent before the replica takes over."""
         for sentinel in self.sentinels:
             sentinel.ask("SENTINEL", "SET", self.NAME, "down-after-milliseconds", timeout_ms)
 

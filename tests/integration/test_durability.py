@@ -63,7 +63,7 @@ def gateway(tmp_path: Path, server: Server) -> Iterator[GatewayProcess]:
 
 
 def write(gateway: GatewayProcess, server: Server, name: str) -> Written:
-    """One of everything, and all of it in Redis."""
+    """Writes one of everything, and waits until all of it is in Redis."""
     make(gateway, "/admin/tenants", {"id": name, "tier": "enterprise"})
     stored = make(gateway, "/admin/policies", {"document": DOCUMENT.format(name)})
     made = Written(run_task(gateway), name, stored["version"])

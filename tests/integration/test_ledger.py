@@ -477,7 +477,7 @@ def test_keys_and_the_ledger_on_a_cluster(tmp_path_factory: pytest.TempPathFacto
 
 
 async def write_and_hear(url: str) -> None:
-    """A change that one gateway makes reaches another."""
+    """Checks that a change that one gateway makes reaches another."""
     async with AsyncExitStack() as stack:
         heard = asyncio.Event()
         rosters = (TenantsView(), TenantsView())

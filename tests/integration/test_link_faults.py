@@ -282,7 +282,7 @@ class Peer:
             yield
 
     async def asked_again(self, num_times: int) -> None:
-        """Until so many further attempts came in."""
+        """Waits until so many further attempts came in."""
         wanted = self.num_asked + num_times
         async with asyncio.timeout(PATIENCE_S):
             while self.num_asked < wanted:  # noqa: ASYNC110 - attempts have no event

@@ -126,7 +126,7 @@ class BothPools:
         self._queue(call, lambda reply: _same(bool(reply), known))
 
     def adopt(self, tenant: Tenant, reservation: Reservation, now_us: int) -> None:
-        """What another process granted: whether it fits or not."""
+        """Adopts what another process granted, whether it fits or not."""
         grant = self._memory.adopt(tenant, reservation, now_us)
         call = adopt_call(tenant, reservation, LEASE_US // 1_000, now_us // 1_000)
         self._queue(call, lambda reply: _same(adopted_of(reply, tenant, reservation), grant))
@@ -288,7 +288,7 @@ class RandomTasks:
         self._pools.settle(reservation, fast, deep, self._now_us, spent)
 
     def _adopt(self, number: int) -> None:
-        """One that this server never saw, or has forgotten, or holds."""
+        """Adopts one that this server never saw, or has forgotten, or holds."""
         tenant = self._tenant()
         demands = random_ranked(self._chance, tenant)[0]
         hold = hold_of(tenant, demands)

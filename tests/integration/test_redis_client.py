@@ -32,7 +32,7 @@ def servers(kind: str, folder: Path) -> Iterator[tuple[str, list[Server]]]:
 
 
 async def call_at_once(client: Redis) -> None:
-    """As many calls as need a connection each."""
+    """Makes as many calls as need a connection each."""
     keys = (f"{{one slot}}:{number}" for number in range(NUM_CONNECTIONS))
     await asyncio.gather(*(client.set(key, "kept") for key in keys))
 

@@ -84,7 +84,7 @@ async def when_back(ask: Callable[[], Awaitable[T]]) -> T:
 
 
 def places_of(balances: tuple[Balance, ...]) -> int:
-    """Free ones."""
+    """Returns the free ones."""
     return next(each.remaining for each in balances if each.unit == "concurrent")
 
 

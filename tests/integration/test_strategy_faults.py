@@ -50,7 +50,7 @@ BROKEN_OFF: dict[str, tuple[str, ...]] = {
 
 @pytest.fixture(autouse=True)
 def no_engine_is_given_up_for_its_silence(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a busy machine it may be silent for long: load must not decide a test."""
+    """Lets engines be silent for long, as on a busy machine: load must not decide a test."""
     monkeypatch.setattr(machine, "PATIENCE_US", int(WAIT_S * 1e6))
 
 
@@ -91,7 +91,7 @@ class Site:
         self.world.gw.backends = {b.name: b for b in self.upstreams.values()}
 
     async def run(self, strategy: str, **metadata: str) -> dict[str, Any]:
-        """One task to its end; what its terminal event says."""
+        """Runs one task to its end; returns what its terminal event says."""
         async with asyncio.timeout(WAIT_S):
             job = self.world.job(metadata=hints(strategy) | metadata)
             await handle_task(self.world.gw, job)
@@ -127,7 +127,7 @@ async def with_site(
 
 
 def check_named(response: dict[str, Any], case: str) -> None:
-    """What failed is named, and what was used is added up."""
+    """Checks that what failed is named, and that what was used is added up."""
     routing = response["routing"]
     failed = [row for row in routing["generations"] if row["state"] == "failed"]
     for row in failed:

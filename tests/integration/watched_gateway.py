@@ -48,7 +48,7 @@ class Gateway:
         await self.until(lambda: self.pools.mode == "redis")
 
     async def until_settled(self) -> None:
-        """What a busy machine was too slow for within a budget is charged by the next look."""
+        """Waits until a later look has charged what a busy machine was too slow for."""
         await self.until(lambda: self.pools.mode == "redis" and not self.pools.report.num_unsettled)
 
     async def reserve(self, name: str, tenant: Tenant = TENANT) -> Reservation:

@@ -199,7 +199,7 @@ class World:
             self.check()
 
     def end(self) -> None:
-        """No more faults: all ends, and nothing may be left, lost or counted twice."""
+        """Ends the faults, and all else: nothing may be left, lost or counted twice."""
         self.faults.clear()
         self._pass(QUIET_US + self.stepped_back_us)
         self.check()
@@ -221,7 +221,7 @@ class World:
             )
 
     def check(self) -> None:
-        """What holds at any moment."""
+        """Checks what holds at any moment."""
         for tenant in TENANTS:
             held = [parse_lease(lease) or {} for lease in self.leases(tenant.id)]
             for group in GROUPS:
@@ -279,7 +279,7 @@ class World:
         self._serve(gateway)
 
     def _try(self, gateway: Gateway, made: Task, event: Arrive) -> Grant | None:
-        """One attempt; the refusal, or None: it runs, or has ended."""
+        """Makes one attempt; returns the refusal, or None: it runs, or has ended."""
         groups, limiter = ROUTES[event.route], gateway.queues.limiter
         if any(limiter.shed(group, made.tenant.id) for group in groups):
             return limiter.refusal(groups, made.tenant.id)

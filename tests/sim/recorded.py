@@ -84,7 +84,7 @@ class KeepingRecorder(Recorder):
 
 
 def asks(seed: int, number: int, per_s: float, tenants: Sequence[str] = ("studio",)) -> list[Ask]:
-    """Random asks of all kinds."""
+    """Returns random asks of all kinds."""
     chance = random.Random(seed)
     found, at_us = [], START_US
     for _ in range(number):

@@ -50,7 +50,7 @@ def truth(records: list[DecisionRecord]) -> TaskSummary:
 
 
 def check_replay(report: BacktestReport) -> None:
-    """The log's own policy comes to what the log says."""
+    """Checks that the log's own policy comes to what the log says."""
     assert report.replay.decided_same is not None
     assert report.replay.decided_same >= 0.995, report.first_line
     assert report.replay.routed_same >= 0.99, report.first_line
@@ -60,7 +60,7 @@ def check_replay(report: BacktestReport) -> None:
 
 
 def check_prediction(predicted: TaskSummary, live: TaskSummary) -> None:
-    """Within what a back-test promises."""
+    """Checks that it is within what a back-test promises."""
     # The median of a hundred tasks, half of which are quick, jumps by whole gaps between them.
     for name in ("latency_ms_mean", "latency_ms_p95"):
         was, said = getattr(live, name), getattr(predicted, name)

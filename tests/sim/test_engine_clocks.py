@@ -103,7 +103,7 @@ def do(engine: Engine, arrival: Arrival, story: Story) -> None:
 
 @cache
 def by_events(seed: int, max_run_steps: int = 2**31) -> tuple[Story, EngineStats]:
-    """Driven as a back-test does: from event to event, told of starts and finishes only."""
+    """Drives it as a back-test does: from event to event, told of starts and finishes only."""
     engine, story = engine_for(seed, max_run_steps), Story()
     for arrival in arrivals(seed):
         while (next_us := engine.next_event_us()) is not None and next_us <= arrival.at_us:
@@ -115,7 +115,7 @@ def by_events(seed: int, max_run_steps: int = 2**31) -> tuple[Story, EngineStats
 
 
 def woken_late(seed: int) -> tuple[Story, EngineStats]:
-    """Driven as a busy process does: looked at now and then, each time too late.
+    """Drives it as a busy process does: looks at it now and then, each time too late.
 
     A finish that is due but not yet heard of when its sequence is cancelled counts as heard, as it
     does for the other driver; so the engine is looked at just before each arrival.

@@ -48,7 +48,7 @@ class Listener:
 async def live(
     cost: CostModel, sizes: list[tuple[int, int, int]]
 ) -> tuple[list[Request], Times, EngineStats]:
-    """Submit (gap in us, prompt, output) one after the other; what was sent, when, and told."""
+    """Submits (gap in us, prompt, output) in order; returns what was sent, when, and told."""
     loop = asyncio.get_running_loop()
     assert isinstance(loop, SleepingLoop)
 

@@ -40,7 +40,7 @@ class Muffled(msgspec.Struct):
             self.sink.push(delta)
 
     def finish(self, finish: Finish) -> None:
-        """An engine that hangs does not say so."""
+        """Says nothing of the end, as an engine that hangs."""
 
 
 class HangingBackend(SimulatedBackend):

@@ -151,7 +151,7 @@ def timed_run(
     breaks: bool = False,
     **metadata: str,
 ) -> Timed:
-    """One task on an idle gateway; without a strategy `route` says where.
+    """Runs one task on an idle gateway; without a strategy `route` says where.
 
     `hangs`: backend -> deltas after which it falls silent, or `breaks`.
     """

@@ -46,7 +46,7 @@ def install(folder: Path) -> str:
 
 
 def start(folder: Path, scratch: Path, port: int, upstream: Upstream) -> Started:
-    """One worker thread, WebSockets upgraded."""
+    """Says how to start one worker thread, with WebSockets upgraded."""
     config = scratch / "envoy.yaml"
     config.write_text(CONFIG.format(port=port, upstream_port=upstream.port, extensions=EXTENSIONS))
     binary = str(folder / "venv" / "bin" / "envoy")

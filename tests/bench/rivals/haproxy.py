@@ -48,7 +48,7 @@ def install(folder: Path) -> str:
 
 
 def start(folder: Path, scratch: Path, port: int, upstream: Upstream) -> Started:
-    """One thread, HTTP mode, WebSockets as tunnels."""
+    """Says how to start one thread in HTTP mode, with WebSockets as tunnels."""
     config = scratch / "haproxy.cfg"
     config.write_text(CONFIG.format(port=port, upstream_port=upstream.port))
     binary = str(folder / "usr" / "sbin" / "haproxy")

@@ -23,12 +23,12 @@ general_settings: {{master_key: {key}}}
 
 
 def install(folder: Path) -> str:
-    """With what its proxy needs."""
+    """Installs it with what its proxy needs."""
     return version_of(venv_of(folder, "litellm[proxy]"), "litellm")
 
 
 def start(folder: Path, scratch: Path, port: int, upstream: Upstream) -> Started:
-    """One worker, its own defaults; without the price list that it would download."""
+    """Says how to start one worker by its defaults, less the price list that it would download."""
     config = scratch / "litellm.yaml"
     config.write_text(CONFIG.format(url=upstream.url, tls_port=upstream.tls_port, key=KEY))
     binary = str(folder / "venv" / "bin" / "litellm")

@@ -10,7 +10,7 @@ PACKAGE = "@portkey-ai/gateway"
 
 
 def install(folder: Path) -> str:
-    """With the Node that our own tests use."""
+    """Installs it with the Node that our own tests use."""
     package = folder / "node_modules" / PACKAGE / "package.json"
     if not package.exists():
         folder.mkdir(parents=True, exist_ok=True)
@@ -21,7 +21,7 @@ def install(folder: Path) -> str:
 
 
 def start(folder: Path, scratch: Path, port: int, upstream: Upstream) -> Started:
-    """Starts it; a request's headers say which upstream."""
+    """Says how to start it; a request's headers name the upstream."""
     server = folder / "node_modules" / PACKAGE / "build" / "start-server.js"
     command = [str(node_bin() / "node"), str(server), f"--port={port}", "--headless"]
     return Started(command, {}, base_path="/v1", ready_path="/")

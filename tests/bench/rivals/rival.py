@@ -74,7 +74,7 @@ def venv_of(folder: Path, *requirements: str) -> Path:
 
 
 def version_of(bin_folder: Path, distribution: str) -> str:
-    """As pip knows it."""
+    """Returns the version that pip knows."""
     code = f"import importlib.metadata as m; print(m.version({distribution!r}))"
     return run([str(bin_folder / "python"), "-c", code]).strip()
 

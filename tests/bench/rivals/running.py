@@ -34,7 +34,7 @@ class Running(NamedTuple):
     headers: tuple[str, ...]
 
     def cpu_us(self) -> float:
-        """Of its whole process tree so far."""
+        """Returns the time of its whole process tree so far."""
         return sum(map(cpu_us, tree(self.pid)))
 
 
@@ -54,7 +54,7 @@ def tree(pid: int) -> list[int]:
 
 @contextlib.contextmanager
 def running(rival: Rival, folder: Path, scratch: Path, upstream: Upstream) -> Iterator[Running]:
-    """It, once it answers.
+    """Gives the rival, once it answers.
 
     Raises:
         CannotStartError: It ended, or did not answer in time.

@@ -40,7 +40,7 @@ def install(folder: Path) -> str:
 
 
 def start(folder: Path, scratch: Path, port: int, upstream: Upstream) -> Started:
-    """Without its database: nothing is recorded. It chooses its port and prints it."""
+    """Says how to start it without its database: nothing is recorded. It prints its port."""
     config, script = scratch / "tensorzero.toml", scratch / "serve_tensorzero.py"
     config.write_text(CONFIG.format(url=upstream.url))
     script.write_text(SERVE)

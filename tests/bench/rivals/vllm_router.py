@@ -12,7 +12,7 @@ def install(folder: Path) -> str:
 
 
 def start(folder: Path, scratch: Path, port: int, upstream: Upstream) -> Started:
-    """Starts its default policy, cache-aware, over one worker by two names of this host."""
+    """Says how to start its default, cache-aware policy over one worker under two names."""
     binary = str(folder / "venv" / "bin" / "vllm-router")
     workers = [upstream.url, f"http://localhost:{upstream.port}"]
     command = [binary, "--host", "127.0.0.1", "--port", str(port), "--worker-urls", *workers]

@@ -14,7 +14,7 @@ def said(role: Any, name: str, words: int = 0) -> Message:
 
 
 def turns(*sizes: int) -> list[Item]:
-    """Turns of an ask and an answer of so many words."""
+    """Returns turns of an ask and an answer of so many words."""
     return [
         item
         for n, words in enumerate(sizes)

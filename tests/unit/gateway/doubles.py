@@ -48,7 +48,7 @@ TENANT = Tenant(id="acme", tier="default", limits={"fast": MANY, "deep": MANY})
 
 
 def numbered_ids() -> Callable[[], str]:
-    """48 hex digits like the gateway's own, in counting order."""
+    """Yields 48 hex digits like the gateway's own, in counting order."""
     numbers = itertools.count(1)
     return lambda: f"{next(numbers):048x}"
 
@@ -170,7 +170,7 @@ class RecordingBackend:
         )
 
     async def close(self) -> None:
-        """Nothing to stop: a test drives every generation."""
+        """Stops nothing: a test drives every generation."""
 
     @property
     def only(self) -> RecordingGeneration:
@@ -217,7 +217,7 @@ class AwaitedPools(RedisPools):
         *,
         once: bool = False,
     ) -> Coroutine[Any, Any, bool]:
-        """Settles when it is sent: calls of one connection are answered in order."""
+        """Settles as soon as it is called: calls of one connection are answered in order."""
         self.num_calls += 1
         if not self.available:
             return self._lost()
@@ -254,10 +254,10 @@ class AwaitedPools(RedisPools):
         await self._round_trip()
 
     def on_broken(self, hear: Callable[[], None]) -> None:
-        """No connection ever ends."""
+        """Calls nobody: no connection ever ends."""
 
     async def close(self) -> None:
-        """Nothing to close."""
+        """Closes nothing."""
 
     async def _round_trip(self) -> None:
         self.num_calls += 1
@@ -266,7 +266,7 @@ class AwaitedPools(RedisPools):
             raise PoolsUnavailable("the test took them away")
 
     def held(self, tenant: Tenant) -> int:
-        """Places in flight, over all groups."""
+        """Counts the places in flight, over all groups."""
         return sum(
             balance.limit - balance.remaining
             for balance in self.memory.balances(tenant, self.now_us)

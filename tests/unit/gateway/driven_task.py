@@ -36,11 +36,11 @@ class Running:
         return next(b.remaining for b in balances if (b.group, b.unit) == (group, unit))
 
     def held(self, group: BackendGroup) -> int:
-        """Places."""
+        """Counts the group's places in flight."""
         return MANY.max_concurrent - self.left(group, "concurrent")
 
     async def free(self, group: BackendGroup) -> None:
-        """Until the group's places are free, while the response runs."""
+        """Waits until the group's places are free, while the response runs."""
         await until(lambda: self.held(group) == 0)
         assert not self.pump.done()
 

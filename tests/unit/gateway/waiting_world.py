@@ -69,7 +69,7 @@ class WaitingWorld(World):
         await until(lambda: self.depth == num_tasks)
 
     async def left(self) -> None:
-        """Nothing and nobody is left in any queue."""
+        """Checks that nothing and nobody is left in any queue."""
         await self.check()
         assert self.depth == 0
         for room in self.gw.waiting._rooms.values():

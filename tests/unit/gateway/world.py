@@ -104,14 +104,14 @@ class World:
         )
 
     async def run(self, route: str = "fast", **fields: Any) -> Ended | None:
-        """One whole task; metadata names its route."""
+        """Runs one whole task; metadata names its route."""
         metadata = {"route": route} | fields.pop("metadata", {})
         ended = await handle_task(self.gw, self.job(metadata=metadata, **fields))
         await self.check()
         return ended
 
     async def check(self) -> None:
-        """Nothing is left over, and everything that began has ended once."""
+        """Checks that nothing is left over, and that everything that began has ended once."""
         await self.gw.detached.settled()
         granted = [reservation.id for reservation in self.pools.granted]
         if self.pools.available:
@@ -132,7 +132,7 @@ class World:
             check_event(event)
 
     def check_entries(self) -> None:
-        """What was charged is in the usage ledger, in one entry for each task."""
+        """Checks that the usage ledger has what was charged, in one entry for each task."""
         costs: dict[str, dict[str, int]] = {}
         for entry in self.entries:
             assert entry.task_id not in costs, "one entry for each task"
@@ -154,7 +154,7 @@ class World:
         return self.gw.metrics.registry.get_sample_value(name, labels) or 0.0
 
     def outcomes(self) -> dict[tuple[str, str], float]:
-        """(route, outcome) -> tasks that ended so."""
+        """Counts by (route, outcome) the tasks that ended so."""
         return {
             (sample.labels["route"], sample.labels["outcome"]): sample.value
             for family in self.gw.metrics.registry.collect()
@@ -168,7 +168,7 @@ class World:
 
     @property
     def charged_in_all(self) -> dict[BackendGroup, int]:
-        """Group -> tokens, over all settlements."""
+        """Returns the tokens by group, over all settlements."""
         total: dict[BackendGroup, int] = {}
         for tokens in self.charged:
             for group, count in tokens.items():

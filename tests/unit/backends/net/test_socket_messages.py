@@ -20,7 +20,7 @@ def plain(data: bytes) -> list[bytes]:
 
 
 def messages_of(client: Protocol, parts: list[bytes]) -> list[bytes]:
-    """Whole messages, fragments put together; `parts` keeps those of an unfinished one."""
+    """Returns whole messages, fragments put together; `parts` keeps those of an unfinished one."""
     found: list[bytes] = []
     for frame in client.events_received():
         assert isinstance(frame, Frame)
@@ -33,7 +33,7 @@ def messages_of(client: Protocol, parts: list[bytes]) -> list[bytes]:
 
 
 def cut(pieces: list[bytes]) -> tuple[list[bytes], int]:
-    """By the cutter, with the library for the rest; and how many messages went the quick way."""
+    """Cuts, with the library for the rest; also counts the messages that went the quick way."""
     cutter, client = MessageCutter(MAX_BYTES), Protocol(CLIENT, state=OPEN, max_size=MAX_BYTES)
     found: list[bytes] = []
     parts: list[bytes] = []

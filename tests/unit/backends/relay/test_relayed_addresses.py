@@ -16,7 +16,7 @@ JPEG = base64.b64encode(b"\xff\xd8\xff\xe0" + bytes(60)).decode()
 
 
 def dialects(address: str) -> dict[str, dict[str, Any]]:
-    """Bodies that name an image, and the field that does in each."""
+    """Returns bodies that name an image, and the field that does in each."""
     part = {"type": "image_url", "image_url": {"url": address, "detail": "low"}}
     text = {"type": "text", "text": "an image_url: http://10.0.0.1/"}
     return {

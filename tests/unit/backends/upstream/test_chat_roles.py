@@ -8,7 +8,7 @@ from backends.upstream.chat_roles import SystemMessages, in_turns
 
 
 def said(turns: str) -> list[dict[str, Any]]:
-    """Messages in short: `u:hi a:ho`, with s, d for system and developer."""
+    """Writes messages in short: `u:hi a:ho`, with s, d for system and developer."""
     roles = {"s": "system", "d": "developer", "u": "user", "a": "assistant", "t": "tool"}
     pairs = (turn.split(":") for turn in turns.split())
     return [{"role": roles[role], "content": text.replace("+", "\n\n")} for role, text in pairs]

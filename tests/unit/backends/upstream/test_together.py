@@ -78,7 +78,7 @@ def responses_events(chance: random.Random) -> list[dict[str, Any]]:
 
 
 def chat_chunks(chance: random.Random) -> list[dict[str, Any]]:
-    """Text, thoughts and calls in any order."""
+    """Draws text, thoughts and calls in any order."""
     chunks: list[dict[str, Any]] = []
     for _ in range(chance.randrange(30)):
         delta: dict[str, Any] = {"content": chance.choice((*WORDS, None))}
@@ -187,7 +187,7 @@ Make = Callable[[], ResponsesReader | ChatReader]
 
 
 def compare(chance: random.Random, make: Make, events: list[Any]) -> None:
-    """One by one is the plain twin."""
+    """Compares with the plain twin, which reads one by one."""
     single, several = make(), make()
     together = groups(chance, events)
     read_alike(make(), make(), together)

@@ -94,7 +94,7 @@ def test_unknown_keys(headers: dict[str, str], words: str) -> None:
 
 
 def managed(**changes: Any) -> tuple[Keys, str]:
-    """Keys with one of the view, which holds until second 100, and that key."""
+    """Returns keys with one of the view, which holds until second 100, and that key."""
     key_id, key = new_key("test", bytes(range(40)))
     peppers = Peppers({"v1": b"x" * 32}, "v1")
     fields = {"id": key_id, "tenant_id": "acme", "created_s": 0, "created_by": "ada"}

@@ -51,7 +51,7 @@ def text_of(lines: list[list[Segment]]) -> str:
 
 
 def one_blank(text: str) -> str:
-    """Blank lines as one: a code block that is drawn alone has no padding above it."""
+    """Makes blank lines one: a code block that is drawn alone has no padding above it."""
     return re.sub(r"\n{3,}", "\n\n", "\n".join(line.rstrip() for line in text.splitlines()))
 
 

@@ -12,7 +12,7 @@ from tests.unit.gateway.world import World
 
 
 def told(world: World) -> dict[tuple[str, str], float]:
-    """(kind, outcome) -> compactions."""
+    """Counts compactions by (kind, outcome)."""
     return {
         (sample.labels["kind"], sample.labels["outcome"]): sample.value
         for family in world.gw.metrics.registry.collect()

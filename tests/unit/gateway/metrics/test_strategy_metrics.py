@@ -25,7 +25,7 @@ ENDS: list[tuple[str, Script, Script, str, str | None]] = [
 
 
 def told(world: World, strategy: str) -> dict[tuple[str, str], float]:
-    """(metric, label) -> value, of those that count anything."""
+    """Returns the values by (metric, label), of those that count anything."""
     return {
         (sample.name.removeprefix("lanewise_strategy_").removesuffix("_total"), label): sample.value
         for family in world.gw.metrics.registry.collect()

@@ -23,7 +23,7 @@ def late_wiring(source: str) -> Iterator[str]:
 
 
 def _last_name(node: ast.expr) -> str:
-    """`gw` of `gw`, of `self._gw` and of `made.gw`."""
+    """Returns `gw` of `gw`, of `self._gw` and of `made.gw`."""
     name = node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
     return name.removeprefix("_")
 

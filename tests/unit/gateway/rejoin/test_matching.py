@@ -232,7 +232,7 @@ class Pairs:
         return [self.shuffled(each) for each in value] if isinstance(value, list) else value
 
     def almost(self, key: tuple[str, str], body: Body) -> tuple[tuple[str, str], Body]:
-        """Another request, which differs in one thing."""
+        """Returns another request, which differs in one thing."""
         body = self.same(body)
         changes: list[Callable[[], None]] = [
             lambda: self.change_byte(self.chance.choice(body["input"]), "content"),

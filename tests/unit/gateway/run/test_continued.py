@@ -74,7 +74,7 @@ class Site:
 
 @pytest.fixture(autouse=True)
 def looks_at_each_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The clock is the test's own: only the loop's timers are not."""
+    """Lets the watch look at each turn of the loop: only the loop's timers take real time."""
     monkeypatch.setattr(stall_watch, "MIN_STALL_US", 0)
     monkeypatch.setattr(stall_watch, "LATE_US", FULL_US * 10)
 

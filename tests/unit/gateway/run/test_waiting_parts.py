@@ -62,14 +62,14 @@ class PartsWorld(WaitingWorld):
         return backend.generations[number]
 
     def occupy_deep(self) -> None:
-        """Another task of the tenant takes a place."""
+        """Lets another task of the tenant take a place."""
         demands = [(Demand("deep", 1),)]
         grant = self.pools.memory.reserve_first(self.tenant, "another", demands, self.pools.now_us)
         assert grant.reservation is not None
         self.other = grant.reservation
 
     def free_deep(self) -> None:
-        """It ends; harmless when repeated."""
+        """Ends that task; harmless when repeated."""
         if self.other is not None:
             self.pools.memory.settle(self.other, {}, self.pools.now_us)
             self.gw.waiting.settled(self.other)

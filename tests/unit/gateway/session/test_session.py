@@ -71,7 +71,7 @@ class Peer:
         )
 
     def send(self, num_bytes: int = 1, **frame: Any) -> list[Event]:
-        """One client frame; returns what was answered."""
+        """Sends one client frame; returns what was answered."""
         self.heard.take()
         try:
             event = decode_event(json.dumps(frame))

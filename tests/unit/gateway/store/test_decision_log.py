@@ -35,7 +35,7 @@ class Log:
             self.recorder.record(msgspec.structs.replace(RECORD, id=f"resp_{n}"))
 
     def lines(self) -> list[str]:
-        """Ids of all lines in all files, the oldest first."""
+        """Returns the ids of all lines in all files, the oldest first."""
         numbered = sorted(self.path.parent.glob(f"{self.path.name}.[0-9]*"), reverse=True)
         files = [path for path in [*numbered, self.path] if path.exists()]
         return [

@@ -85,7 +85,7 @@ async def test_memory_is_given_back_once_many_have_closed_and_not_again_until_ma
 
 @pytest.fixture
 def collector() -> Iterator[None]:
-    """Left as it was found."""
+    """Leaves the collector as it was found."""
     yield
     gc.unfreeze()
     gc.collect()

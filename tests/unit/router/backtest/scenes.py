@@ -32,7 +32,7 @@ def machine(name: str, group: BackendGroup, **more: Any) -> EngineMachine:
 
 
 def fleet(*deep: str) -> EngineFleet:
-    """One fast engine, and as many deep ones as there are names."""
+    """Returns one fast engine, and as many deep ones as there are names."""
     names = deep or ("gpu",)
     return EngineFleet((machine("wafer", "fast"), *(machine(name, "deep") for name in names)))
 
@@ -50,7 +50,7 @@ def tenant(name: str = "studio", **limits: Any) -> Tenant:
 
 
 def arrival(number: int, at_ms: float = 0.0, **more: Any) -> Arrival:
-    """One task; what is not given is a short interactive ask."""
+    """Returns one task; what is not given is a short interactive ask."""
     given: dict[str, Any] = {
         "id": f"resp_{number}",
         "at_us": START_US + round(at_ms * 1_000),
@@ -65,7 +65,7 @@ def arrival(number: int, at_ms: float = 0.0, **more: Any) -> Arrival:
 
 
 def crowd(seed: int, number: int = 200, per_s: float = 20.0) -> list[Arrival]:
-    """Random tasks of all classes."""
+    """Returns random tasks of all classes."""
     chance = random.Random(seed)
     found, at_ms = [], 0.0
     for index in range(number):

@@ -15,7 +15,7 @@ NUM_BLOCKS = 2 * MAX_DECODED + 1
 
 
 def arrival(number: int) -> Arrival:
-    """One with something in every kind of field."""
+    """Returns one with something in every kind of field."""
     return Arrival(
         id=f"resp_{number:048x}",
         at_us=1_750_000_000_000_000 + number,

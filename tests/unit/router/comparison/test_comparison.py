@@ -26,7 +26,7 @@ INFOS = {machine.info.name: machine.info for machine in fleet().machines}
 
 
 def table(latencies_ms: list[float], **more: Any) -> ResultTable:
-    """One task a second, each as long as given."""
+    """Returns one task a second, each as long as given."""
     made = ResultTable(len(latencies_ms))
     prices = PriceList([ModelPrice(model="lanewise-fast", input=1.0, output=2.0)])
     for index, latency_ms in enumerate(latencies_ms):

@@ -23,7 +23,7 @@ SEED = 20_260_117
 
 
 def observations(count: int, seed: int, *, noise: float = 0.3) -> list[Observation]:
-    """Traffic whose gain hangs on two traits that the prior takes no account of."""
+    """Returns traffic whose gain hangs on two traits that the prior takes no account of."""
     chance = np.random.default_rng(seed)
     made = []
     for _ in range(count):

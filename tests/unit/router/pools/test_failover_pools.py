@@ -69,7 +69,7 @@ class World:
         return Counter(name for name, _ in self.redis.settled)
 
     def tokens_left(self) -> int:
-        """In Redis, of the fast group."""
+        """Returns those in Redis, of the fast group."""
         balances = self.redis.memory.balances(TENANT, self.redis.now_us)
         return next(b.remaining for b in balances if (b.group, b.unit) == ("fast", "tokens"))
 

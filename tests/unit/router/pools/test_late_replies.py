@@ -129,7 +129,7 @@ class World:
             redis.now_us = self.now_us
 
     async def come_true(self) -> None:
-        """All that is late arrives, and every gateway looks at Redis twice."""
+        """Lets all that is late arrive, and every gateway look at Redis twice."""
         for redis in self.redis:
             while redis.late:
                 redis.late.pop(0)()

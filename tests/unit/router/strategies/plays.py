@@ -123,7 +123,7 @@ def random_side(chance: random.Random, branch: int, part: TaskPart) -> list[Delt
 
 
 def play_at_random(machine: Machine, chance: random.Random) -> list[Action]:
-    """One run over engines that say, fail and hang at random, until nothing more can happen."""
+    """Runs over engines that say, fail and hang at random, until nothing more can happen."""
     actions = machine.start(0)
     sides: dict[int, list[Delta | Finish]] = {}
     silenced: set[int] = set()

@@ -332,7 +332,7 @@ def test_rows(row: str) -> None:
 
 
 def handed_over() -> Delegate:
-    """One sub-task under way, the fast engine silent, and a word of the sub-task said."""
+    """Returns one sub-task under way, with the fast engine silent, and one word of it said."""
     machine = Delegate(2)
     play(machine, [(0, handing(T)), (0, done(1)), (BESIDE, done(0)), (SUB, delta("x"))])
     return machine

@@ -117,7 +117,7 @@ def test_stop_sequences_end_the_answer_alone(part: TaskPart, is_kept: bool) -> N
 
 
 def check_behind(made: GenerateRequest, *texts: str) -> None:
-    """The task as it was, with these messages behind it: the KV prefix of the task stays good."""
+    """Checks the task as it was, with these messages behind it: its KV prefix stays good."""
     asked_for = request()
     assert made.items[:1] == asked_for.items
     assert made.prefix[: len(asked_for.prefix)] == asked_for.prefix

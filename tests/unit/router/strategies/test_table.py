@@ -15,7 +15,7 @@ QUOTED = [f'"{name}"' for name in STRATEGIES]
 
 
 def compared_names(source: str, names: Set[str] = frozenset(STRATEGIES)) -> Iterator[int]:
-    """Lines that compare something with a strategy's name, or look one up by it."""
+    """Yields lines that compare something with a strategy's name, or look one up by it."""
     for node in ast.walk(ast.parse(source)):
         asked: list[ast.expr] = []
         if isinstance(node, ast.Compare):

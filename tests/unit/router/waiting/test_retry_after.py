@@ -68,7 +68,7 @@ SIX = GroupLimits(requests_per_min=6, tokens_per_min=60_000, max_concurrent=2)
 
 
 def emptied(limits: GroupLimits, num_tasks: int) -> tuple[MemoryPools, Tenant]:
-    """Pools of "acme" on "fast" with so many requests just made, and none of them over."""
+    """Returns pools of "acme" on "fast" with so many requests just made, and none of them over."""
     tenant, pools = Tenant(id="acme", tier="free", limits={"fast": limits}), MemoryPools()
     for number in range(num_tasks):
         ask(pools, tenant, f"before-{number}", NOW_US)
@@ -80,7 +80,7 @@ def ask(pools: MemoryPools, tenant: Tenant, name: str, now_us: int) -> Grant:
 
 
 def six_a_minute() -> tuple[MemoryPools, Tenant]:
-    """Six requests made and settled, so that only the next one of them is missing."""
+    """Makes and settles six requests, so that only the next one of them is missing."""
     tenant, pools = Tenant(id="acme", tier="free", limits={"fast": SIX}), MemoryPools()
     for number in range(6):
         grant = ask(pools, tenant, f"before-{number}", NOW_US)

@@ -8,7 +8,7 @@ from wafer_engine.batching.kv_cache import KeptPrefix, KvCache
 
 
 def entries(name: str, *sizes: int) -> tuple[tuple[int, int], ...]:
-    """Prefix entries of a made-up prompt: (hash, tokens so far)."""
+    """Returns prefix entries of a made-up prompt: (hash, tokens so far)."""
     return tuple((hash((name, size)), size) for size in sizes)
 
 

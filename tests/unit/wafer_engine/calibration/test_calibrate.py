@@ -18,7 +18,7 @@ from wafer_engine.hardware.constants import (
 
 
 def made_up_rows() -> list[dict[str, str]]:
-    """Rows on the grids of the literature, valued by the shipped constants."""
+    """Returns rows on the grids of the literature, valued by the shipped constants."""
     rows = []
 
     def add(**cells: str) -> None:
