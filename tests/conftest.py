@@ -1,4 +1,4 @@
-"""For every test: a limit to how long it may take, and real Redis and Valkey servers."""
+"""Limits how long every test may take, and offers real Redis and Valkey servers."""
 
 import os
 import ssl

@@ -1,4 +1,4 @@
-"""The house rules as functions: from modules' sources to what is wrong with them.
+"""Writes the house rules as functions: from modules' sources to what is wrong with them.
 
 The reasons for the rules are in docs/architecture.md and docs/adr/0001.
 """

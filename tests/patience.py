@@ -1,4 +1,4 @@
-"""How long a test waits for what shall come to be: no product that is broken makes one hang."""
+"""Decides how long a test waits for what shall come to be: no broken product makes one hang."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""Ports for servers that tests start: none that the kernel gives to outgoing connections.
+"""Gives ports to servers that tests start: none that the kernel gives to outgoing connections.
 
 A port that was free a moment ago is given to somebody else's connection in between, or one that is
 tried again and again is connected to itself: both happen with ports of the ephemeral range, and

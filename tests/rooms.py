@@ -1,4 +1,4 @@
-"""The rooms of the house: every package, in import order, and what each may import.
+"""Lists the rooms of the house: every package, in import order, and what each may import.
 
 A floor may import the floors to its right, and a room may import the rooms above it on its own
 floor. A room holds the modules of its package and of the packages below it that have no row here; a

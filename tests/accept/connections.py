@@ -1,4 +1,4 @@
-"""What the scripts about hostile clients share: a gateway, its memory, and raw connections."""
+"""Holds what the scripts about hostile clients share: a gateway, its memory, raw connections."""
 
 import contextlib
 import resource

@@ -1,4 +1,4 @@
-"""Turns with tools whose sockets a proxy cuts, as three kinds of clients play them.
+"""Plays turns with tools as three kinds of clients do whose sockets a proxy cuts.
 
 One sends its create again unchanged, by hand or with an official SDK; one is Codex' kind, which
 builds it anew from its history and runs tools as their calls come; one is our SDK.

@@ -1,4 +1,4 @@
-"""openai-node's sockets, in one process of node that does as it is told."""
+"""Drives openai-node's sockets, in one process of node that does as it is told."""
 
 import asyncio
 import contextlib

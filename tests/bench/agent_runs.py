@@ -1,4 +1,4 @@
-"""How soon a stuck run goes to the deep engine, and how often a clean one does.
+"""Measures how soon a stuck run goes to the deep engine, and how often a clean one does.
 
     python tests/bench/agent_runs.py [--seed 1] [--runs 100] [--json]
     python tests/bench/agent_runs.py --recorded FILE...     # chat messages, as SWE-agent's .traj

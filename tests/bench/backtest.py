@@ -1,4 +1,4 @@
-"""How fast a back-test runs: simulated tasks per CPU-second, with one wafer and three GPU servers.
+"""Measures a back-test in simulated tasks per CPU-second, with one wafer and three GPU servers.
 
     python -m tests.bench.backtest                     tasks per CPU-second
     python -m tests.bench.backtest --profile           and where the time goes

@@ -1,4 +1,4 @@
-"""CPU time of other processes, and whether the load was the limit."""
+"""Measures CPU time of other processes, and says whether the load was the limit."""
 
 import time
 from collections.abc import Mapping

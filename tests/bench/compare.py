@@ -1,4 +1,4 @@
-"""Lanewise beside relays and other gateways: the same load, the same upstream, in the same run.
+"""Compares Lanewise with relays and other gateways: same load, same upstream, same run.
 
     python tests/bench/compare.py                        # all of them; the first time they install
     python tests/bench/compare.py --only HAProxy,vllm-router --rounds 1

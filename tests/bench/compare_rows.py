@@ -1,4 +1,4 @@
-"""What a comparison means: its loads, tables of all figures, and the rows of `make bench`."""
+"""Says what a comparison means: its loads, tables of all figures, and rows of `make bench`."""
 
 import statistics
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What one task and one token make the gateway do, counted: figures that noise cannot move.
+"""Counts what one task and one token make the gateway do: figures that noise cannot move.
 
     python tests/bench/counts.py [--json FILE] [--against FILE] [--repeat 3] [--only socket]
 

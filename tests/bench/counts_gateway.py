@@ -1,4 +1,4 @@
-"""The gateway of `counts.py`: in this process, on asyncio's own loop, under a clock that waits.
+"""Runs the gateway of `counts.py` here, on asyncio's own loop, under a clock that waits.
 
 Time stands still while the gateway works and passes only while it waits, for a timer or for the
 next token of an answer: what happens after what then follows from the code alone, not from the

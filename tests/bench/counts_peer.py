@@ -1,4 +1,4 @@
-"""Client and upstream of `counts.py`, in a process of their own: one task at a time, step by step.
+"""Runs client and upstream of `counts.py` in their own process: one task at a time, in steps.
 
     python tests/bench/counts_peer.py CONTROL_FD      # started by counts.py, never by hand
 

@@ -1,4 +1,4 @@
-"""Idle WebSocket clients, as many as asked: each answers pings and waits.
+"""Holds idle WebSocket clients, as many as asked: each answers pings and waits.
 
 Reads commands from standard input and answers each with a line of JSON: `open N`, `drop N`, and
 `storm N`, which drops N and opens them again all at once, each within the same moment.

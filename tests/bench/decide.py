@@ -1,4 +1,4 @@
-"""CPU-microseconds of one decision: classify and rank, reserve and settle.
+"""Measures one decision in CPU-microseconds: classify and rank, reserve and settle.
 
     python tests/bench/decide.py [--json]
 

@@ -1,4 +1,4 @@
-"""A network with distance on one machine: whoever connects to FAR reaches NEAR after a delay.
+"""Puts distance on one machine: whoever connects to FAR reaches NEAR after a delay.
 
 A network device of its own (TUN, Linux) whose other end is this process. What is sent to FAR comes
 here as whole IP packets; each is held for the delay and put back with its two addresses swapped, so

@@ -1,4 +1,4 @@
-"""What a user of the two documented engines sees: first token, speed and time for one function.
+"""Measures what users of the two documented engines see: first token, speed, one function.
 
     python tests/bench/engine_speeds.py [--lines 300] [--prompt-tokens 1500] [--repeat 3]
 

@@ -1,4 +1,4 @@
-"""An OpenAI-compatible server that says the same to everybody, for measuring what stands before it.
+"""Says the same to everybody, in OpenAI's protocols, to measure what stands before it.
 
     python tests/bench/fake_upstream.py --port 9000
 

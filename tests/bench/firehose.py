@@ -1,4 +1,4 @@
-"""An engine that costs next to nothing: the link's protocol with prepared text.
+"""Serves an engine that costs next to nothing: the link's protocol with prepared text.
 
 A measurement with it shows the gateway alone. Every generation gets `--rate` tokens a second from
 the same text, begun at a position that its prompt names ("from 17"), until it has as many

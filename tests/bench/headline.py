@@ -1,4 +1,4 @@
-"""One persistent WebSocket against one HTTP request per turn, on the same gateway, in one run.
+"""Compares one persistent WebSocket with a request per turn, on one gateway, in one run.
 
 All ways go over TLS 1.3 to the same process. The old way opens a connection for each turn and
 sends the whole context; the new way has a socket, warms each conversation with its context

@@ -1,4 +1,4 @@
-"""What a tenant's first outcomes change: APGR before and after, beside random.
+"""Measures what a tenant's first outcomes change: APGR before and after, beside random.
 
     python tests/bench/learning.py [--data FOLDER] [--unseen]
 

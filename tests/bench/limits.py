@@ -1,4 +1,4 @@
-"""Four gateway processes on one Redis, tenants at several times their limits: does anybody exceed?
+"""Asks whether four gateway processes on one Redis exceed limits, at several times their load.
 
     python tests/bench/limits.py [--seconds 60]
 

@@ -1,4 +1,4 @@
-"""The fake upstream with long answers at a pace: one event per token, each when it is due.
+"""Serves the fake upstream's long answers at a pace: one event per token, when it is due.
 
     python tests/bench/paced_upstream.py --port 9000 [--certificate FILE.pem]
 

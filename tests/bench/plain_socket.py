@@ -1,4 +1,4 @@
-"""A WebSocket client that blocks, with nothing around the protocol: `http.client`'s counterpart.
+"""Offers a WebSocket client that blocks and does no more: `http.client`'s counterpart.
 
 `websockets.sync` reads in a thread of its own, and waking another thread takes longer than the
 gateway needs for some of its steps; clients in asyncio and in other languages have no such step.

@@ -1,4 +1,4 @@
-"""A scatter plot with its straight line, as SVG written by hand: nothing to install."""
+"""Draws a scatter plot with its straight line as SVG, by hand: nothing to install."""
 
 import math
 import statistics

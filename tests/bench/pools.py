@@ -1,4 +1,4 @@
-"""What the pools cost a gateway: CPU-microseconds per admitted and settled task, client side.
+"""Measures what pools cost a gateway: CPU-microseconds per admitted and settled task.
 
     python tests/bench/pools.py [--json] [--seconds 4]
 

@@ -1,4 +1,4 @@
-"""CPU of the gateway process per relayed token and per request, on both transports.
+"""Measures the gateway's CPU per relayed token and per request, on both transports.
 
 A gateway is started, and load comes from this process: so the gateway's CPU time, read from /proc,
 is its own work alone, its simulated engines' included. In the same run, on the same machine, a

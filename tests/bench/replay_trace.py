@@ -1,4 +1,4 @@
-"""How fast a trace replays: simulated requests per CPU-second, and the ratio to real time.
+"""Measures how fast a trace replays: simulated requests per CPU-second, beside real time.
 
     python tests/bench/replay_trace.py [--trace FILE.csv[.gz]] [--engine wafer|gpu] [--replicas N]
 

@@ -1,4 +1,4 @@
-"""What every measurement gives: rows of one shape, each a ratio to a named baseline.
+"""Defines what every measurement gives: rows of one shape, each a ratio to a named baseline.
 
 A script measures its subject and its baseline in turns, in one run, and ends with `publish`:
 

@@ -1,4 +1,4 @@
-"""Does the cost of a token depend on how many streams there are, or on how long a response is?
+"""Measures whether a token's cost depends on the number of streams, or on a response's length.
 
     python tests/bench/scaling.py [--repetitions 3]
 

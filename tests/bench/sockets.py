@@ -1,4 +1,4 @@
-"""Ten thousand idle WebSockets in one gateway process, and a storm of reconnects among them.
+"""Measures ten thousand idle WebSockets in one gateway process, and a storm of reconnects.
 
 A crowd of `--idle` sockets (a process of its own, `crowd.py`) is opened; then a part of it is
 dropped and opened again all at once. Measured at the gateway's process: memory per socket, turns on

@@ -1,4 +1,4 @@
-"""How soon a steer shows: from its sending to the first new words at the client.
+"""Measures how soon a steer shows: from its sending to the client's first new words.
 
     python tests/bench/steer.py [--rounds 50] [--beside 0] [--json FILE]
 

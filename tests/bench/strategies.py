@@ -1,4 +1,4 @@
-"""What each strategy costs and gives, beside either engine alone: in the engines' own time.
+"""Measures what each strategy costs and gives, beside either engine alone, in engines' time.
 
     python tests/bench/strategies.py                        # prints the table
     python tests/bench/strategies.py --data FOLDER --write  # into docs/strategies.md

@@ -1,4 +1,4 @@
-"""How many tokens a second one gateway process relays, and what each costs.
+"""Measures how many tokens a second one gateway process relays, and what each costs.
 
 `--streams` streams of `--rate` tokens/s each come from another process, and the gateway does its
 whole work and no engine's: CPU time of its process per token between the moment when all streams

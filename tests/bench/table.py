@@ -1,4 +1,4 @@
-"""The table of all measurements: runs the scripts beside this one and puts their rows together.
+"""Makes the table of all measurements: runs the scripts beside this one, and joins their rows.
 
     make bench                                   # all rows, twelve minutes
     make bench ARGS="--only headline,streams"    # some scripts

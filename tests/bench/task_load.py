@@ -1,6 +1,6 @@
-"""Short tasks at a fixed concurrency against any OpenAI-compatible server; latencies as JSON.
+"""Sends short tasks at a fixed concurrency to any OpenAI-compatible server; prints latencies.
 
-    python tests/bench/task_load.py --url http://127.0.0.1:8080/v1 --key sk-lanewise-dev \\
+    python tests/bench/task_load.py --url http://127.0.0.1:8080/v1 --key sk-lanewise-dev \
         --model lanewise-fast --mode responses-ws --concurrency 50 --tasks 2000
 
 A closed loop: each of the concurrent streams sends its next request when its last has ended. Raw

@@ -1,4 +1,4 @@
-"""What a short task costs: the gateway's CPU for each, and the latency it adds.
+"""Measures what a short task costs: the gateway's CPU for each, and the latency it adds.
 
     python tests/bench/tasks.py [--tasks 1500] [--rounds 5] [--only socket] [--json FILE]
 

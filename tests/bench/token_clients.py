@@ -1,4 +1,4 @@
-"""Clients that receive many fast streams and look at no more than they must.
+"""Receives many fast streams, and looks at no more than a client must.
 
 Events are found by their beginnings and cut out, not parsed: a client that parsed each would be the
 limit. What the cuts gave is parsed once all is over, and compared with what was sent.

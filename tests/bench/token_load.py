@@ -1,7 +1,7 @@
-"""Long answers read as they come, from any OpenAI-compatible server; cost and pace as JSON.
+"""Reads long answers as they come from any OpenAI-compatible server; prints cost and pace.
 
-    python tests/bench/token_load.py --url http://127.0.0.1:8080/v1 --model auto \\
-        --mode responses-sse --streams 20 --tokens 1000 --rate 100 \\
+    python tests/bench/token_load.py --url http://127.0.0.1:8080/v1 --model auto \
+        --mode responses-sse --streams 20 --tokens 1000 --rate 100 \
         --upstream http://127.0.0.1:9000
 
 Behind the server stands `paced_upstream.py`. Each stream has a connection of its own and asks again

@@ -1,4 +1,4 @@
-"""A server like those we relay: one token per event, at so many a second, over three protocols.
+"""Serves as those do that we relay: a token per event, at a rate, over three protocols.
 
 Speaks Responses over a WebSocket, Responses over SSE and chat completions over SSE, as
 `fake_upstream.py` does, but a token at a time: every answer gets `--rate` tokens a second of

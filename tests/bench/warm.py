@@ -1,4 +1,4 @@
-"""A turn on a warm socket against the same turn cold: when its first token comes, same engine.
+"""Compares a turn on a warm socket with the same turn cold: when its first token comes.
 
     python tests/bench/warm.py [--repetitions 9] [--json FILE]
 

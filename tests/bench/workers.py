@@ -1,4 +1,4 @@
-"""What a second worker costs: CPU time per task and per token with one worker and with two.
+"""Measures what a second worker costs: CPU per task and per token with one and with two.
 
 Short tasks, on an engine that answers at once, go to `lanewise serve` and to `lanewise serve
 --workers 2`, in turns. So do streams of an engine that sends at a fixed rate: as many to each

@@ -1,4 +1,4 @@
-"""F8, F9, F12, F13, F16, F17 and F19: engines, drains, disks, and what strangers try."""
+"""Plays F8, F9, F12, F13, F16, F17 and F19: engines, drains, disks, and what strangers try."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""L1 to L6: what a gateway carries when nothing fails."""
+"""Plays L1 to L6: what a gateway carries when nothing fails."""
 
 import asyncio
 import resource

@@ -1,4 +1,4 @@
-"""F1, F2, F20 and L7: what becomes of turns when Redis freezes, dies, or is not there yet."""
+"""Plays F1, F2, F20 and L7: Redis freezes, dies, or is not there yet while turns run."""
 
 import asyncio
 import signal

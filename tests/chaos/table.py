@@ -1,4 +1,4 @@
-"""The scenarios: what each does, for how long, and what it must keep.
+"""Lists the scenarios: what each does, for how long, and what it must keep.
 
 One of ours is a function that is given a `Stage`. What tests and `make accept` ask already is
 called from here: `tests` are pytest's, `accept` the scripts' names.

@@ -1,4 +1,4 @@
-"""A gateway on both simulated engines, and the clients' environments."""
+"""Offers a gateway on both simulated engines, and the clients' environments."""
 
 import tempfile
 from collections.abc import Iterator

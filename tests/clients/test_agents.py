@@ -1,4 +1,4 @@
-"""Agent frameworks, unchanged but for address and key: two tools and a structured answer."""
+"""Tests agent frameworks, unchanged but for address and key: two tools and a structured answer."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Anthropic's TypeScript SDK, unchanged but for its address."""
+"""Tests Anthropic's TypeScript SDK, unchanged but for its address."""
 
 from pathlib import Path
 

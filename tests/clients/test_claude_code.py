@@ -1,4 +1,4 @@
-"""Claude Code, unchanged but for its address: tasks with its own tools, on each engine."""
+"""Tests Claude Code, unchanged but for its address: tasks with its own tools, on each engine."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""From nothing to Codex on two real engines: `lanewise init`, `lanewise serve`, its own snippet.
+"""Tests the way from nothing to Codex on two real engines, by `lanewise init` and its snippet.
 
 llama.cpp with a model made here stands for both engines.
 """

@@ -1,4 +1,4 @@
-"""Libraries and a command line over the API, unchanged but for address and key."""
+"""Tests libraries and a command line over the API, unchanged but for address and key."""
 
 import os
 import subprocess

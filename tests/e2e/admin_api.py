@@ -1,4 +1,4 @@
-"""The admin API as the tests ask it: plain HTTP, JSON in and out."""
+"""Asks the admin API as the tests do: plain HTTP, JSON in and out."""
 
 import json
 import urllib.error

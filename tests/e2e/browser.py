@@ -1,4 +1,4 @@
-"""Debian's Chromium, driven by Playwright: pages that fail their test by any error they report."""
+"""Drives Debian's Chromium by Playwright: pages fail their test by any error they report."""
 
 import contextlib
 import os

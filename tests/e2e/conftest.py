@@ -1,4 +1,4 @@
-"""One gateway for all end-to-end tests, with tenants that meet their limits, on a real Redis."""
+"""Offers one gateway for all end-to-end tests, with tenants that meet limits, on a real Redis."""
 
 import tempfile
 from collections.abc import AsyncIterator, Iterator

@@ -1,4 +1,4 @@
-"""What may break under a gateway that somebody watches: struck by kill -9, and mended."""
+"""Breaks, by kill -9, what may break under a gateway that somebody watches, and mends it."""
 
 import contextlib
 import signal

@@ -1,4 +1,4 @@
-"""A TCP proxy that resets connections after so many bytes from the server."""
+"""Offers a TCP proxy that resets connections after so many bytes from the server."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""What every event and every response must satisfy, whichever transport carried it.
+"""Checks what every event and every response must satisfy, whichever transport carried it.
 
 Single events are validated against the official SDK's own models, which its runtime does not do;
 responses as a whole against the order and the identities that the protocol promises.

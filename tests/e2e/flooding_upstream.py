@@ -1,4 +1,4 @@
-"""An upstream that answers with as much text as it is told, as fast as it is read."""
+"""Offers an upstream that answers with as much text as it is told, as fast as it is read."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""Gateways before other gateways, which are their upstreams."""
+"""Puts gateways before other gateways, which are their upstreams."""
 
 import time
 from collections.abc import Iterator

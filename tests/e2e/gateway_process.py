@@ -1,4 +1,4 @@
-"""A real gateway and a real Redis as processes on loopback, started and stopped by the tests."""
+"""Runs a real gateway and a real Redis as processes on loopback, for the tests."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""A tiny model for llama.cpp, made from nothing: what it says next depends on the last token alone.
+"""Makes a tiny model for llama.cpp: what it says next depends on the last token alone.
 
 One block whose weights are zero leaves each token's one-hot embedding as it is; the output matrix
 then is a table from a token to the next. The chat template ends every prompt with the last

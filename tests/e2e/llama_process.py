@@ -1,4 +1,4 @@
-"""llama.cpp as a process, with a model made by the tests; needs the `xllamacpp` wheel."""
+"""Runs llama.cpp as a process, with a model made by the tests; needs the `xllamacpp` wheel."""
 
 import subprocess
 import sys

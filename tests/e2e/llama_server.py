@@ -1,4 +1,4 @@
-"""llama.cpp's own server, from the `xllamacpp` wheel: MODEL PORT [CONTEXT_TOKENS].
+"""Runs llama.cpp's own server, from the `xllamacpp` wheel: MODEL PORT [CONTEXT_TOKENS].
 
 It ends when its input does.
 """

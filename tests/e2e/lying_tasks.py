@@ -1,4 +1,4 @@
-"""A gateway on an upstream that lies, and what a task on it may cost: for the tests that ask it."""
+"""Offers a gateway on an upstream that lies, and says what a task on it may cost."""
 
 import asyncio
 import json

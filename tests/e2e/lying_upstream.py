@@ -1,4 +1,4 @@
-"""An upstream that lies: about its usage, about its length, and about where its answer ends.
+"""Offers an upstream that lies: of its usage, its length, and where its answer ends.
 
 It speaks chat completions and Responses over SSE, and Responses over a WebSocket. A request says in
 its prompt which lie it wants: `lie=NAME`, of `LIES`. Lies without an end go on until the connection

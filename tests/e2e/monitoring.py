@@ -1,4 +1,4 @@
-"""A real Prometheus and a real Alertmanager as processes on loopback, and what is asked of them."""
+"""Runs a real Prometheus and a real Alertmanager as processes on loopback, and asks them."""
 
 import contextlib
 import http.server

@@ -1,4 +1,4 @@
-"""Turns over the official Python SDK's WebSocket."""
+"""Takes turns over the official Python SDK's WebSocket."""
 
 from collections.abc import Iterable
 from typing import Any

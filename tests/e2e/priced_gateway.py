@@ -1,4 +1,4 @@
-"""A gateway with prices, tenants with budgets of each kind, and the webhook that hears of them."""
+"""Offers a gateway with prices, tenants with every budget, and the webhook that hears of them."""
 
 import contextlib
 import queue

@@ -1,4 +1,4 @@
-"""An upstream that refuses all that it is asked, by chat completions and Responses, on a thread.
+"""Offers an upstream that refuses all it is asked, in chat and Responses, on a thread.
 
 It streams its refusal if it is asked for the model `streamed`, and writes it whole for `whole`.
 """

@@ -1,4 +1,4 @@
-"""A server of embeddings and legacy completions, on a thread; what it reports can be set.
+"""Offers a server of embeddings and legacy completions, on a thread, whose reports can be set.
 
 Its list of models, by which upstreams are probed, is empty.
 """

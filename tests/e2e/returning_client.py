@@ -1,4 +1,4 @@
-"""Clients that lose their socket and come back: as an SDK's driver, and as Codex."""
+"""Plays clients that lose their socket and come back: as an SDK's driver, and as Codex."""
 
 import asyncio
 import contextlib

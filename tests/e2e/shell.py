@@ -1,4 +1,4 @@
-"""Commands that administer a gateway, as tests give them."""
+"""Runs commands that administer a gateway, as tests give them."""
 
 import json
 from typing import Any

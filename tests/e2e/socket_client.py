@@ -1,4 +1,4 @@
-"""The protocol spoken by hand over `websockets`, with every event checked as it arrives."""
+"""Speaks the protocol by hand over `websockets`, and checks every event as it arrives."""
 
 import asyncio
 import contextlib

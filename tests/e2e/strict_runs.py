@@ -1,4 +1,4 @@
-"""The strategies as they run before a `StrictUpstream`, and the parts of each that may break."""
+"""Lists the strategies as they run before a `StrictUpstream`, and the parts that may break."""
 
 from typing import NamedTuple
 

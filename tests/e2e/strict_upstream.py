@@ -1,4 +1,4 @@
-"""An upstream as strict as the strictest chat template, which breaks and stalls where it is told.
+"""Offers an upstream as strict as any chat template, which breaks and stalls where told.
 
 It refuses what Mistral's template and llama.cpp refuse: a system message that is not the first,
 roles that do not alternate, an output that is no answer to a call, an end that is the assistant's

@@ -1,4 +1,4 @@
-"""A terminal for tests: a command on it, and what it shows."""
+"""Offers a terminal for tests: a command runs on it, and what it shows can be read."""
 
 import contextlib
 import fcntl

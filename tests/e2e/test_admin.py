@@ -1,4 +1,4 @@
-"""The admin API of a real gateway: who gets in, what it shows, and its schema."""
+"""Tests the admin API of a real gateway: who gets in, what it shows, and its schema."""
 
 import urllib.request
 from urllib.parse import urlsplit

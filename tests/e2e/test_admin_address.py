@@ -1,4 +1,4 @@
-"""Metrics, schema and admin beside a public address: at an address of their own."""
+"""Tests metrics, schema and admin beside a public address: at an address of their own."""
 
 import contextlib
 import json

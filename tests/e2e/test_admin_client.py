@@ -1,4 +1,4 @@
-"""Commands that administer, against what is no gateway, or breaks off: a line, and no traceback."""
+"""Tests commands that administer, against what is no gateway, or breaks off: no traceback."""
 
 import socketserver
 import threading

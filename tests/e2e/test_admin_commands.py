@@ -1,4 +1,4 @@
-"""`lanewise audit`, `decisions`, `pools` and `learning` against a real gateway."""
+"""Tests `lanewise audit`, `decisions`, `pools` and `learning` against a real gateway."""
 
 import json
 import urllib.request

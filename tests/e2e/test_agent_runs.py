@@ -1,4 +1,4 @@
-"""An agent's run through a whole gateway: up where it is stuck, however its context comes."""
+"""Tests an agent's run through a whole gateway: up where it is stuck, however its context comes."""
 
 import json
 from collections.abc import Iterator

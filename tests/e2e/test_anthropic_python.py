@@ -1,4 +1,4 @@
-"""The official Anthropic SDK, sync and async: unchanged but for its address."""
+"""Tests the official Anthropic SDK, sync and async: unchanged but for its address."""
 
 import asyncio
 import json

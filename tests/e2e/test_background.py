@@ -1,4 +1,4 @@
-"""Background responses on a fleet: any gateway polls and cancels them, and none hangs for ever."""
+"""Tests background responses on a fleet: any gateway polls and cancels them, and none hangs."""
 
 import signal
 import time

@@ -1,4 +1,4 @@
-"""Back-tests over the admin API and from the command line, on what a gateway has recorded."""
+"""Tests back-tests over the admin API and from the command line, on what a gateway has recorded."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""Decisions for many asks: over HTTP against a running gateway, and by the command line."""
+"""Tests decisions for many asks: over HTTP against a running gateway, and by the command line."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""The loads and faults of `make chaos`, for seconds: the invariants hold, however slowly."""
+"""Tests the loads and faults of `make chaos`, for seconds: the invariants hold, however slowly."""
 
 import asyncio
 import signal

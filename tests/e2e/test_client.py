@@ -1,4 +1,4 @@
-"""The Python SDK against a real gateway, one that is killed and restarted among them."""
+"""Tests the Python SDK against a real gateway, one that is killed and restarted among them."""
 
 import asyncio
 import signal

@@ -1,4 +1,4 @@
-"""Our TypeScript client, compiled as it is published, against a real gateway."""
+"""Tests our TypeScript client, compiled as it is published, against a real gateway."""
 
 import subprocess
 

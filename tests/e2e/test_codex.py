@@ -1,4 +1,4 @@
-"""The real Codex CLI, over both transports: configured by a file alone."""
+"""Tests the real Codex CLI, over both transports: configured by a file alone."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Automatic compaction as users have it: a long conversation goes on, and remembers."""
+"""Tests automatic compaction as users have it: a long conversation goes on, and remembers."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""Silent, slow and numerous connections: they are cut, and nobody else notices."""
+"""Tests silent, slow and numerous connections: they are cut, and nobody else notices."""
 
 import contextlib
 import resource

@@ -1,4 +1,4 @@
-"""`/admin/events`: a snapshot, then what changes."""
+"""Tests `/admin/events`: a snapshot, then what changes."""
 
 import json
 import urllib.error

@@ -1,4 +1,4 @@
-"""The console by keyboard alone: all that can be used is reached by Tab, seen, and left again."""
+"""Tests the console by keyboard alone: Tab reaches, shows and leaves all that can be used."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""*Live* in a real browser: what runs, and what is wrong."""
+"""Tests *Live* in a real browser: what runs, and what is wrong."""
 
 import signal
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""*Play* in a real browser: the race, its figures, variations, and steering."""
+"""Tests *Play* in a real browser: the race, its figures, variations, and steering."""
 
 import json
 import re

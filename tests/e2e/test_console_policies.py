@@ -1,4 +1,4 @@
-"""*Policies* in a real browser: from a decision to a rule in force, and back."""
+"""Tests *Policies* in a real browser: from a decision to a rule in force, and back."""
 
 import re
 from collections.abc import Iterator

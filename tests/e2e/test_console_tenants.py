@@ -1,4 +1,4 @@
-"""*Tenants* in a real browser: a key from its making to its end, and limits changed live."""
+"""Tests *Tenants* in a real browser: a key from its making to its end, and limits changed live."""
 
 import contextlib
 import json

@@ -1,4 +1,4 @@
-"""The decision log of a real gateway: every task has its line, whatever became of it."""
+"""Tests the decision log of a real gateway: every task has its line, whatever became of it."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""`lanewise doctor` on real set-ups: a gateway, a Redis, engines and a certificate."""
+"""Tests `lanewise doctor` on real set-ups: a gateway, a Redis, engines and a certificate."""
 
 import contextlib
 import json

@@ -1,4 +1,4 @@
-"""`draft` over real sockets: on the simulated engines, and over an upstream that takes predictions.
+"""Tests `draft` over real sockets: on simulated engines, and where an upstream takes predictions.
 
 The upstream is another gateway, whose deep engine checks what chat's `prediction` says.
 """

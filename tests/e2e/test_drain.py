@@ -1,4 +1,4 @@
-"""`lanewise backends drain`: no new tasks there on any gateway, and what runs goes on."""
+"""Tests `lanewise backends drain`: no new tasks there on any gateway, and what runs goes on."""
 
 import json
 import signal

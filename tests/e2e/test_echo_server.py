@@ -1,4 +1,4 @@
-"""The server that `make conformance` tests: that suite is skipped where no Python 2.7 is found."""
+"""Tests the server of `make conformance`, whose suite is skipped where no Python 2.7 is found."""
 
 import websockets
 

@@ -1,4 +1,4 @@
-"""An engine in a process of its own: alone, behind a gateway, lost, and back again."""
+"""Tests an engine in a process of its own: alone, behind a gateway, lost, and back again."""
 
 import asyncio
 import contextlib

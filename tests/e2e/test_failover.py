@@ -1,4 +1,4 @@
-"""Two upstreams of one group behind a gateway, of which one fails whatever it is asked."""
+"""Tests two upstreams of one group behind a gateway, of which one fails whatever it is asked."""
 
 import asyncio
 import time

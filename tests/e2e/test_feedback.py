@@ -1,4 +1,4 @@
-"""Feedback on responses, as a client gives it, and what an admin sees of it."""
+"""Tests feedback on responses, as a client gives it, and what an admin sees of it."""
 
 import re
 from typing import Any

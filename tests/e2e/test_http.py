@@ -1,4 +1,4 @@
-"""HTTP by hand: statuses, bodies and headers that no SDK would let through."""
+"""Tests HTTP by hand: statuses, bodies and headers that no SDK would let through."""
 
 import gzip
 import json

@@ -1,4 +1,4 @@
-"""`lanewise init` in front of real servers: what it finds, asks, writes and says."""
+"""Tests `lanewise init` in front of real servers: what it finds, asks, writes and says."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""A lone upstream that has reached its own rate limit: clients are told so, and when to come."""
+"""Tests a lone upstream at its own rate limit: clients are told so, and when to come again."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Limits as clients meet them: told waits that are true, waiting, and a Redis that goes away."""
+"""Tests limits as clients meet them: waits that are true, waiting, and a Redis that goes away."""
 
 import asyncio
 import math

@@ -1,4 +1,4 @@
-"""A gateway in front of a server that we did not write: llama.cpp's, with a model made here."""
+"""Tests a gateway before a server that we did not write: llama.cpp's, with a model made here."""
 
 import json
 import time

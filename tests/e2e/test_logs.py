@@ -1,4 +1,4 @@
-"""What a gateway's log says of a task, and of what happens to it."""
+"""Tests what a gateway's log says of a task, and of what happens to it."""
 
 import json
 import time

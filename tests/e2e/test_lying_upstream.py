@@ -1,4 +1,4 @@
-"""Upstreams that lie in usage, length and size: charged by bounds, cut at limits, none refused."""
+"""Tests upstreams that lie in usage, length and size: they are charged by bounds, and cut."""
 
 import asyncio
 import time

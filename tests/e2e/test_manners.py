@@ -1,4 +1,4 @@
-"""What HTTP asks of any server: browsers' questions, HEAD, packed bodies, unknown paths."""
+"""Tests what HTTP asks of any server: browsers' questions, HEAD, packed bodies, unknown paths."""
 
 import gzip
 import json

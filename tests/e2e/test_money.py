@@ -1,4 +1,4 @@
-"""What a response costs: the same sum in the response, the log, the ledger and the admin API."""
+"""Tests that the response, the log, the ledger and the admin API say the same cost."""
 
 import csv
 import json

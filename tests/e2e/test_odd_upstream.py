@@ -1,4 +1,4 @@
-"""An upstream whose events have odd fields, and whose end has more than its events."""
+"""Tests an upstream whose events have odd fields, and whose end has more than its events."""
 
 from pathlib import Path
 from typing import Any

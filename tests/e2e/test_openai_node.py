@@ -1,4 +1,4 @@
-"""The official Node SDK, over HTTP and over its WebSocket: unchanged but for its address."""
+"""Tests the official Node SDK, over HTTP and over its WebSocket: unchanged but for its address."""
 
 import json
 

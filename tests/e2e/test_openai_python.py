@@ -1,4 +1,4 @@
-"""The official Python SDK, sync and async, over HTTP: unchanged but for its address."""
+"""Tests the official Python SDK, sync and async, over HTTP: unchanged but for its address."""
 
 import copy
 import json

@@ -1,4 +1,4 @@
-"""The official Python SDK's WebSocket: `responses.connect()`, unchanged but for its address."""
+"""Tests the official Python SDK's WebSocket, `responses.connect()`, with another address."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""What is built and installed: the gateway with everything it needs, and the Python client alone.
+"""Tests what is built and installed: the gateway with all it needs, and the Python client alone.
 
 Without a network: setuptools is installed, and nothing is resolved.
 """

@@ -1,4 +1,4 @@
-"""Policies as an admin meets them: the walk-through of docs/policies.md on two real gateways.
+"""Tests policies as an admin meets them: the walk-through of docs/policies.md on two real gateways.
 
 A stranger writes a policy, checks it, applies it under load, sees it in the metrics of both
 gateways and rolls it back; no task fails.

@@ -1,4 +1,4 @@
-"""The process: how it starts, what it refuses, how it stops."""
+"""Tests the process: how it starts, what it refuses, how it stops."""
 
 import asyncio
 import json

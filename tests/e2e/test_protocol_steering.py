@@ -1,4 +1,4 @@
-"""Steering and cancelling a running response."""
+"""Tests steering and cancelling a running response."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Many streams on one socket: order within each, concurrency between them, and the limits."""
+"""Tests many streams on one socket: order within each, concurrency between them, and the limits."""
 
 import itertools
 import json

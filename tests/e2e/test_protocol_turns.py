@@ -1,4 +1,4 @@
-"""One turn after the other on one socket: events, state, tools."""
+"""Tests one turn after the other on one socket: events, state, tools."""
 
 import json
 from typing import Any

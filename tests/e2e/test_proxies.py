@@ -1,4 +1,4 @@
-"""The proxies' example configurations, started for real before a gateway: sockets and streams."""
+"""Tests the proxies' example configurations, started before a gateway: sockets and streams."""
 
 import contextlib
 import os

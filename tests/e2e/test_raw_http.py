@@ -1,4 +1,4 @@
-"""HTTP/1.1 as clients write it that no library here is: bytes into a socket, and all that comes."""
+"""Tests HTTP/1.1 as no library here writes it: bytes go in, and all that comes is read."""
 
 import json
 import socket

@@ -1,4 +1,4 @@
-"""A model that refuses: OpenAI's own client reads it as a refusal, in both protocols."""
+"""Tests a model that refuses: OpenAI's own client reads it as a refusal, in both protocols."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -1,4 +1,4 @@
-"""Clients whose sockets a proxy cuts at random points: the answer is whole, in order and once."""
+"""Tests clients whose sockets are cut at random points: the answer is whole, in order and once."""
 
 import random
 

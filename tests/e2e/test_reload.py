@@ -1,4 +1,4 @@
-"""SIGHUP: a changed file is in force, in one process and in workers, and no task fails for it."""
+"""Tests SIGHUP: a changed file is in force in all processes, and no task fails for it."""
 
 import json
 import signal

@@ -1,4 +1,4 @@
-"""An upstream that ends every response twice, on a socket that two tenants use in turns."""
+"""Tests an upstream that ends every response twice, on a socket that two tenants use in turns."""
 
 import re
 from pathlib import Path

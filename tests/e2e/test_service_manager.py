@@ -1,4 +1,4 @@
-"""What systemd is told: ready, reading the configuration again, ready, stopping."""
+"""Tests what systemd is told: ready, reading the configuration again, ready, stopping."""
 
 import signal
 import socket

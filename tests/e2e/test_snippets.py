@@ -1,4 +1,4 @@
-"""Every snippet of README.md and docs/, as it stands but for the address: what one pastes works."""
+"""Tests every snippet of README.md and docs/: what one pastes works, but for the address."""
 
 import os
 import shutil

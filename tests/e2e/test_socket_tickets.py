@@ -1,4 +1,4 @@
-"""Sockets as a browser opens them: an origin, and the credential among the subprotocols."""
+"""Tests sockets as a browser opens them: an origin, and the credential among the subprotocols."""
 
 import json
 import time

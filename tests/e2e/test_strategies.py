@@ -1,4 +1,4 @@
-"""Both engines at once, as users of the official SDK meet them."""
+"""Tests both engines at once, as users of the official SDK meet them."""
 
 import asyncio
 from typing import Any

@@ -1,4 +1,4 @@
-"""Every strategy before engines with a strict chat template, and the turns behind it.
+"""Tests every strategy before engines with a strict chat template, and the turns behind it.
 
 One text for an answer, once, whichever way it is asked for; nothing of what was said beside it in
 the next turn's context; usage within its limits.

@@ -1,4 +1,4 @@
-"""`lanewise tenants`, `tiers` and `keys` against a real gateway."""
+"""Tests `lanewise tenants`, `tiers` and `keys` against a real gateway."""
 
 import subprocess
 

@@ -1,4 +1,4 @@
-"""Tenants, tiers and keys made at run time: a real gateway, a real Redis, the official SDK."""
+"""Tests tenants, tiers and keys made at run time, by the official SDK on a real gateway."""
 
 import json
 import threading

@@ -1,4 +1,4 @@
-"""`lanewise chat` as a person and as a pipe meets it."""
+"""Tests `lanewise chat` as a person and as a pipe meets it."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""TLS in the gateway itself, with a certificate that a client has reason to trust."""
+"""Tests TLS in the gateway itself, with a certificate that a client has reason to trust."""
 
 import ssl
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""`lanewise top` on a terminal and in a pipe, against a real gateway."""
+"""Tests `lanewise top` on a terminal and in a pipe, against a real gateway."""
 
 import json
 import signal

@@ -1,4 +1,4 @@
-"""A task's trace in a collector: its steps, its generations, and the next gateway's part of it."""
+"""Tests a task's trace in a collector: its steps, its generations, and the next gateway's part."""
 
 import asyncio
 import gzip

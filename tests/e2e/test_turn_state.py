@@ -1,4 +1,4 @@
-"""Codex' turn state: given at a turn's beginning, taken back, and no way to forge an engine."""
+"""Tests Codex' turn state: it is given as a turn begins, taken back, and cannot forge an engine."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""Several keys of one upstream: used in turn, without those that are refused, reread on SIGHUP."""
+"""Tests several keys of one upstream: used in turn but for refused ones, and reread on SIGHUP."""
 
 import signal
 import time

@@ -1,4 +1,4 @@
-"""A gateway whose backends are another gateway, over all three protocols."""
+"""Tests a gateway whose backends are another gateway, over all three protocols."""
 
 import json
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""What a tenant used: an entry for each settled task however it ended, and what its client sees."""
+"""Tests what a tenant used: each settled task has an entry, and its client sees the sum."""
 
 import csv
 import time

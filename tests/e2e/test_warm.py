@@ -1,4 +1,4 @@
-"""Warm-ups against a real gateway: held where the next turn goes, out of everybody's way."""
+"""Tests warm-ups against a real gateway: held where the next turn goes, out of everybody's way."""
 
 import asyncio
 import uuid

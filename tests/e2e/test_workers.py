@@ -1,4 +1,4 @@
-"""`lanewise serve --workers 2`: two processes that are one gateway to everybody outside."""
+"""Tests `lanewise serve --workers 2`: two processes that are one gateway to everybody outside."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""What is fuzzed: functions of bytes, each with seeds, that may raise nothing.
+"""Lists what is fuzzed: functions of bytes, each with seeds, that may raise nothing.
 
 What the function under test raises by its contract is caught here; all else is a finding.
 """

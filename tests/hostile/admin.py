@@ -1,4 +1,4 @@
-"""Requests to the admin API that no admin means."""
+"""Makes requests to the admin API that no admin means."""
 
 import json
 

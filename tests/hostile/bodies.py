@@ -1,4 +1,4 @@
-"""Requests that no honest client sends: each JSON text is a kind of hostile body.
+"""Makes requests that no honest client sends: each JSON text is a kind of hostile body.
 
 `BODIES` are bodies of `POST /v1/responses`, which as `response.create` are frames, too;
 `FRAMES` are frames alone; `CHATS` are bodies of `POST /v1/chat/completions`.

@@ -1,4 +1,4 @@
-"""A gateway for hostile clients: limits that refuse none of them, and a tenant who is none."""
+"""Runs a gateway for hostile clients: no limit refuses them, and one tenant is not hostile."""
 
 import contextlib
 from collections.abc import Iterator

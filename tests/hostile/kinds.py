@@ -1,4 +1,4 @@
-"""The table of hostile kinds: what each sends, and how; `ask` tells what was wrong of it."""
+"""Lists the hostile kinds: what each sends, and how; `ask` tells what was wrong of it."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator

@@ -1,4 +1,4 @@
-"""Hostile acts on responses that run or are stored, by their own tenant and by another.
+"""Acts with hostility on responses that run or are stored, by their own tenant and by another.
 
 Each returns what was wrong, and nothing if the gateway held.
 """

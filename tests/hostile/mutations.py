@@ -1,4 +1,4 @@
-"""Seeded mutations of the hostile kinds: each is made from one or two, and is another kind."""
+"""Mutates the hostile kinds by a seed: each is made from one or two, and is another kind."""
 
 import json
 import random

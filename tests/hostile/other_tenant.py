@@ -1,4 +1,4 @@
-"""A tenant who means well: short tasks on one socket, one after the other, for ever.
+"""Plays a tenant who means well: short tasks on one socket, one after the other, for ever.
 
     python -m tests.hostile.other_tenant PORT
 

@@ -1,4 +1,4 @@
-"""`lanewise`, but garbage is not collected: on SIGUSR1 it logs how much there is, by type.
+"""Runs `lanewise` without garbage collection: on SIGUSR1 it logs how much there is, by type.
 
 python -m tests.hostile.uncollected serve
 """

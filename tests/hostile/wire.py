@@ -1,4 +1,4 @@
-"""Bytes that no honest client sends: HTTP requests, handshakes, and frames after a handshake.
+"""Makes bytes that no honest client sends: HTTP requests, handshakes, and frames behind them.
 
 `KEY` stands for a key that holds. What is `UNFINISHED` waits for more by right; all else must be
 answered, or the connection closed.

@@ -1,4 +1,4 @@
-"""A gateway process as budgets see it: reserves what a task can cost, charges what it did.
+"""Plays a gateway process as budgets see it: reserves what a task can cost, charges its cost.
 
     python budget_worker.py URL LEASE_MS SEED
 

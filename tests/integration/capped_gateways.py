@@ -1,4 +1,4 @@
-"""Gateways that share ceilings, and tasks of many tenants at them."""
+"""Offers gateways that share ceilings, and tasks of many tenants at them."""
 
 import asyncio
 import random

@@ -1,4 +1,4 @@
-"""A server on loopback that answers as an upstream does, or fails as upstreams do.
+"""Offers a server on loopback that answers as an upstream does, or fails as upstreams do.
 
 It speaks chat completions and Responses over SSE by hand, byte by byte, and Responses over a
 WebSocket. What it does with each request is the next entry of `plan`; the last one stays. With

@@ -1,4 +1,4 @@
-"""Four gateways that offer five times a tenant's limits over wires that are late now and then."""
+"""Runs four gateways at five times a tenant's limits, over wires that are late now and then."""
 
 import asyncio
 import contextlib

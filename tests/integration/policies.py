@@ -1,4 +1,4 @@
-"""Two policies that differ."""
+"""Holds two policies that differ."""
 
 ONE = b'version = "one"\n[[rules]]\nname = "all"\nroute = "fast"\n'
 

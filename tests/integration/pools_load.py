@@ -1,4 +1,4 @@
-"""Gateway processes that offer several times what limits give, and what they got."""
+"""Runs gateway processes that offer several times what limits give, and counts what they got."""
 
 import json
 import subprocess

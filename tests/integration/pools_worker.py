@@ -1,4 +1,4 @@
-"""A gateway process as the pools see it: admits, holds, settles, renews, until it is killed.
+"""Plays a gateway process as pools see it: admits, holds, settles, renews, until killed.
 
     python pools_worker.py URL SECONDS LEASE_MS SEED PLAN
 

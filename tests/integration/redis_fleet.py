@@ -1,4 +1,4 @@
-"""Real Redis servers for tests: a single one, a Cluster, Sentinels; and a slow wire."""
+"""Runs real Redis servers for tests: a single one, a Cluster, Sentinels; and a slow wire."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""Ceilings across gateways: slices that only ever add up to them, also on a Cluster."""
+"""Tests ceilings across gateways: slices that only ever add up to them, also on a Cluster."""
 
 import asyncio
 import random

@@ -1,4 +1,4 @@
-"""Records of keys, tenants and tiers on a real Redis, followed by two gateways."""
+"""Tests records of keys, tenants and tiers on a real Redis, followed by two gateways."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""What survives a Redis that is killed: with its append-only file, from a snapshot, with nothing.
+"""Tests what survives a Redis that is killed: with its append-only file, a snapshot, or nothing.
 
 The table of docs/reliability.md says the same.
 """

@@ -1,4 +1,4 @@
-"""The Redis we bring along: private, bounded, and gone when the gateway is."""
+"""Tests the Redis we bring along: private, bounded, and gone when the gateway is."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""The client of upstreams over HTTP against a server that says exactly what a test tells it to."""
+"""Tests the client of upstreams over HTTP against a server that says just what a test wants."""
 
 import asyncio
 import contextlib

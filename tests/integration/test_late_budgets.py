@@ -1,4 +1,4 @@
-"""Budgets that were met first, as replies say that come late or whose client has left."""
+"""Tests budgets that were met first, as replies say that come late or whose client has left."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""Four gateways over wires that are late now and then; `make accept` asks the same for a minute."""
+"""Tests four gateways over wires that are late now and then, as `make accept` does for a minute."""
 
 import asyncio
 import random

@@ -1,4 +1,4 @@
-"""What outcomes taught, through a real Redis: added up, kept, reset everywhere, waiting for it."""
+"""Tests what outcomes taught, through a real Redis: it is added up, kept, and reset everywhere."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""The usage ledger on a real Redis: each entry once, whatever is cut on its way in or out."""
+"""Tests the usage ledger on a real Redis: each entry once, whatever is cut on its way in or out."""
 
 import asyncio
 import csv

@@ -1,4 +1,4 @@
-"""A peer that does not keep the link's protocol: its generations end, and the link comes back."""
+"""Tests a peer that breaks the link's protocol: its generations end, and the link comes back."""
 
 import asyncio
 import logging

@@ -1,4 +1,4 @@
-"""An engine that lies over the link: nobody pays beyond the bounds, and it is stopped there."""
+"""Tests an engine that lies over the link: nobody pays beyond the bounds, where it is stopped."""
 
 import asyncio
 from collections.abc import AsyncIterator

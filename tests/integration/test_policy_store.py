@@ -1,4 +1,4 @@
-"""The policy store on a real Redis: versions, compare-and-set, rollback, audit, announcements."""
+"""Tests the policy store on a real Redis: versions, compare-and-set, rollback, audit, news."""
 
 import asyncio
 import hashlib

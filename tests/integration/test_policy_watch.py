@@ -1,4 +1,4 @@
-"""Following the store: what comes into force, what stays when anything is wrong, and the cache."""
+"""Tests that gateways follow the store: what comes into force, what stays, and the cache."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""Several gateway processes on one Redis: limits that nobody exceeds, and crashes that heal."""
+"""Tests several gateway processes on one Redis: nobody exceeds a limit, and crashes heal."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""The client's end of a WebSocket, where the peer does not keep to the protocol."""
+"""Tests the client's end of a WebSocket, where the peer does not keep to the protocol."""
 
 import asyncio
 

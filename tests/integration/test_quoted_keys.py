@@ -1,4 +1,4 @@
-"""A server that quotes our key in its errors: neither the client nor the log reads it."""
+"""Tests a server that quotes our key in its errors: neither the client nor the log reads it."""
 
 import asyncio
 import contextlib

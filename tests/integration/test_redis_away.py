@@ -1,4 +1,4 @@
-"""The way to Redis over real servers: frozen, killed, restarted empty, read-only, out of memory."""
+"""Tests the way to Redis where servers freeze, die, come back empty, take no writes or are full."""
 
 import asyncio
 import os

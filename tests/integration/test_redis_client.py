@@ -1,4 +1,4 @@
-"""The client of calls off a task's path: connections that the server closed while they idled."""
+"""Tests the client of calls off a task's path, whose connections a server closed meanwhile."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""What a Redis can do to a call: be late, silent, cut, read-only, full, emptied, or speak nonsense.
+"""Tests what a Redis can do to a call: be late, silent, cut, full, emptied, or speak nonsense.
 
 Budgets are far from what they are compared with, so that a busy machine decides no test.
 """

@@ -1,4 +1,4 @@
-"""RedisPools against real servers: shared limits, leases, replay, and a Redis that is away."""
+"""Tests RedisPools against real servers: shared limits, leases, replay, a Redis that is away."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""The pools on a Cluster and behind Sentinels: real servers, real failovers, slots under way."""
+"""Tests the pools on a Cluster and behind Sentinels, with real failovers and slots that move."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""A release: where the version stands, and what is refused before anything is written."""
+"""Tests a release: where the version stands, and what is refused before anything is written."""
 
 import pytest
 

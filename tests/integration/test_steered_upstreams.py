@@ -1,4 +1,4 @@
-"""Steering an answer that comes from a real server, whatever protocol the server speaks.
+"""Tests steering an answer that comes from a real server, whatever protocol the server speaks.
 
 No server knows of steering: the gateway stops its generation, and asks again with what was said.
 """

@@ -1,4 +1,4 @@
-"""Stored responses through a Redis that takes none for a while, or loses what it took."""
+"""Tests stored responses through a Redis that takes none for a while, or loses what it took."""
 
 from collections.abc import AsyncIterator
 

@@ -1,4 +1,4 @@
-"""Every strategy over real connections that fail in every way: one terminal event, one settlement.
+"""Tests every strategy over connections that fail in every way: each task ends and settles once.
 
 Both engines are upstreams on loopback; one of them fails. Whatever it does, the other one's answer
 or an honest failure is what the client gets, `routing` names what failed, and nothing is left

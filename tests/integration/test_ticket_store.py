@@ -1,4 +1,4 @@
-"""Tickets of sockets, on a real Redis."""
+"""Tests tickets of sockets, on a real Redis."""
 
 from collections.abc import AsyncIterator
 

@@ -1,4 +1,4 @@
-"""Upstreams that fail in every way: each generation ends in exactly one `Finish`, none cleanly."""
+"""Tests upstreams that fail in every way: each generation ends in one `Finish`."""
 
 import asyncio
 import random

@@ -1,4 +1,4 @@
-"""An upstream as a test needs one, and a sink that keeps what it is given."""
+"""Offers an upstream as a test needs one, and a sink that keeps what it is given."""
 
 import asyncio
 from collections.abc import AsyncIterator

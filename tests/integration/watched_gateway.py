@@ -1,4 +1,4 @@
-"""The pools of one gateway, watched as a gateway watches them."""
+"""Offers the pools of one gateway, watched as a gateway watches them."""
 
 import asyncio
 import time

@@ -1,4 +1,4 @@
-"""Short histories of gateways that share pools, on virtual time, with faults between any two steps.
+"""Plays short histories of gateways that share pools, on virtual time, with faults amid them.
 
 The cores are those that are served: the pools' arithmetic with leases, extensions and settlement
 (`MemoryPools`, which a differential test binds to `pools.lua`), the waiting queues, the limiter of

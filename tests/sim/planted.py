@@ -1,4 +1,4 @@
-"""Bugs that are planted into pools, for a search that must find them."""
+"""Plants bugs into pools, for a search that must find them."""
 
 from collections.abc import Iterable, Mapping
 

@@ -1,4 +1,4 @@
-"""A live gateway on an event loop that never waits: many tasks, and the decision log of them."""
+"""Runs a live gateway on an event loop that never waits, and records its many tasks."""
 
 import asyncio
 import random

@@ -1,4 +1,4 @@
-"""An event loop that never waits."""
+"""Offers an event loop that never waits."""
 
 import asyncio
 import math

@@ -1,4 +1,4 @@
-"""Back-tests against a live gateway: recorded under one policy, and run live under another.
+"""Tests back-tests against a live gateway: recorded under one policy, and run live under another.
 
 Both run in their engines' own time, so that no busy machine decides; `make accept` asks the same of
 processes and sockets.

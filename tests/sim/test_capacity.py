@@ -1,4 +1,4 @@
-"""A capacity that follows its engine, on a simulated clock: overload, loss of half, recovery."""
+"""Tests a capacity that follows its engine, on a simulated clock: overload, half lost, recovery."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""Answers that break off or stall, in their engines' own time: how long nothing is heard."""
+"""Tests answers that break off or stall, in their engines' own time: how long nothing is heard."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""`draft` over the simulated engines, in their own time: what it gains, and what it costs at worst.
+"""Tests `draft` over the simulated engines, in their own time: its gain, and its cost at worst.
 
 Ratios to the deep engine alone, which writes the same answer in the same run.
 """

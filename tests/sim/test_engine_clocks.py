@@ -1,4 +1,4 @@
-"""One engine, two clocks: whoever drives it, and however late, it tells the same story.
+"""Tests one engine, two clocks: whoever drives it, and however late, it tells the same story.
 
 Workloads are random and seeded; a failure prints its seed.
 """

@@ -1,4 +1,4 @@
-"""Histories of gateways that share pools: no invariant breaks, and what is planted is found."""
+"""Tests histories of gateways that share pools: no invariant breaks, and planted bugs are found."""
 
 import random
 

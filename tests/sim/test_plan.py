@@ -1,4 +1,4 @@
-"""Plans: the fleet that is offered meets its objectives live, and one server less does not."""
+"""Tests plans: the offered fleet meets its objectives live, and one server less does not."""
 
 from backends.simulated.gpu import GpuOptions
 from backends.simulated.gpu import cost_of as gpu_cost

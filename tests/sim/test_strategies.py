@@ -1,4 +1,4 @@
-"""Each strategy from request to terminal event over the simulated engines, in their own time."""
+"""Tests each strategy from request to terminal event on simulated engines, in their own time."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Tasks, engines and wake-ups in the engines' own time, on an event loop that never waits."""
+"""Times tasks, engines and wake-ups by the engines' clock, on an event loop that never waits."""
 
 import asyncio
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""The runner of the scripts that take minutes."""
+"""Tests the runner of the scripts that take minutes."""
 
 from importlib import import_module
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The comparison with other gateways: its load reads right, and its rows say who is ahead."""
+"""Tests the comparison with other gateways: its load reads right, and its rows say who is ahead."""
 
 import argparse
 import asyncio

@@ -1,4 +1,4 @@
-"""What `counts.py` makes of its counts: medians, slopes, what has risen, the table."""
+"""Tests what `counts.py` makes of its counts: medians, slopes, what has risen, the table."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The table of what strategies give: its rows, its quality, and that the document has it."""
+"""Tests the table of what strategies give: its rows, its quality, and that the document has it."""
 
 import gzip
 import json

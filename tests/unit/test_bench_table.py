@@ -1,4 +1,4 @@
-"""The frame of `make bench`: goals, medians over runs, scripts that fail or hang, the document."""
+"""Tests the frame of `make bench`: goals, medians, scripts that fail or hang, the document."""
 
 import json
 from pathlib import Path

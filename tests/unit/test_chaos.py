@@ -1,4 +1,4 @@
-"""The table of loads and faults: whole, and what it calls is there."""
+"""Tests the table of loads and faults: whole, and what it calls is there."""
 
 from pathlib import Path
 

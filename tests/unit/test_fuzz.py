@@ -1,4 +1,4 @@
-"""What `make fuzz` runs: each target holds for its own seeds, and for some that are cut off."""
+"""Tests what `make fuzz` runs: each target holds for its seeds, and for some cut off."""
 
 import pytest
 

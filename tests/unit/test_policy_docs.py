@@ -1,4 +1,4 @@
-"""docs/policies.md: its examples are valid, and it names every field and condition there is."""
+"""Tests docs/policies.md: its examples are valid, and no field or condition is missing."""
 
 import re
 from pathlib import Path

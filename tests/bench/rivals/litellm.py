@@ -1,4 +1,4 @@
-"""LiteLLM's proxy, from PyPI (`litellm[proxy]`).
+"""Runs LiteLLM's proxy, from PyPI (`litellm[proxy]`).
 
 Its Responses socket has two ways: to an upstream that it believes to speak sockets itself (only
 over TLS: with ws:// it fails with "ssl argument is incompatible with a ws:// URI") it relays; for

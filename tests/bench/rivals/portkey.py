@@ -1,4 +1,4 @@
-"""Portkey's gateway, from npm (`@portkey-ai/gateway`)."""
+"""Runs Portkey's gateway, from npm (`@portkey-ai/gateway`)."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What a comparison needs to know of a rival, and how one comes onto this machine."""
+"""Says what a comparison needs to know of a rival, and how one comes onto this machine."""
 
 import hashlib
 import os

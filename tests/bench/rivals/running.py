@@ -1,4 +1,4 @@
-"""Rivals as processes: started, watched, ended."""
+"""Starts, watches and ends rivals as processes."""
 
 import contextlib
 import os

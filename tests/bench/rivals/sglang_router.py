@@ -1,4 +1,4 @@
-"""SGLang's router, from PyPI (`sglang-router`)."""
+"""Runs SGLang's router, from PyPI (`sglang-router`)."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""TensorZero's gateway, from PyPI (`tensorzero`).
+"""Runs TensorZero's gateway, from PyPI (`tensorzero`).
 
 Its gateway's own binary comes as a container only. The wheel holds the same gateway as a library:
 what `patch_openai_client` starts, an HTTP server in threads of the process, is started here by a

@@ -1,4 +1,4 @@
-"""vLLM's router, from PyPI (`vllm-router`)."""
+"""Runs vLLM's router, from PyPI (`vllm-router`)."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The task of every agent here: two tools, and a structured answer made of what they give."""
+"""Sets the task of every agent here: two tools, and a structured answer made of what they give."""
 
 import json
 import os

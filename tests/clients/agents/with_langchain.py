@@ -1,4 +1,4 @@
-"""LangChain's `create_agent`."""
+"""Runs LangChain's `create_agent`."""
 
 from city_tools import KEY, PROMPT, TRANSPORT, URL, Report, get_population, get_weather, tell
 from langchain.agents import create_agent

@@ -1,4 +1,4 @@
-"""A graph of LangGraph: a model, its tools, and a structured answer at the end; streamed."""
+"""Runs a graph of LangGraph: a model, its tools, and a structured answer at the end; streamed."""
 
 from city_tools import KEY, PROMPT, TRANSPORT, URL, Report, get_population, get_weather, tell
 from langchain_openai import ChatOpenAI

@@ -1,4 +1,4 @@
-"""The OpenAI Agents SDK, streamed."""
+"""Runs the OpenAI Agents SDK, streamed."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""pydantic-ai: the answer by a tool, and by the API's own structured outputs."""
+"""Runs pydantic-ai: the answer by a tool, and by the API's own structured outputs."""
 
 from city_tools import (
     KEY,

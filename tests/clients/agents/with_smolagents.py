@@ -1,4 +1,4 @@
-"""smolagents' agent that calls tools; its answer is what the final tool takes."""
+"""Runs smolagents' agent that calls tools; its answer is what the final tool takes."""
 
 from city_tools import KEY, PROMPT, URL, get_population, get_weather, tell
 from smolagents import OpenAIServerModel, Tool, ToolCallingAgent, tool

@@ -1,4 +1,4 @@
-"""DSPy: its programs by each adapter, over chat completions or the Responses API."""
+"""Runs DSPy's programs by each adapter, over chat completions or the Responses API."""
 
 import json
 import os

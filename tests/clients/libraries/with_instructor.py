@@ -1,4 +1,4 @@
-"""instructor: an answer of a type, in each way it has to ask for one."""
+"""Asks by instructor for an answer of a type, in each way it has."""
 
 import json
 import os

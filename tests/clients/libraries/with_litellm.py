@@ -1,4 +1,4 @@
-"""LiteLLM: chat completions, Responses and Messages, with tools, a type, streams and its errors."""
+"""Asks by LiteLLM: chat, Responses and Messages, with tools, a type, streams and its errors."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""What an engine may send and report: honest answers pass whole, others are cut at their limits."""
+"""Tests what an engine may send and report: honest answers pass whole, others are cut."""
 
 import random
 import re

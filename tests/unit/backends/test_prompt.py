@@ -1,4 +1,4 @@
-"""Sizes and identities of prompts."""
+"""Tests sizes and identities of prompts."""
 
 import pytest
 

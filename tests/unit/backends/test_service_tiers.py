@@ -1,4 +1,4 @@
-"""Which tier is asked of an upstream, and which one its answer is billed as."""
+"""Tests which tier is asked of an upstream, and which one its answer is billed as."""
 
 from typing import Any
 

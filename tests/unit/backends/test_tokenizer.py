@@ -1,4 +1,4 @@
-"""The tokenizer's rule, row by row, and its promises on any text."""
+"""Tests the tokenizer's rule, row by row, and its promises on any text."""
 
 import inspect
 import random

@@ -1,4 +1,4 @@
-"""A backend that says one text, goes on with its first words, and breaks where it is told."""
+"""Offers a backend that says one text, goes on with its first words, and breaks where told."""
 
 import asyncio
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""A long conversation whose next turn is compacted first."""
+"""Offers a long conversation whose next turn is compacted first."""
 
 import asyncio
 from typing import Any

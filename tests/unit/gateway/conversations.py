@@ -1,4 +1,4 @@
-"""Conversations of messages whose sizes a test chooses."""
+"""Builds conversations of messages whose sizes a test chooses."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""A fast engine that hands a sub-task on, and what comes of it."""
+"""Offers a fast engine that hands a sub-task on, and what comes of it."""
 
 from typing import Any
 

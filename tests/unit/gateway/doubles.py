@@ -1,4 +1,4 @@
-"""Small real things that stand in for the gateway's surroundings, each doing what its name says."""
+"""Offers small real things in place of the gateway's surroundings, each true to its name."""
 
 import asyncio
 import itertools

@@ -1,4 +1,4 @@
-"""A parallel task whose generations a test drives by hand."""
+"""Runs a parallel task whose generations a test drives by hand."""
 
 import asyncio
 from typing import Any

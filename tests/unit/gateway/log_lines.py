@@ -1,4 +1,4 @@
-"""Lines of a decision log, for those who read one."""
+"""Writes lines of a decision log, for those who read one."""
 
 from typing import Any
 

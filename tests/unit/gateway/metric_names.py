@@ -1,4 +1,4 @@
-"""The names of a metric's samples, as PromQL asks for them."""
+"""Names a metric's samples as PromQL asks for them."""
 
 from gateway.metrics.record import Metric
 

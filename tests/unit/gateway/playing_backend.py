@@ -1,4 +1,4 @@
-"""Backends that play a script: deltas and their end, one piece per turn of the loop."""
+"""Offers backends that play a script: deltas and their end, a piece in each turn of the loop."""
 
 import asyncio
 from typing import Any

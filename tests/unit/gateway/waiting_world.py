@@ -1,4 +1,4 @@
-"""A world on the real clock whose tasks may wait for their pools."""
+"""Offers a world on the real clock whose tasks may wait for their pools."""
 
 import asyncio
 import time

@@ -1,4 +1,4 @@
-"""A gateway over doubles that runs whole tasks, and what holds after each."""
+"""Runs whole tasks by a gateway over doubles, and checks what holds after each."""
 
 import itertools
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""The client's sockets and the streams on them, without a gateway: what it opens, it closes."""
+"""Tests the client's sockets and streams without a gateway: what it opens, it closes."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""One turn of the SDK: what it sends, what it tells, and what it does about a lost socket."""
+"""Tests one turn of the SDK: what it sends, what it tells, and what it does about a lost socket."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Tasks, tenants and backends for the router's tests."""
+"""Builds tasks, tenants and backends for the router's tests."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""A small cost model for tests: affine, with every term easy to compute by hand."""
+"""Offers a small affine cost model for tests, every term of which is easy to compute by hand."""
 
 from wafer_engine.batching.cost_model import EngineLimits, StepShape
 

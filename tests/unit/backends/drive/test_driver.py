@@ -1,4 +1,4 @@
-"""The driver on a real event loop. Waits are for what must happen, never for a time to pass.
+"""Tests the driver on a real event loop. Waits are for what must happen, never for a time to pass.
 
 The engine's clock is a hand-set one where exact times are asserted: then the loop's own sleeping
 decides only when something is seen.

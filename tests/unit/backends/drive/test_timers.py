@@ -1,4 +1,4 @@
-"""Timers on a real event loop, the fine one and its plain twin; that none is early is timed."""
+"""Tests timers on a real event loop, the fine one and its plain twin: none is early."""
 
 import asyncio
 import sys

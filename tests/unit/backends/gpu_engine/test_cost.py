@@ -1,4 +1,4 @@
-"""The GPU roofline: its shape, its limits, its options."""
+"""Tests the GPU roofline: its shape, its limits, its options."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""A card, a model and a set of constants from files, wherever a name is taken."""
+"""Tests a card, a model and a set of constants from files, wherever a name is taken."""
 
 import json
 from pathlib import Path

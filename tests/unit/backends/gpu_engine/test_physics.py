@@ -1,4 +1,4 @@
-"""What must hold of every constants set, card and model, whatever was fitted to what."""
+"""Tests what must hold of every constants set, card and model, whatever was fitted to what."""
 
 import itertools
 

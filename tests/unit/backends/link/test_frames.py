@@ -1,4 +1,4 @@
-"""The link's frames: what goes in comes out, joined where it can be."""
+"""Tests the link's frames: what goes in comes out, joined where it can be."""
 
 from backends.contract import (
     BackendError,

@@ -1,4 +1,4 @@
-"""Several keys of one upstream: in turn, resting where the server refuses or limits them."""
+"""Tests several keys of one upstream: in turn, resting where the server refuses or limits them."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Addresses in a relayed body that its server would fetch, in the dialects of those that embed."""
+"""Tests addresses that a server would fetch out of a relayed body, in every dialect."""
 
 import base64
 from typing import Any

@@ -1,4 +1,4 @@
-"""Requests as a gateway would build them."""
+"""Builds requests as a gateway would."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What simulated engines say: it follows from the prompt and from everything said before."""
+"""Tests what simulated engines say: it follows from the prompt and from everything said before."""
 
 import ast
 import re

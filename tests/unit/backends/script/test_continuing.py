@@ -1,4 +1,4 @@
-"""The rest of an answer whose first words another engine has said."""
+"""Tests the rest of an answer whose first words another engine has said."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Echo and replay: answers that are given, not made."""
+"""Tests echo and replay: answers that are given, not made."""
 
 import msgspec
 import pytest

@@ -1,4 +1,4 @@
-"""Schemas made to be expensive: the work on one answer is bounded, whatever it asks for."""
+"""Tests schemas made to be expensive: the work on one answer is bounded, whatever it asks for."""
 
 import re
 from typing import Any, ClassVar

@@ -1,4 +1,4 @@
-"""When an answer calls tools, which, and with what."""
+"""Tests when an answer calls tools, which, and with what."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What values are found for properties, in the prompt and in what tools gave."""
+"""Tests what values are found for properties, in the prompt and in what tools gave."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""A sink that keeps what a simulated engine says."""
+"""Offers a sink that keeps what a simulated engine says."""
 
 import asyncio
 

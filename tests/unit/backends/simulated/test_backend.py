@@ -1,4 +1,4 @@
-"""The simulated backends as the gateway uses them: a request in, deltas and one finish out."""
+"""Tests the simulated backends as the gateway uses them: deltas and one finish for a request."""
 
 import asyncio
 import time

@@ -1,4 +1,4 @@
-"""Dealing an answer out: every token once, cuts where they belong."""
+"""Tests dealing an answer out: every token once, cuts where they belong."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""Predictions at the simulated engines: compared with the answer, sooner there, and counted."""
+"""Tests predictions at the simulated engines: the answer is compared, sooner, and counted."""
 
 import asyncio
 import random

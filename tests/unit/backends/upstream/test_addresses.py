@@ -1,4 +1,4 @@
-"""Addresses that an upstream would fetch: which a client may name."""
+"""Tests addresses that an upstream would fetch: which a client may name."""
 
 import pytest
 

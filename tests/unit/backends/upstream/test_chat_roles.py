@@ -1,4 +1,4 @@
-"""Chat templates that want turns: neighbours of one role are merged, system messages come first."""
+"""Tests chat templates that want turns: one role's neighbours merge, system messages lead."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The most that an upstream can count for a prompt: by the bytes that it was sent."""
+"""Tests the most that an upstream can count for a prompt: by the bytes that it was sent."""
 
 from backends.contract import FilePart, ImagePart, Message, TextPart
 from backends.upstream.answer.reader import Bounds

@@ -1,4 +1,4 @@
-"""The small parts of upstreams: SSE, stop sequences, errors, health, options."""
+"""Tests the small parts of upstreams: SSE, stop sequences, errors, health, options."""
 
 import json
 import random

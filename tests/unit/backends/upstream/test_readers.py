@@ -1,4 +1,4 @@
-"""What upstreams' events mean, row by row: deltas, ends, failures."""
+"""Tests what upstreams' events mean, row by row: deltas, ends, failures."""
 
 import json
 from typing import Any

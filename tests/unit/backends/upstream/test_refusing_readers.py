@@ -1,4 +1,4 @@
-"""Refusals of upstreams: which words are one, whatever way a server tells them."""
+"""Tests refusals of upstreams: which words are one, whatever way a server tells them."""
 
 from typing import Any
 

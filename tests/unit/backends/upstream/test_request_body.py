@@ -1,4 +1,4 @@
-"""What upstreams are sent, row by row."""
+"""Tests what upstreams are sent, row by row."""
 
 from typing import Any
 

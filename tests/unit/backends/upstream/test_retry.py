@@ -1,4 +1,4 @@
-"""Retries: when, how often, and after which pause."""
+"""Tests retries: when, how often, and after which pause."""
 
 import random
 

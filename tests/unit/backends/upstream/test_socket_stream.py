@@ -1,4 +1,4 @@
-"""A stream of an upstream's socket, between one response and the next."""
+"""Tests a stream of an upstream's socket, between one response and the next."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""Requests and options for the tests of upstreams' translation."""
+"""Builds requests and options for the tests of upstreams' translation."""
 
 from typing import Any
 

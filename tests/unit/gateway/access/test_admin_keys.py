@@ -1,4 +1,4 @@
-"""Admin keys: who gets in, who may write, and that the public key works on this machine only."""
+"""Tests admin keys: who gets in, who may write, and that the public key is local."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Keys to tenants: which headers count, and that an error never repeats a key."""
+"""Tests keys to tenants: which headers count, and that an error never repeats a key."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What an upgrade of a browser offers."""
+"""Tests what an upgrade of a browser offers."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What the metrics show of a prediction: what came of the policy in force, and of no other."""
+"""Tests what metrics show of a prediction: what came of the policy in force, and no other."""
 
 from types import SimpleNamespace
 from typing import Any, cast

@@ -1,4 +1,4 @@
-"""The engines of a back-test: simulated ones as configured, servers as a log measured them."""
+"""Tests the engines of a back-test: simulated ones as configured, others as a log measured."""
 
 import msgspec
 import pytest

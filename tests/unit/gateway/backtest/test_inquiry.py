@@ -1,4 +1,4 @@
-"""Inquiries: which lines of a log they read, and how its engines were configured."""
+"""Tests inquiries: which lines of a log they read, and how its engines were configured."""
 
 from pathlib import Path
 

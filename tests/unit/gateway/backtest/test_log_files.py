@@ -1,4 +1,4 @@
-"""Decision logs as files: rotated, gzipped, cut amid a line, and read from their end."""
+"""Tests decision logs as files: rotated, gzipped, cut amid a line, and read from their end."""
 
 import gzip
 from pathlib import Path

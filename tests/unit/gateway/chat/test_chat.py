@@ -1,4 +1,4 @@
-"""Chat completions: requests into Responses' terms, answers back as chunks and as one object."""
+"""Tests chat completions: requests in Responses' terms, answers as chunks and as one object."""
 
 import json
 import random

@@ -1,4 +1,4 @@
-"""Commands read the environment: none of whoever runs the tests reaches them."""
+"""Keeps the environment of whoever runs the tests from the commands that read it."""
 
 import os
 

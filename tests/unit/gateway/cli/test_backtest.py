@@ -1,4 +1,4 @@
-"""`lanewise backtest` on files: which it reads, and what it calls what it writes."""
+"""Tests `lanewise backtest` on files: which it reads, and what it calls what it writes."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""`lanewise config check`: the exit status, what is wrong, and what a file holds."""
+"""Tests `lanewise config check`: the exit status, what is wrong, and what a file holds."""
 
 import json
 from pathlib import Path

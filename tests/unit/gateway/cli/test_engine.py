@@ -1,4 +1,4 @@
-"""`lanewise engine wafer` and `gpu`: options of an engine's cost as flags that reach it."""
+"""Tests `lanewise engine wafer` and `gpu`: options of an engine's cost as flags that reach it."""
 
 import argparse
 

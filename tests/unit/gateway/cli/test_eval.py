@@ -1,4 +1,4 @@
-"""`lanewise eval` and `lanewise route --batch`, from arguments to what is printed."""
+"""Tests `lanewise eval` and `lanewise route --batch`, from arguments to what is printed."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What the help of each command says, and that only what is called is loaded."""
+"""Tests what the help of each command says, and that only what is called is loaded."""
 
 import argparse
 import subprocess

@@ -1,4 +1,4 @@
-"""What a command prints of others' words."""
+"""Tests what a command prints of others' words."""
 
 import argparse
 

@@ -1,4 +1,4 @@
-"""`lanewise usage reconcile`: which days a gateway can be asked for."""
+"""Tests `lanewise usage reconcile`: which days a gateway can be asked for."""
 
 import datetime
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What of a changed configuration a running gateway takes, and what it names."""
+"""Tests what of a changed configuration a running gateway takes, and what it names."""
 
 import pytest
 

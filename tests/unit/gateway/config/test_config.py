@@ -1,4 +1,4 @@
-"""The configuration: defaults, precedence, and errors that name the field and say what to do."""
+"""Tests the configuration: defaults, precedence, and errors that name the field and help."""
 
 import resource
 import signal

@@ -1,4 +1,4 @@
-"""Addresses of gateways, as people type them."""
+"""Tests addresses of gateways, as people type them."""
 
 import pytest
 

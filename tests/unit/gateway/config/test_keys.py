@@ -1,4 +1,4 @@
-"""The form of keys, and peppers in versions."""
+"""Tests the form of keys, and peppers in versions."""
 
 import re
 

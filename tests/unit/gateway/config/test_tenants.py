@@ -1,4 +1,4 @@
-"""Tenants from their tiers and what is said of them alone."""
+"""Tests tenants from their tiers and what is said of them alone."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Which secrets may guard a public address, and that none of this repository's may."""
+"""Tests which secrets may guard a public address, and that none of this repository's may."""
 
 import random
 import re

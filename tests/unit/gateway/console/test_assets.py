@@ -1,4 +1,4 @@
-"""The console's files: all in the package, small, and with no script or style of others."""
+"""Tests the console's files: all in the package, small, and with no script or style of others."""
 
 import gzip
 import posixpath

@@ -1,4 +1,4 @@
-"""Capacity that follows demand, in a gateway over doubles."""
+"""Tests capacity that follows demand, in a gateway over doubles."""
 
 import asyncio
 from typing import Any

@@ -1,4 +1,4 @@
-"""Notices of budgets, as they are logged, and posted to a webhook."""
+"""Tests notices of budgets, as they are logged, and posted to a webhook."""
 
 import asyncio
 import contextlib

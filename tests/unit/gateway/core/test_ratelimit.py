@@ -1,4 +1,4 @@
-"""Balances as headers: OpenAI's names, the IETF draft's fields, durations as Go writes them."""
+"""Tests balances as headers: OpenAI's names, the IETF draft's fields, Go's durations."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""Tasks that wait for a pool: who gets in, who is refused at once, and what is left behind."""
+"""Tests tasks that wait for a pool: who gets in, who is refused, and what is left behind."""
 
 import asyncio
 from typing import Any

@@ -1,4 +1,4 @@
-"""An answer as it grows: what is shown, where it runs and why, and how fast it comes."""
+"""Tests an answer as it grows: what is shown, where it runs and why, and how fast it comes."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What a typed line means for the asks that follow."""
+"""Tests what a typed line means for the asks that follow."""
 
 import msgspec
 import pytest

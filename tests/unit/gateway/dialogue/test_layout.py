@@ -1,4 +1,4 @@
-"""What stands on the screen: nothing twice, nothing lost, no word broken."""
+"""Tests what stands on the screen: nothing twice, nothing lost, no word broken."""
 
 import random
 import re

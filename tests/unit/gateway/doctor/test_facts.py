@@ -1,4 +1,4 @@
-"""What the doctor reads of a stream: whether its answer was whole, and what a refusal says."""
+"""Tests what the doctor reads of a stream: whether it was whole, and what a refusal says."""
 
 import http.server
 import ssl

@@ -1,4 +1,4 @@
-"""What the doctor makes of what it read: ok, warn or fail, and what to do."""
+"""Tests what the doctor makes of what it read: ok, warn or fail, and what to do."""
 
 from typing import Any
 

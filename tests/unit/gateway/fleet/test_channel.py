@@ -1,4 +1,4 @@
-"""The line between a supervisor and a worker: questions both ways, and how it ends."""
+"""Tests the line between a supervisor and a worker: questions both ways, and how it ends."""
 
 import asyncio
 import contextlib

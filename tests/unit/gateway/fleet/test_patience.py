@@ -1,4 +1,4 @@
-"""When a process that does not answer is given up: a busy machine alone is no reason."""
+"""Tests when a process that does not answer is given up: a busy machine alone is no reason."""
 
 import pytest
 

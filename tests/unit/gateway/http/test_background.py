@@ -1,4 +1,4 @@
-"""Background responses whose store fails, or whose stream is taken up ahead of them."""
+"""Tests background responses whose store fails, or whose stream is taken up ahead of them."""
 
 import asyncio
 from typing import Any

@@ -1,4 +1,4 @@
-"""Batches over HTTP: how many at once, and that others have their turn in between."""
+"""Tests batches over HTTP: how many at once, and that others have their turn in between."""
 
 import asyncio
 import json

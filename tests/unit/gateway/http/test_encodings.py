@@ -1,4 +1,4 @@
-"""Bodies that a client has packed: nothing of them is lost without a word."""
+"""Tests bodies that a client has packed: nothing of them is lost without a word."""
 
 import gzip
 import zlib

@@ -1,4 +1,4 @@
-"""The model list: every name a request may use, in the SDK's form and in Codex's."""
+"""Tests the model list: every name a request may use, in the SDK's form and in Codex's."""
 
 import pytest
 from openai.types import Model

@@ -1,4 +1,4 @@
-"""The ring of the charts."""
+"""Tests the ring of the charts."""
 
 from gateway.live.history import KEPT_S, RECORDED_S, History
 from gateway.live.sample import Point

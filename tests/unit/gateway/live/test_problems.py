@@ -1,4 +1,4 @@
-"""What counts as wrong, since when, and when it is over."""
+"""Tests what counts as wrong, since when, and when it is over."""
 
 import msgspec
 import pytest

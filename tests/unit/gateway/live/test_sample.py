@@ -1,4 +1,4 @@
-"""Samples of several workers together, and rates between two of them."""
+"""Tests samples of several workers together, and rates between two of them."""
 
 from gateway.live.sample import (
     BackendSample,

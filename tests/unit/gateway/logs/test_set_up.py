@@ -1,4 +1,4 @@
-"""Which lines the log has, and how it writes them."""
+"""Tests which lines the log has, and how it writes them."""
 
 import asyncio
 import json

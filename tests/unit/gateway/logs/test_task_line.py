@@ -1,4 +1,4 @@
-"""A task's line, for machines and for people."""
+"""Tests a task's line, for machines and for people."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Errors, limits and models as Anthropic writes them."""
+"""Tests errors, limits and models as Anthropic writes them."""
 
 import anthropic
 import httpx

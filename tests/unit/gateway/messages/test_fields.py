@@ -1,4 +1,4 @@
-"""The table of fields against the types of Anthropic's SDK, and against what decodes requests."""
+"""Tests the table of fields against Anthropic's SDK, and against what decodes requests."""
 
 from anthropic.types import message_count_tokens_params, message_create_params
 from anthropic.types.beta import message_create_params as beta

@@ -1,4 +1,4 @@
-"""Messages requests in Responses' terms: conversation, tools, thinking, and what is refused."""
+"""Tests Messages requests in Responses' terms: turns, tools, thinking, and refusals."""
 
 import json
 from typing import Any

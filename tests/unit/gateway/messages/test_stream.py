@@ -1,4 +1,4 @@
-"""Messages events and whole messages, judged by the types of Anthropic's SDK."""
+"""Tests messages events and whole messages, judged by the types of Anthropic's SDK."""
 
 import json
 import random

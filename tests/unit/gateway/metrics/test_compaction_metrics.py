@@ -1,4 +1,4 @@
-"""What is counted of compactions."""
+"""Tests what is counted of compactions."""
 
 import asyncio
 from typing import Any

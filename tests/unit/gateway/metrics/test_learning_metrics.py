@@ -1,4 +1,4 @@
-"""What a scrape says of learning and drift."""
+"""Tests what a scrape says of learning and drift."""
 
 from types import SimpleNamespace
 from typing import Any

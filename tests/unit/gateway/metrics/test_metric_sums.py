@@ -1,4 +1,4 @@
-"""Several workers' metrics as one gateway's: sums, what all see alike, what outlives a worker."""
+"""Tests several workers' metrics as one gateway's: sums, common values, dead workers' counts."""
 
 from typing import Any
 

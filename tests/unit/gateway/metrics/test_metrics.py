@@ -1,4 +1,4 @@
-"""The metrics: what is reported can be read back, gauges return to zero, labels stay bounded."""
+"""Tests the metrics: reports can be read back, gauges return to zero, labels stay bounded."""
 
 import asyncio
 import re

@@ -1,4 +1,4 @@
-"""What is counted of tasks that ran on both engines."""
+"""Tests what is counted of tasks that ran on both engines."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""The OpenAPI document: it is made beside the loop, and shows the error body that is sent."""
+"""Tests the OpenAPI document: it is made beside the loop, and shows the error body that is sent."""
 
 import asyncio
 import threading

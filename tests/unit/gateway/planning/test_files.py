@@ -1,4 +1,4 @@
-"""A plan's files, as the command line takes them, and errors that name the field."""
+"""Tests a plan's files, as the command line takes them, and errors that name the field."""
 
 import gzip
 import json

@@ -1,4 +1,4 @@
-"""Sweeps: the same bytes by one process, two, and Dask; nothing lost by a stop or a dead worker."""
+"""Tests sweeps: one process, two, and Dask give the same bytes; a stop loses nothing."""
 
 import os
 from functools import partial

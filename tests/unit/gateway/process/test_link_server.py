@@ -1,4 +1,4 @@
-"""What an engine's end of the link does with frames of a gateway that has lost count."""
+"""Tests what an engine's end of the link does with frames of a gateway that has lost count."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What of a changed file a running gateway refuses."""
+"""Tests what of a changed file a running gateway refuses."""
 
 import pytest
 

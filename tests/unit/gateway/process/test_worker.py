@@ -1,4 +1,4 @@
-"""When a worker begins to listen."""
+"""Tests when a worker begins to listen."""
 
 import asyncio
 from typing import Any, cast

@@ -1,4 +1,4 @@
-"""Which creates come back to a response: those that ask for the same, and no other."""
+"""Tests which creates come back to a response: those that ask for the same, and no other."""
 
 import copy
 import json

@@ -1,4 +1,4 @@
-"""For how long responses of lost connections are kept, and what they hold of their tenant's."""
+"""Tests how long lost responses are kept, and what they hold of their tenant's."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""A response that another process keeps: whenever it is lost, its process is told so, once."""
+"""Tests a response that another process keeps: that is told once when it is lost."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""Answers that break off or stall amid their words, and that another engine goes on with."""
+"""Tests answers that break off or stall amid their words, and that another engine goes on with."""
 
 import asyncio
 import random

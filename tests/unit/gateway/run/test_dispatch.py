@@ -1,4 +1,4 @@
-"""Starting backends and merging what they push: one run, its ends, and what each backend used."""
+"""Tests that a run starts backends, merges what they push, ends, and says what each used."""
 
 import asyncio
 from collections.abc import Callable

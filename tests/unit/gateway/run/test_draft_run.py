@@ -1,4 +1,4 @@
-"""A draft's reservations: each group is settled once, however its run ends."""
+"""Tests a draft's reservations: each group is settled once, however its run ends."""
 
 import msgspec
 

@@ -1,4 +1,4 @@
-"""Failover inside a route: another backend of the group begins again, unseen by the client."""
+"""Tests failover inside a route: another backend begins again, unseen by the client."""
 
 import asyncio
 from typing import Any

@@ -1,4 +1,4 @@
-"""Leases of running tasks: renewed, taken anew, and extended when a stream outgrows them."""
+"""Tests leases of running tasks: renewed, taken anew, and extended when a stream outgrows them."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""When a stream counts as silent: by its own pace, whatever our count of its tokens is."""
+"""Tests when a stream counts as silent: by its own pace, whatever our count of its tokens is."""
 
 from types import SimpleNamespace
 from typing import Any

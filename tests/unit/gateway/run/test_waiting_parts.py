@@ -1,4 +1,4 @@
-"""Parts of a response that find their pools full: they wait as tasks do, and leave nothing."""
+"""Tests parts of a response that find pools full: they wait as tasks do, and leave nothing."""
 
 import asyncio
 from typing import Any

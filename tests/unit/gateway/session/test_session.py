@@ -1,4 +1,4 @@
-"""A connection as a state machine: order, bounds, memory, steering in all its variants."""
+"""Tests a connection as a state machine: order, bounds, memory, steering in all its variants."""
 
 import json
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What `lanewise init` writes: valid for every pair of engines, with the facts of the table."""
+"""Tests that `lanewise init` writes valid files for every pair of engines, by the table."""
 
 import itertools
 import tomllib

@@ -1,4 +1,4 @@
-"""What clients are given to copy: it parses, and holds the address and the key."""
+"""Tests what clients are given to copy: it parses, and holds the address and the key."""
 
 import ast
 import json

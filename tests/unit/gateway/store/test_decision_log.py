@@ -1,4 +1,4 @@
-"""The decision log's writer: rotation, bounds, and disks that are slow, full or shared."""
+"""Tests the decision log's writer: rotation, bounds, and disks that are slow, full or shared."""
 
 import os
 import threading

@@ -1,4 +1,4 @@
-"""Finding decisions in memory and in the log's files."""
+"""Tests finding decisions in memory and in the log's files."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What a ledger's entry says of a usage."""
+"""Tests what a ledger's entry says of a usage."""
 
 from backends.contract import BackendInfo, Usage
 from gateway.store.ledger_entry import COLUMNS, entry_of, rows_of

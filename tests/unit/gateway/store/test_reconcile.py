@@ -1,4 +1,4 @@
-"""A provider's file against ours: what is read, what differs, and what is refused."""
+"""Tests a provider's file against ours: what is read, what differs, and what is refused."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Stored records: whatever a conversation may hold comes back from its bytes unchanged."""
+"""Tests stored records: whatever a conversation may hold comes back from its bytes unchanged."""
 
 import random
 

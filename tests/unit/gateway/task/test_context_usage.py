@@ -1,4 +1,4 @@
-"""How full a context is: bands, and the turn that crosses into another."""
+"""Tests how full a context is: bands, and the turn that crosses into another."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What an explanation shows besides its sentences, which the policy's end-to-end tests read."""
+"""Tests an explanation but for its sentences, which the policy's end-to-end tests read."""
 
 import msgspec
 import pytest

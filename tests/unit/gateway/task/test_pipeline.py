@@ -1,4 +1,4 @@
-"""One task from request to settlement: on every path one settlement, one terminal, no leftovers."""
+"""Tests one task from request to settlement: every path settles once, ends once, leaves nothing."""
 
 import asyncio
 import gc

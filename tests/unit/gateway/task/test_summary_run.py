@@ -1,4 +1,4 @@
-"""A compaction before an answer: one reservation, one settlement, one terminal, however it goes."""
+"""Tests a compaction before an answer, which settles once and ends once however it goes."""
 
 import asyncio
 from typing import Any

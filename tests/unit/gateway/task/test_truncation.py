@@ -1,4 +1,4 @@
-"""Which items go where a context is too long for every engine."""
+"""Tests which items go where a context is too long for every engine."""
 
 import pytest
 

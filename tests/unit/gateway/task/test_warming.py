@@ -1,4 +1,4 @@
-"""Warm-ups: what each backend makes of them, what they cost, and that they are in nobody's way."""
+"""Tests warm-ups: what backends make of them, what they cost, and that nobody waits for one."""
 
 import asyncio
 from typing import Any

@@ -1,4 +1,4 @@
-"""What `lanewise top` keeps of the events, and how it draws them."""
+"""Tests what `lanewise top` keeps of the events, and how it draws them."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""W3C Trace Context, as its specification has it."""
+"""Tests W3C Trace Context, as its specification has it."""
 
 import pytest
 

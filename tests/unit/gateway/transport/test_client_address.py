@@ -1,4 +1,4 @@
-"""The client's address behind a proxy."""
+"""Tests the client's address behind a proxy."""
 
 import ipaddress
 from ipaddress import ip_network

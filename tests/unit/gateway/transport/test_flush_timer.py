@@ -1,4 +1,4 @@
-"""Rounds: who waited has its turn, dear rounds move apart, and other work comes in between."""
+"""Tests rounds: who waited has a turn, dear rounds move apart, other work comes between."""
 
 import asyncio
 from itertools import pairwise

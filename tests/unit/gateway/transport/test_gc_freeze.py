@@ -1,4 +1,4 @@
-"""When the sockets that are open are frozen, and when all are thawed."""
+"""Tests when the sockets that are open are frozen, and when all are thawed."""
 
 import gc
 import random

@@ -1,4 +1,4 @@
-"""What one read of a connection may hold, fed as the event loop would."""
+"""Tests what one read of a connection may hold, fed as the event loop would."""
 
 import asyncio
 import gc

@@ -1,4 +1,4 @@
-"""Turns in a storm, and the wheel of pings."""
+"""Tests turns in a storm, and the wheel of pings."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""The way out: the first delta at once, text that gathers, order, closing, a slow reader."""
+"""Tests the way out: the first delta at once, text that gathers, order, closing, a slow reader."""
 
 import asyncio
 import json

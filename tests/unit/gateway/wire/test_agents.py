@@ -1,4 +1,4 @@
-"""What a request's `client_metadata` says of the agent that asks."""
+"""Tests what a request's `client_metadata` says of the agent that asks."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Compaction: when, what stays word for word, what an engine is asked, and the bound."""
+"""Tests compaction: when, what stays word for word, what an engine is asked, and the bound."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Errors on the wire: statuses, retry headers, and decoders' complaints in the protocol's words."""
+"""Tests errors on the wire: statuses, retry headers, and the protocol's words for bad input."""
 
 import json
 from typing import Literal

@@ -1,4 +1,4 @@
-"""Decoding: every malformed frame is answered, says what was expected, and names its stream."""
+"""Tests decoding: every bad frame is answered, in words that help, on its own stream."""
 
 import json
 import random

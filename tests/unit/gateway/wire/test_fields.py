@@ -1,4 +1,4 @@
-"""The table of fields against the official SDK's own types, and against what decodes requests."""
+"""Tests the table of fields against the official SDK, and against what decodes requests."""
 
 from typing import Any
 

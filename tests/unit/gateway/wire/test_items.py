@@ -1,4 +1,4 @@
-"""Items, tools and formats between JSON and Structs: both ways, dropped, or refused."""
+"""Tests items, tools and formats between JSON and Structs: both ways, dropped, or refused."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""A response in which the model refuses: its events, its items, and how they come again."""
+"""Tests a response in which the model refuses: its events, its items, and how they come again."""
 
 from typing import Any
 

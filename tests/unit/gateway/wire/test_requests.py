@@ -1,4 +1,4 @@
-"""From a decoded request to a task: checks, hints, defaults, and what the router is shown."""
+"""Tests the way from a request to a task: checks, hints, defaults, and what the router sees."""
 
 import json
 from typing import Any

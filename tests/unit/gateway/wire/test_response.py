@@ -1,4 +1,4 @@
-"""One response: the order of its events, and the identities that hold whatever is generated."""
+"""Tests one response: the order of its events, and identities that hold for any output."""
 
 import json
 import random

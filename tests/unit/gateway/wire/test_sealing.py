@@ -1,4 +1,4 @@
-"""Sealed compactions: back as they were, for their tenant and with the fleet's secrets only."""
+"""Tests sealed compactions: only their tenant and the fleet's secrets open them, unchanged."""
 
 import base64
 

@@ -1,4 +1,4 @@
-"""Agents' runs, drawn from a seed: clean ones, and ones that get stuck at a call that is known.
+"""Draws agents' runs from a seed: clean ones, and ones that get stuck at a known call.
 
 All of it is made up here; no recorded run is in it. The tools speak as five agents' tools do: with
 an exit code in a heading, in JSON, behind the text, marked as an error, or with words alone.

@@ -1,4 +1,4 @@
-"""Who complains, and who merely asks."""
+"""Tests who complains, and who merely asks."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Recorded runs: a loop goes up within two calls, and a run that works does not."""
+"""Tests recorded runs: a loop goes up within two calls, and a run that works does not."""
 
 import json
 from pathlib import Path

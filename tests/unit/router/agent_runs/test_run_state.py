@@ -1,4 +1,4 @@
-"""How a run goes, read item by item: what strains it, what eases it, and what starts afresh."""
+"""Tests how a run goes, item by item: what strains it, what eases it, what starts afresh."""
 
 import pytest
 

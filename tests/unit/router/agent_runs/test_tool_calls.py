@@ -1,4 +1,4 @@
-"""Which kind of work a call is, and which calls are the same."""
+"""Tests which kind of work a call is, and which calls are the same."""
 
 import json
 

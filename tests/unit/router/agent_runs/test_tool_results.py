@@ -1,4 +1,4 @@
-"""What a tool's output says of its call."""
+"""Tests what a tool's output says of its call."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Arrivals, fleets and tenants for back-tests, small enough to be read."""
+"""Builds arrivals, fleets and tenants for back-tests, small enough to be read."""
 
 import random
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Arrivals of logs and traces: lengths, links between turns, outages, and shared prefixes."""
+"""Tests arrivals of logs and traces: lengths, links between turns, outages, and shared prefixes."""
 
 from typing import Any
 

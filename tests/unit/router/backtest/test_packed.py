@@ -1,4 +1,4 @@
-"""Packed records: what is read is what was put in, in any order, and they take little memory."""
+"""Tests packed records: they come out as they were put in, in any order, in little memory."""
 
 import pickle
 import random

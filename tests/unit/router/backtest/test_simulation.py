@@ -1,4 +1,4 @@
-"""A simulated gateway: what it decides, how long tasks take, and that its pools come out even."""
+"""Tests a simulated gateway: what it decides, how long tasks take, and that its pools balance."""
 
 import gc
 import tracemalloc

@@ -1,4 +1,4 @@
-"""The classifier: labels, signals in words, bounded reading, determinism."""
+"""Tests the classifier: labels, signals in words, bounded reading, determinism."""
 
 import re
 import subprocess

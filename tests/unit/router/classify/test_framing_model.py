@@ -1,4 +1,4 @@
-"""Sentences that hand a task over: their log-odds, what is cut at both ends, and the file."""
+"""Tests sentences that hand a task over: their log-odds, what is cut at both ends, and the file."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Kinds of work by words: what people would expect, and what looks alike and is not."""
+"""Tests kinds of work by words: what people would expect, and what looks alike and is not."""
 
 import pytest
 

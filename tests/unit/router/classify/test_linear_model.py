@@ -1,4 +1,4 @@
-"""The trained classifier at serving time: sums, reasons, spelling, and its file."""
+"""Tests the trained classifier at serving time: sums, reasons, spelling, and its file."""
 
 import math
 import random

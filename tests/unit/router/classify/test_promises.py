@@ -1,4 +1,4 @@
-"""What docs/classifier.md promises, on small sets of texts never trained on (`promises.toml`).
+"""Tests what docs/classifier.md promises, on small sets of unseen texts (`promises.toml`).
 
 The bounds are those of the document, rounded to what so few texts can show.
 """

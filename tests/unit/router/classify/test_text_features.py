@@ -1,4 +1,4 @@
-"""What the classifier sees of a text: which part is the prompt, its words, its shape."""
+"""Tests what the classifier sees of a text: which part is the prompt, its words, its shape."""
 
 import pytest
 from msgspec.structs import astuple

@@ -1,4 +1,4 @@
-"""Whose weight counts while tenants wait."""
+"""Tests whose weight counts while tenants wait."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Comparisons: what is summed up, how sure a difference is, what cannot be tested, what is said."""
+"""Tests comparisons: sums, how sure a difference is, what cannot be tested, and the words."""
 
 import csv
 import random

@@ -1,4 +1,4 @@
-"""From routes to demands, from a grant to a decision, and the decision in words."""
+"""Tests the way from routes to demands, from a grant to a decision, and the decision in words."""
 
 import msgspec
 import pytest

@@ -1,4 +1,4 @@
-"""What a backend's past tasks say about the next one."""
+"""Tests what a backend's past tasks say about the next one."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Who may start one more task on a group whose capacity is bounded."""
+"""Tests who may start one more task on a group whose capacity is bounded."""
 
 import random
 from collections import Counter

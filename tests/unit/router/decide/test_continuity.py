@@ -1,4 +1,4 @@
-"""The state of a conversation: what is read off its items, its run and who held it."""
+"""Tests the state of a conversation: what is read off its items, its run and who held it."""
 
 import pytest
 

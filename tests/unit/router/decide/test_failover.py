@@ -1,4 +1,4 @@
-"""Who takes over from a backend that failed, and when nobody may."""
+"""Tests who takes over from a backend that failed, and when nobody may."""
 
 import pytest
 

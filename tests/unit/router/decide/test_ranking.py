@@ -1,4 +1,4 @@
-"""Ranking: precedence, hard rules, pins, fallbacks, load, stickiness, refusals."""
+"""Tests ranking: precedence, hard rules, pins, fallbacks, load, stickiness, refusals."""
 
 from collections.abc import Sequence
 from typing import Any

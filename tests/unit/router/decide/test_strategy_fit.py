@@ -1,4 +1,4 @@
-"""Tasks that a strategy cannot serve: tool loops, required calls, engines without predictions."""
+"""Tests tasks that a strategy cannot serve: tool loops, required calls, missing predictions."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""From what is known of a task to its label, and the words for it."""
+"""Tests the way from what is known of a task to its label, and the words for it."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What a check's evidence is worth, fitted to pairs."""
+"""Tests what a check's evidence is worth, fitted to pairs."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Drift: what is an alarm, what is not, and what ends one."""
+"""Tests drift: what is an alarm, what is not, and what ends one."""
 
 import numpy as np
 import pytest

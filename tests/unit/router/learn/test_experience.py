@@ -1,4 +1,4 @@
-"""From tasks and outcomes to the facts of the next task."""
+"""Tests the way from tasks and outcomes to the facts of the next task."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""What a tenant's outcomes teach, and the bounds that learning keeps."""
+"""Tests what a tenant's outcomes teach, and the bounds that learning keeps."""
 
 import numpy as np
 import pytest

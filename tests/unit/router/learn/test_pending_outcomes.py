@@ -1,4 +1,4 @@
-"""Outcomes: what clients show of an answer, what two answers say of each other, and the bounds."""
+"""Tests outcomes: what clients show of answers, what answers say of each other, and bounds."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""What tokens cost, to the last digit."""
+"""Tests what tokens cost, to the last digit."""
 
 import datetime
 

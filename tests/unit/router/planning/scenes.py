@@ -1,4 +1,4 @@
-"""Small traffic, servers and objectives for plans."""
+"""Builds small traffic, servers and objectives for plans."""
 
 import random
 from collections.abc import Sequence

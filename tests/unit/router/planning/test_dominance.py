@@ -1,4 +1,4 @@
-"""Which fleets do no better than another."""
+"""Tests which fleets do no better than another."""
 
 import pytest
 

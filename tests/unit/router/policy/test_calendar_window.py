@@ -1,4 +1,4 @@
-"""Windows of time: hours, nights, days, zones with summer time, first and last instants."""
+"""Tests windows of time: hours, nights, days, zones with summer time, first and last instants."""
 
 import datetime
 from typing import Any

@@ -1,4 +1,4 @@
-"""Conditions: each test of the tree, the branches, the reasons given, and what they cost."""
+"""Tests conditions: each test of the tree, the branches, the reasons given, and what they cost."""
 
 from typing import Any
 

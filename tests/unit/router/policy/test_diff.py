@@ -1,4 +1,4 @@
-"""Differences of policies: by what they decide, not by how they are written."""
+"""Tests differences of policies: by what they decide, not by how they are written."""
 
 import msgspec
 

@@ -1,4 +1,4 @@
-"""Policies from TOML: what is read, and what is refused with words that help."""
+"""Tests policies from TOML: what is read, and what is refused with words that help."""
 
 import re
 import subprocess

@@ -1,4 +1,4 @@
-"""Places: every path of a document is found, at the text that stands for it."""
+"""Tests places: every path of a document is found, at the text that stands for it."""
 
 import json
 import tomllib

@@ -1,4 +1,4 @@
-"""Rules: the first that holds, shares that never flip, and a reason for each other."""
+"""Tests rules: the first that holds, shares that never flip, and a reason for each other."""
 
 import msgspec
 import pytest

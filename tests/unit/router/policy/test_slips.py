@@ -1,4 +1,4 @@
-"""What `check` warns of: valid, but surely not meant."""
+"""Tests what `check` warns of: valid, but surely not meant."""
 
 from pathlib import Path
 

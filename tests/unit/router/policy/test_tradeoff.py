@@ -1,4 +1,4 @@
-"""The trade-off: bands by quality, the prices in a band, and what other conditions do to it."""
+"""Tests the trade-off: bands by quality, prices in a band, and what other conditions do."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Bucket arithmetic: exact refill, true waits, bounded debt, clocks that step."""
+"""Tests bucket arithmetic: exact refill, true waits, bounded debt, clocks that step."""
 
 import random
 

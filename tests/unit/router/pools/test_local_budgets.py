@@ -1,4 +1,4 @@
-"""What a gateway remembers of budgets for an outage: little of many runs, and all of a tenant."""
+"""Tests what a gateway remembers of budgets for an outage: little of runs, all of a tenant."""
 
 from router.classify.task import Account, Tenant
 from router.pools.budgets import AccountBalance

@@ -1,4 +1,4 @@
-"""One gateway's part of the limits, for while Redis is away."""
+"""Tests one gateway's part of the limits, for while Redis is away."""
 
 import random
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""MemoryPools: ranked demands, all or nothing, leases, replay, balances."""
+"""Tests MemoryPools: ranked demands, all or nothing, leases, replay, balances."""
 
 import msgspec
 

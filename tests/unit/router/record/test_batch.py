@@ -1,4 +1,4 @@
-"""Batches: one line out for each line in, in order, in the agreed schema, by production's rules."""
+"""Tests batches: each line in gives one out, in order, in the schema, by production's rules."""
 
 import json
 from itertools import count

@@ -1,4 +1,4 @@
-"""Cost against quality: what is charged, the curves' ends, and the replay of `verify`."""
+"""Tests cost against quality: what is charged, the curves' ends, and the replay of `verify`."""
 
 from pathlib import Path
 

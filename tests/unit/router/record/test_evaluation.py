@@ -1,4 +1,4 @@
-"""Metrics against values worked out by hand, and against their definitions on random data."""
+"""Tests metrics against values worked out by hand, and against their definitions on random data."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""The rules of a published router, by examples worked out from its source."""
+"""Tests the rules of a published router, by examples worked out from its source."""
 
 import pytest
 

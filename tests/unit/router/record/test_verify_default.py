@@ -1,4 +1,4 @@
-"""Whether `verify` may be a tenant's default: by that tenant's own uncertain pairs alone."""
+"""Tests whether `verify` may be a tenant's default: by that tenant's own uncertain pairs alone."""
 
 import msgspec
 import numpy as np

@@ -1,4 +1,4 @@
-"""When Redis is not asked any more, and when it is again."""
+"""Tests when Redis is not asked any more, and when it is again."""
 
 import pytest
 

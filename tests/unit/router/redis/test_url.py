@@ -1,4 +1,4 @@
-"""Redis URLs: every form, and what is wrong with those that are none."""
+"""Tests Redis URLs: every form, and what is wrong with those that are none."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Acceptance: what evidence, expectation and price make of an answer."""
+"""Tests acceptance: what evidence, expectation and price make of an answer."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Advice: when it is asked for, what it is made from, and what comes of it."""
+"""Tests advice: when it is asked for, what it is made from, and what comes of it."""
 
 import msgspec
 import pytest

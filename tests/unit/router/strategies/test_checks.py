@@ -1,4 +1,4 @@
-"""Checks of fast answers: certain faults, and agreement."""
+"""Tests checks of fast answers: certain faults, and agreement."""
 
 import msgspec
 import pytest

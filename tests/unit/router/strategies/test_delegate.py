@@ -1,4 +1,4 @@
-"""Delegation: rounds, sub-tasks, what the fast engine is told, and what a client does to one."""
+"""Tests delegation: rounds, sub-tasks, what the fast engine is told, and a client's steers."""
 
 import msgspec
 import pytest

@@ -1,4 +1,4 @@
-"""`draft`: when the deep engine begins, what it is given, and what stands if an engine fails."""
+"""Tests `draft`: when deep begins, what it is given, and what stands if an engine fails."""
 
 import msgspec
 import pytest

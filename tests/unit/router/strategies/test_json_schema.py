@@ -1,4 +1,4 @@
-"""The checker of JSON schemas, beside the library that knows all of them."""
+"""Tests the checker of JSON schemas, beside the library that knows all of them."""
 
 import random
 from typing import Any

@@ -1,4 +1,4 @@
-"""Strategies: order, phases, beginning, cancelling, degrading, and the rules that hold for all."""
+"""Tests strategies: order, phases, begins, cancels, degrading, and rules that hold for all."""
 
 import random
 from collections.abc import Callable

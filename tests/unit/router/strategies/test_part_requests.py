@@ -1,4 +1,4 @@
-"""What each branch is asked, and what a strategy asks of the pools."""
+"""Tests what each branch is asked, and what a strategy asks of the pools."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Items of several engines in one response: renumbered, and otherwise as they were."""
+"""Tests items of several engines in one response: renumbered, and otherwise as they were."""
 
 import msgspec
 

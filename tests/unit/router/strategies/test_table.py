@@ -1,4 +1,4 @@
-"""The table of strategies: what each record says, and that nobody else knows one by its name."""
+"""Tests the table of strategies: what each record says, and that nobody else names one."""
 
 import ast
 from collections.abc import Iterable, Iterator, Set

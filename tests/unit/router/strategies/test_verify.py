@@ -1,4 +1,4 @@
-"""`verify`: what goes out, when the others are asked, and what is charged."""
+"""Tests `verify`: what goes out, when the others are asked, and what is charged."""
 
 from typing import Any
 

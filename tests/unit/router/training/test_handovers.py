@@ -1,4 +1,4 @@
-"""The weights that tell framing from tasks: fitted to the same bits, and what they learn."""
+"""Tests the weights that tell framing from tasks: fitted to the same bits, and what they learn."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""Training: exact arithmetic, targets, records, and weights that come out the same each time."""
+"""Tests training: exact arithmetic, targets, records, and weights that come out the same."""
 
 import contextlib
 import gzip

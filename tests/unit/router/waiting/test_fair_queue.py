@@ -1,4 +1,4 @@
-"""Who is next: first in, first out within a tenant, fair by weight between them."""
+"""Tests who is next: first in, first out within a tenant, fair by weight between them."""
 
 import random
 from collections import Counter

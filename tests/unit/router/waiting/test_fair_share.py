@@ -1,4 +1,4 @@
-"""Weighted max-min: everything is used, floors hold, and nobody is richer at another's cost."""
+"""Tests weighted max-min: all is used, floors hold, nobody is richer at another's cost."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""What an engine puts out, as rows."""
+"""Returns what an engine puts out, as rows."""
 
 from wafer_engine.batching.engine import Engine, OutputRow
 from wafer_engine.batching.sequence import Sequence

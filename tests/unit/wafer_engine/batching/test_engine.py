@@ -1,4 +1,4 @@
-"""The engine, step by step, against times worked out by hand."""
+"""Tests the engine, step by step, against times worked out by hand."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""The cache's books: blocks are neither lost nor made, and what is in use stays."""
+"""Tests the cache's books: blocks are neither lost nor made, and what is in use stays."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""A predicted text, checked in blocks: what a step yields, and what it costs."""
+"""Tests a predicted text, checked in blocks: what a step yields, and what it costs."""
 
 import random
 

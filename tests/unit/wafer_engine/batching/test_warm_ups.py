@@ -1,4 +1,4 @@
-"""Warm-ups: a prompt is computed and kept, and nobody else has to wait for it."""
+"""Tests warm-ups: a prompt is computed and kept, and nobody else has to wait for it."""
 
 import random
 

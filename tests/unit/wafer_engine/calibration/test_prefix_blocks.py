@@ -1,4 +1,4 @@
-"""The blocks that a trace's prompts share, as prefixes."""
+"""Tests the blocks that a trace's prompts share, as prefixes."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Rows of published measurements: predicted, or refused with a reason; reports of both."""
+"""Tests rows of published measurements: predicted, or refused with a reason; reports of both."""
 
 from pathlib import Path
 

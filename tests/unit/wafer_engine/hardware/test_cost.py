@@ -1,4 +1,4 @@
-"""The hosted wafer's cost model: its shape, its limits, its options."""
+"""Tests the hosted wafer's cost model: its shape, its limits, its options."""
 
 import random
 

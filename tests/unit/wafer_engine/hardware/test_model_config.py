@@ -1,4 +1,4 @@
-"""Shapes from `config.json` files: the parameters come to what their owners state."""
+"""Tests shapes from `config.json` files: the parameters come to what their owners state."""
 
 import json
 from pathlib import Path

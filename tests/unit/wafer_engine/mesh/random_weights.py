@@ -1,4 +1,4 @@
-"""Weights made up from a seed."""
+"""Makes up weights from a seed."""
 
 import numpy as np
 

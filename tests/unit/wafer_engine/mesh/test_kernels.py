@@ -1,4 +1,4 @@
-"""Closed forms against published measurements (WaferLLM, OSDI 2025; its CS-3 rerun, 2026)."""
+"""Tests closed forms against published measurements (WaferLLM, OSDI 2025; its CS-3 rerun, 2026)."""
 
 import pytest
 

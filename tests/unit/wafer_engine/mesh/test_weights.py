@@ -1,4 +1,4 @@
-"""Model folders: what is read, and what is refused with a reason."""
+"""Tests model folders: what is read, and what is refused with a reason."""
 
 import json
 import struct

@@ -1,4 +1,4 @@
-"""Constants fitted to a server's own logs: found again, bounded, and honest about their limits."""
+"""Tests that constants fitted to a server's logs are found again, bounded, and honest."""
 
 import json
 import random

@@ -1,4 +1,4 @@
-"""Rows of published GPU measurements: predicted, or refused with a reason."""
+"""Tests rows of published GPU measurements: predicted, or refused with a reason."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The shipped constants against the whole reference set, where it lies beside the checkout."""
+"""Tests the shipped constants against the whole reference set, where that is at hand."""
 
 import statistics
 

@@ -1,4 +1,4 @@
-"""Per-request logs: read, replayed, compared."""
+"""Tests per-request logs: read, replayed, compared."""
 
 import csv
 import gzip

@@ -1,4 +1,4 @@
-"""Which forms of answer are found in what a prompt says, and how they are written."""
+"""Tests which forms of answer are found in what a prompt says, and how they are written."""
 
 import json
 from typing import Any

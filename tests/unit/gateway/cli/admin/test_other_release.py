@@ -1,4 +1,4 @@
-"""A gateway of another release: what its answers lack is said in words."""
+"""Tests a gateway of another release: what its answers lack is said in words."""
 
 import http.server
 import json

@@ -1,4 +1,4 @@
-"""What the policy commands print of the admin API's answers."""
+"""Tests what the policy commands print of the admin API's answers."""
 
 from typing import Any
 
