@@ -1,4 +1,4 @@
-"""Reads the addresses of gateways and webhooks as people type them, and reaches them."""
+"""Reads the addresses of gateways and webhooks as people type them, and says how to reach them."""
 
 import urllib.request
 from urllib.parse import urlsplit

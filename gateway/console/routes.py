@@ -84,7 +84,7 @@ async def get_site(request: AnyRequest) -> ASGIResponse:
 
 @get("/console/{path:path}", include_in_schema=False)
 async def get_console_file(request: AnyRequest, path: str) -> ASGIResponse:
-    """Serves one of its files."""
+    """Serves one of the console's files."""
     return await _file(request, path.lstrip("/"))
 
 

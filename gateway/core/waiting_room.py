@@ -81,7 +81,7 @@ class _Entry:
 
 @dataclass(slots=True)
 class _Room:
-    """Holds the queue of one group."""
+    """Holds the tasks that wait for one group."""
 
     group: BackendGroup
     queue: FairQueue

@@ -275,7 +275,7 @@ async def get_models(
 
 @get("/v1/models/{model:path}")
 async def get_model(request: AnyRequest, model: str) -> ASGIResponse:
-    """Describes one of them; names as Hugging Face's have a slash."""
+    """Describes one model; names as Hugging Face's have a slash."""
     services, tenant = _caller(request)
     model = model.removeprefix("/")  # which the framework puts before a path
     if speaks_messages(request.scope["path"], request.headers):

@@ -23,14 +23,14 @@ def _pages() -> dict[str, str]:
 
 @get("/runbooks", include_in_schema=False)
 async def list_runbooks() -> ASGIResponse:
-    """Lists the names of all."""
+    """Lists the names of all runbooks."""
     names = "".join(f"/runbooks/{name}\n" for name in sorted(_pages()))
     return ASGIResponse(body=names.encode(), headers={"content-type": _MARKDOWN})
 
 
 @get("/runbooks/{name:str}", include_in_schema=False)
 async def get_runbook(name: str) -> ASGIResponse:
-    """Returns one, by its alert's name, with or without `.md`."""
+    """Returns a runbook by its alert's name, with or without `.md`."""
     page = _pages().get(f"{name.removesuffix('.md')}.md")
     if page is None:
         raise ProtocolError("not_found", f"No runbook '{name[:80]}'. GET /runbooks names them.")

@@ -37,7 +37,7 @@ class Line(NamedTuple):
 
 
 class Metric(msgspec.Struct, frozen=True):
-    """Describes one metric."""
+    """Describes one metric: what it counts, how a scrape reads it, and how its panel draws it."""
 
     name: str  # as a scrape shows it
     kind: Kind

@@ -297,13 +297,13 @@ class OwnUsage(msgspec.Struct):
 
 
 class Alive(msgspec.Struct):
-    """It lives."""
+    """Tells that the process lives."""
 
     status: Literal["ok"]
 
 
 class Readiness(msgspec.Struct, kw_only=True):
-    """It takes tasks; what is named takes none."""
+    """Tells that the gateway takes tasks; what is named takes none."""
 
     status: Literal["ready"]
     pools: str
@@ -312,7 +312,7 @@ class Readiness(msgspec.Struct, kw_only=True):
 
 
 class NotReady(msgspec.Struct, kw_only=True):
-    """Says why it takes no tasks."""
+    """Says why the gateway takes no tasks."""
 
     status: Literal["draining", "blind", "no engine"]
     detail: str = ""

@@ -25,7 +25,7 @@ class Waiting(msgspec.Struct, frozen=True):
 
 
 class Active(msgspec.Struct):
-    """Is a running response."""
+    """Holds a running response, and the steers that wait for its end."""
 
     job: Job
     writer: ResponseStream

@@ -25,7 +25,7 @@ class ProxyHeaderError(ValueError):
 
 
 class ProxyHeader(NamedTuple):
-    """Says what a whole header says."""
+    """Holds the length of a whole header, and the client's address in it."""
 
     num_bytes: int
     address: str | None  # None: the proxy speaks for itself, as in a health check

@@ -73,7 +73,7 @@ def usage_by_name(used: Mapping[str, Usage]) -> dict[str, ResponseUsage]:
 
 
 class OutputText(msgspec.Struct, frozen=True, tag="output_text", gc=False):
-    """Is a content part."""
+    """Carries text of a message."""
 
     text: str
     annotations: tuple[()] = ()
@@ -105,7 +105,7 @@ class MessageOutput(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class ReasoningOutput(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """Is a reasoning item."""
+    """Carries a summary of the reasoning, and the sealed reasoning itself."""
 
     id: str
     type: Literal["reasoning"]
@@ -128,7 +128,7 @@ class CallOutput(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
 
 
 class CompactionOutput(msgspec.Struct, frozen=True, gc=False):
-    """Is a compaction item."""
+    """Carries a sealed compaction, which clients send back as it is."""
 
     id: str | None
     type: Literal["compaction"]

@@ -1,4 +1,4 @@
-"""`lanewise backends` shows how they are, takes one out of use, and brings it back.
+"""`lanewise backends` shows how backends are, takes one out of use, and brings it back.
 
 This is an edge.
 """
