@@ -105,7 +105,7 @@ def test_the_schema_describes_errors_as_they_are_sent(gateway: GatewayProcess) -
 
 
 def test_the_runbook_of_an_alert_is_served(gateway: GatewayProcess) -> None:
-    """Where its `runbook_url` leads by default, without a key."""
+    """Its `runbook_url` leads there by default, without a key."""
     for alert in ALERTS:
         path = urlsplit(alert.default_runbook_url).path
         with urllib.request.urlopen(gateway.url + path) as answer:

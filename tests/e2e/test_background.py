@@ -123,7 +123,7 @@ def test_a_refusal_is_the_answer_to_the_request_itself(tmp_path: Path, stream: b
 def test_nothing_is_left_of_one_that_was_deleted(
     client: OpenAI, elsewhere: OpenAI, deletes_elsewhere: bool, runs: bool
 ) -> None:
-    """Neither its events, which stay where it ran, nor its object."""
+    """Its events go, which stay where it ran, and so does its object."""
     length = {} if runs else {"model": "lanewise-fast", "max_output_tokens": 20}
     response_id = begin(client, **length)
     while not runs and client.responses.retrieve(response_id).status == "in_progress":
@@ -153,7 +153,7 @@ async def test_it_survives_its_client(gateway: GatewayProcess, client: OpenAI) -
 def test_one_whose_gateway_died_has_failed(
     client: OpenAI, elsewhere: OpenAI, other: GatewayProcess, redis_client: "redis.Redis[bytes]"
 ) -> None:
-    """The last one: it takes the second gateway with it."""
+    """This test stands last, since it takes the second gateway with it."""
     response_id = begin(elsewhere)
     other.process.send_signal(signal.SIGKILL)
     other.process.wait()

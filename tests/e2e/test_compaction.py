@@ -118,7 +118,7 @@ def test_a_client_that_keeps_its_own_history(client: OpenAI, prunes: bool) -> No
 # The SDK's own types know no user messages in an output, though OpenAI's answers hold them too.
 @pytest.mark.filterwarnings("ignore:Pydantic serializer warnings")
 def test_compacting_on_request(client: OpenAI) -> None:
-    """`responses.compact`: its output is the input of a new conversation, on any connection."""
+    """The output of `responses.compact` is a new conversation's input, on any connection."""
     first = client.responses.create(model="lanewise-fast", input=TOLD[0])
     second = client.responses.create(
         model="lanewise-fast", input=FILLER, previous_response_id=first.id

@@ -164,7 +164,7 @@ def test_commentary_stands_apart(gateway: GatewayProcess, browser: Browser) -> N
 def test_it_is_for_everybody(
     gateway: GatewayProcess, browser: Browser, width: int, theme: Theme
 ) -> None:
-    """By keyboard, with a prompt that is HTML, on a phone and in the dark."""
+    """It works by keyboard, with a prompt that is HTML, on a phone and in the dark."""
     with opened(browser, gateway.url, width=width, theme=theme) as tab:
         page = tab.page
         prompt = page.get_by_label("Prompt")
@@ -210,7 +210,7 @@ def test_a_key_is_asked_for_and_kept_in_memory_alone(
 
 
 def test_the_example_page(gateway: GatewayProcess, browser: Browser, tmp_path: Path) -> None:
-    """Forty lines, on a server of their own, whose origin the gateway lists."""
+    """Forty lines stand on a server of their own, whose origin the gateway lists."""
     port = free_port()
     origin = f"http://localhost:{port}"
     config = tmp_path / "lanewise.toml"

@@ -189,7 +189,7 @@ async def test_an_aborted_request_leaves_nothing_behind(
 
 
 async def test_a_reader_that_stalls_is_cut(folder: Path, redis_url: str, tmp_path: Path) -> None:
-    """It reads nothing while an engine writes: cut, with its generation, without a word from it."""
+    """It reads nothing while an engine writes, and is cut with its generation, without a word."""
     config = tmp_path / "lanewise.toml"
     config.write_text("[server]\nsend_timeout_s = 0.5\n")
     gateway = GatewayProcess(folder, "--config", str(config), "--redis", redis_url)
@@ -250,7 +250,7 @@ async def test_clients_that_vanish_as_their_tasks_end_leave_nothing_behind(
 def test_a_client_that_closes_its_side_is_taken_for_one_that_left(
     gateway: GatewayProcess, is_half_closed: bool
 ) -> None:
-    """As docs/protocol.md says: nothing tells the two apart until something is sent in vain."""
+    """Nothing tells the two apart until something is sent in vain (docs/protocol.md)."""
     body = json.dumps({"model": "lanewise-fast", "input": "Tell a story.", "store": False})
     head = f"POST /v1/responses HTTP/1.0\r\nauthorization: {HEADERS['authorization']}\r\n"
     with socket.create_connection(("127.0.0.1", gateway.port), timeout=60) as connection:

@@ -88,7 +88,7 @@ def test_an_engine_alone_speaks_both_protocols(engine: GatewayProcess) -> None:
 async def test_the_link_carries_what_the_engine_says(
     engine: GatewayProcess, linked: GatewayProcess
 ) -> None:
-    """The same text as from the engine itself; many streams share the link's frames."""
+    """The text is the same as from the engine itself; many streams share the link's frames."""
     with _client(engine) as client:
         own_model = next(entry.id for entry in client.models.list() if entry.id != "auto")
         prompts = [f"{PROMPT} Variant {n}." for n in range(8)]

@@ -82,7 +82,7 @@ def test_the_index_has_every_example() -> None:
 
 @pytest.mark.parametrize("path", PROGRAMS, ids=lambda path: path.name)
 def test_an_example_says_what_is_missing(path: Path) -> None:
-    """Without any package, as in an environment that `make run` did not make."""
+    """It runs without any package, as in an environment that `make run` did not make."""
     command = [sys.executable, "-I", "-S", str(path)]
     told = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert told.returncode == 1

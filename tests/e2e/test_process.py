@@ -30,7 +30,7 @@ def children(pid: int) -> list[int]:
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="reads /proc")
 async def test_sigterm_ends_everything_cleanly(tmp_path: Path) -> None:
-    """Defaults, as `make run` has them: an embedded Redis, in a folder of its own."""
+    """It has the defaults of `make run`: an embedded Redis, in a folder of its own."""
     temporary = tmp_path / "tmp"
     temporary.mkdir()
     # The binary of the test's own Redis, so that the system's need not be there.

@@ -251,7 +251,7 @@ def wait(condition: Callable[[], object]) -> None:
 
 @needs_prometheus
 def test_every_query_has_data(watched: tuple[GatewayProcess, str]) -> None:
-    """Of dashboards, rules and vLLM's own dashboard, with each variable set."""
+    """Dashboards, rules and vLLM's own dashboard are asked, with each variable set."""
     gateway, asked = watched
     values = {
         "instance": f"127.0.0.1:{gateway.port}",

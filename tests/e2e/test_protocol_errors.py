@@ -193,7 +193,7 @@ async def test_a_message_beyond_the_limit_is_told_and_closed(gateway: GatewayPro
 async def test_a_message_far_beyond_the_limit_is_told_and_closed(
     gateway: GatewayProcess, num_pieces: int
 ) -> None:
-    """In one frame or many; before it is read to its end."""
+    """It comes in one frame or many, and is refused before it is read to its end."""
     async with SocketClient.open(gateway) as connection:
         with contextlib.suppress(websockets.ConnectionClosed):
             piece = "x" * ((18 << 20) // num_pieces)

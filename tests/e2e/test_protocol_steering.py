@@ -135,7 +135,7 @@ async def test_a_steer_is_routed_anew(connection: SocketClient) -> None:
 
 
 async def test_several_steers_end_in_one_successor(connection: SocketClient) -> None:
-    """Those that come before the response has ended; one too late is told so, and can be asked."""
+    """They come before the response has ended; one too late is told so, and can be asked."""
     target = await started(connection)
     await steer(connection, target, "First, the code word is ochre-1.")
     await steer(connection, target, "What is the code word?")
@@ -260,7 +260,7 @@ async def test_a_steer_with_a_target_that_is_no_string_fails(connection: SocketC
 
 @pytest.mark.parametrize("model", ["lanewise-fast", "lanewise-deep"])
 async def test_cancel_ends_a_response_as_incomplete(connection: SocketClient, model: str) -> None:
-    """Our extension to the protocol; the connection and its streams go on."""
+    """This extends the protocol; the connection and its streams go on."""
     target = await started(connection, model=model, max_output_tokens=16_000, stream_id="s")
     await connection.create("Next.", stream_id="s", max_output_tokens=20)
     await connection.send({"type": "response.cancel", "response_id": target})

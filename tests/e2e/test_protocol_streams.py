@@ -66,7 +66,7 @@ async def test_a_long_fast_answer_and_a_deep_one_share_a_socket(connection: Sock
 
 
 async def test_many_frames_in_one_packet_are_taken_in_order(connection: SocketClient) -> None:
-    """The first of them as they come, and the others from a queue behind them."""
+    """The first are taken as they come, and the others from a queue behind them."""
     socket, names = connection.socket, [f"s{number}" for number in range(32)]
     for name in names:
         # Each is refused at once, so that answers come in the order in which they were taken.

@@ -309,7 +309,7 @@ async def test_a_reasoning_summary_comes_where_it_is_asked_for(connection: Socke
 
 
 async def test_what_we_do_not_know_is_tolerated(connection: SocketClient) -> None:
-    """The shape of a coding agent's turn: foreign tools, items, ids, fields."""
+    """A coding agent's turn has foreign tools, items, ids and fields."""
     response = await connection.turn(
         [
             {"type": "message", "id": "msg_client", "role": "developer", "content": "Be terse."},

@@ -67,7 +67,7 @@ def error_of(answer: tuple[int, dict[str, str], bytes]) -> dict[str, Any]:
 
 
 def test_an_upgrade_to_h2c_is_ignored(gateway: GatewayProcess) -> None:
-    """And so it is for each of several requests in one go, with a body and without."""
+    """Each of several requests in one go is answered so, with a body and without."""
     sent = post(*H2C) + request("GET /v1/models HTTP/1.1", *H2C) + post(*H2C) + post(CLOSE)
     found = answers(gateway, sent)
     assert [status for status, _, _ in found] == [200] * 4

@@ -360,7 +360,7 @@ async def test_nobody_waits_for_a_ping_to_be_missed(gateway: GatewayProcess) -> 
 async def test_a_socket_that_is_alive_is_told_where_its_response_went(
     gateway: GatewayProcess,
 ) -> None:
-    """And what waits behind it on the stream has its turn."""
+    """What waits behind it on the stream has its turn."""
     async with SocketClient.open(gateway) as client:
         long, short = body_of(max_output_tokens=2_000), body_of("Hi.", max_output_tokens=20)
         await client.send({"type": "response.create", "stream_id": "old", **long})
@@ -405,7 +405,7 @@ async def test_a_cancel_right_behind_a_rejoin_stops_that_response(gateway: Gatew
 async def test_the_same_turn_is_taken_from_a_socket_that_answers_no_ping(
     gateway: GatewayProcess, is_silent: bool
 ) -> None:
-    """And from none that does: its client wants two answers."""
+    """It is not taken from one that does: its client wants two answers."""
     body = body_of(client_metadata=codex_metadata(f"turn-silent-{is_silent}"))
     body |= {"model": "lanewise-deep", "max_output_tokens": 100}
     async with SocketClient.open(gateway) as client:

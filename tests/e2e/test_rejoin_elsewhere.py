@@ -217,7 +217,7 @@ async def test_a_post_there_gets_the_rest(gateway: GatewayProcess, other: Gatewa
 async def test_where_its_gateway_dies_it_begins_anew(
     folder: Path, redis_url: str, tmp_path: Path, other: GatewayProcess
 ) -> None:
-    """And where that dies amid the rest, the client is told so: no answer passes for a whole."""
+    """Where that dies amid the rest, the client is told so: no answer passes for a whole."""
     config = tmp_path / "lanewise.toml"
     config.write_text(CONFIG)
     first = GatewayProcess(folder, "--config", str(config), "--redis", redis_url)

@@ -97,7 +97,7 @@ def schema_of(
 
 
 def test_clients_can_be_generated_from_it(document: dict[str, Any]) -> None:
-    """What generators such as openapi-python-client stumble over."""
+    """Generators such as openapi-python-client stumble over what is checked here."""
     names = list(document["components"]["schemas"])
     classes = [name.replace("_", "").lower() for name in names]
     assert len(set(classes)) == len(names), "two schemas would be one class"
@@ -198,7 +198,7 @@ def test_what_is_live_is_as_described(gateway: GatewayProcess, document: dict[st
 
 
 def test_every_operation_says_what_it_takes_and_gives(document: dict[str, Any]) -> None:
-    """Well enough to generate a client."""
+    """It says that well enough to generate a client."""
     ids = []
     for path, operations in document["paths"].items():
         for method, operation in operations.items():

@@ -184,7 +184,7 @@ def test_the_same_over_the_messages_api(strict: GatewayProcess, upstream: Strict
 async def test_an_answer_that_breaks_anywhere_ends_whole(
     strict: GatewayProcess, upstream: StrictUpstream
 ) -> None:
-    """Behind its first token; every place, and stalls, are asked by `tests/accept/continued.py`."""
+    """It breaks behind its first token; `tests/accept/continued.py` asks every place and stalls."""
     upstream.refusals.clear()
     chance = random.Random(SEED)
     async with AsyncOpenAI(base_url=strict.base_url, api_key=DEVELOPMENT_KEY) as client:
@@ -214,7 +214,7 @@ async def test_an_answer_that_breaks_anywhere_ends_whole(
 def test_an_engine_alone_that_breaks_before_its_first_word_is_replaced(
     openai: OpenAI, name: str, kind: str
 ) -> None:
-    """Though the client asks for its route, and the engine is asked only once."""
+    """The client asks for its route, and the engine is asked only once, and yet it is replaced."""
     run, (part,) = RUNS[name], RUNS[name].parts
     metadata: Any = run.metadata
     text = run.ask(name, f"{part}:{kind}:0")

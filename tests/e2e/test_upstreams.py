@@ -83,7 +83,7 @@ def test_the_answer_is_the_upstreams(
 async def test_a_conversation_goes_on_from_what_the_upstream_holds(
     front: GatewayProcess, name: str
 ) -> None:
-    """Warmed up there, too: the engine behind computes the context once."""
+    """It is warmed up there, too: the engine behind computes the context once."""
     before = front.metrics()
     context = {"role": "user", "content": f"For {name}, read this. " + "It is long. " * 2_000}
     async with SocketClient.open(front) as connection:
@@ -235,7 +235,7 @@ async def test_a_client_that_leaves_stops_the_upstream(
 
 
 async def test_streams_run_side_by_side(gateway: GatewayProcess, front: GatewayProcess) -> None:
-    """Over four streams of a shared socket, each its own answer."""
+    """Each of four streams of a shared socket has its own answer."""
     prompts = [f"{PROMPT} Variant {n}." for n in range(9)]
     with _client(gateway) as behind:
         direct = [behind.responses.create(model="lanewise-fast", input=p) for p in prompts]

@@ -78,7 +78,7 @@ async def test_a_conversation_goes_on_where_it_was_warmed_up(fresh: GatewayProce
 
 
 def test_a_client_without_a_socket_prewarms_too(gateway: GatewayProcess) -> None:
-    """And sends its whole context again, without naming a parent."""
+    """It sends its whole context again, without naming a parent."""
     context: Any = [document(2_000)]
     with OpenAI(base_url=gateway.base_url, api_key=DEVELOPMENT_KEY, max_retries=0) as client:
         prewarm: Any = {"prewarm": True}

@@ -84,7 +84,7 @@ async def test_replay_and_double_settlement(pools: RedisPools) -> None:
 
 
 async def test_limits_hold_across_processes_and_nothing_is_lost(redis_url: str) -> None:
-    """Four clients as four gateways: never more in flight than allowed, and none left behind."""
+    """Four clients stand for four gateways: no more are in flight than allowed, and none stays."""
     clients = [RedisPools(redis_url, budget_us=BUDGET_US) for _ in range(4)]
     in_flight: dict[str, int] = {"fast": 0, "deep": 0}
     most: dict[str, int] = {"fast": 0, "deep": 0}
@@ -386,7 +386,7 @@ async def test_waiting_as_told_gets_in(pools: RedisPools) -> None:
 
 
 async def test_what_is_asked_behind_a_settlement_finds_it_done(pools: RedisPools) -> None:
-    """Without anybody waiting for its answer, and also while calls gather for one write."""
+    """Nobody waits for its answer, and calls may gather for one write meanwhile."""
     limits = GroupLimits(requests_per_min=6_000, tokens_per_min=6_000, max_concurrent=1)
     tenant = Tenant(id="hasty", tier="free", limits={"fast": limits})
     held = await pools.reserve_first(tenant, "0", [FAST])

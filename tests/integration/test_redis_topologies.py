@@ -284,7 +284,7 @@ async def test_sentinels_failover(tmp_path: Path) -> None:
 
 
 async def test_a_clusters_failover_ends_the_outage(tmp_path: Path) -> None:
-    """Whichever master dies: that of the heartbeats or that of a tenant."""
+    """Either master may die: that of the heartbeats or that of a tenant."""
     made = Cluster(tmp_path)
     with running(*made.servers):
         made.form()

@@ -181,7 +181,7 @@ async def test_a_size_that_the_server_refused_ends_no_other_again(server: SlowSe
 
 
 async def test_a_probe_has_no_body(server: SlowServer) -> None:
-    """Not even an empty one, which servers of WebSockets refuse."""
+    """It has not even an empty one, which servers of WebSockets refuse."""
     base_url = f"http://127.0.0.1:{server.port}/v1"
     async with upstream(base_url, "responses-ws", probe_path="/models", **SHARED) as backend:
         await until(lambda: backend.stats().healthy)

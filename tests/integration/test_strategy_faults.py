@@ -212,7 +212,7 @@ async def test_what_an_only_engine_asks_for_reaches_the_client(
     param: str | None,
     wait: str | None,
 ) -> None:
-    """In a stream by its words, which clients read there; before one by status and headers."""
+    """A stream says it in words, which clients read there; before one, status and headers do."""
     async with AsyncExitStack() as stack:
         site = await with_site(stack, wire, **{group: plan})
         job = site.world.job(metadata=hints(group))

@@ -231,7 +231,7 @@ async def test_cancelling_closes_the_connection(
 async def test_cancelling_at_any_moment_leaves_no_connection(
     server: FaultServer, protocol: str
 ) -> None:
-    """Nor one that was being opened, of which the server may hear nothing."""
+    """It leaves none that was being opened, of which the server may hear nothing."""
     server.plan = ["hang before the first token"]
     num_turns = 0  # of the event loop until it is cancelled: more each time, until it was asked
     while not server.asked.is_set():
@@ -280,7 +280,7 @@ async def test_a_socket_that_is_too_old_for_us_is_replaced(server: FaultServer) 
 
 
 async def test_one_of_several_streams_can_be_cancelled(server: FaultServer) -> None:
-    """On one socket: the others go on, and the stream is used again once its response ended."""
+    """The others on its socket go on, and the stream is used again once its response ended."""
     server.plan = ["hang midway", "hang midway", "answer"]
     options = {"max_streams_per_socket": 2, "cancel_event": True}
     async with upstream(server.base_url("responses-ws"), "responses-ws", **options) as backend:

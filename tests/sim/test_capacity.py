@@ -100,7 +100,7 @@ def test_an_engine_that_says_nothing_loses_half_and_gets_it_back(seed: int) -> N
 
 @pytest.mark.parametrize("seed", range(3))
 def test_an_engine_that_reports_its_queue_is_kept_full_and_no_fuller(seed: int) -> None:
-    """Places 32, then 8, then 32; demand is always more."""
+    """It has 32 places, then 8, then 32; demand is always more."""
     chance = random.Random(seed)
     load = Load(
         num_in_flight=0, num_running=0, num_waiting=0, max_num_seqs=32, kv_usage=0.2, reports=True

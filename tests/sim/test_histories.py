@@ -36,7 +36,7 @@ def test_what_is_planted_is_found_and_made_short(planted: type[MemoryPools]) -> 
 
 
 def test_a_history_ends_as_it_should() -> None:
-    """One row for each way that a task ends."""
+    """There is one row for each way that a task ends."""
     task = Arrive(gateway=0, tenant=0, route=2, tokens=100, used=900, lasts_ms=5_000)
     world = played([task, Wait(1_000), task, task, task])  # the fourth waits for a place
     assert world.ended == {"done": 4}

@@ -24,7 +24,7 @@ MOST_GPUS = 6
 
 
 def test_a_plans_fleet_meets_its_objective_live_and_one_server_less_does_not() -> None:
-    """Planned from the log of another fleet, with more GPU servers than are needed."""
+    """The plan is made from another fleet's log, with more GPU servers than are needed."""
     tenant = Tenant(id="studio", tier="standard", limits={"fast": WIDE, "deep": WIDE})
     given = [
         ask._replace(fields={"max_output_tokens": 600}) for ask in asks(SEED, NUM_TASKS, PER_S)

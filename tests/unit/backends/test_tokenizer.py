@@ -65,7 +65,7 @@ def test_counting_in_chunks_counts_the_same() -> None:
 def test_counting_by_runs_is_counting_the_tokens(
     chunk_chars: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The clever count against the plain one, on texts that meet every edge of the rule."""
+    """The clever count equals the plain one, on texts that meet every edge of the rule."""
     monkeypatch.setattr(token_runs, "_CHUNK_CHARS", chunk_chars)
     generator = random.Random(11)
     mixtures = ["ab  \n\t.,1\u00e9\u6f22 ", "a \n", "a \t.", "\ud800\r\x00 a1.", "\t \n", "aaaa1"]

@@ -386,7 +386,7 @@ def test_a_steer_of_a_sub_task_is_lost_with_its_connection() -> None:
 
 
 def test_a_steer_of_a_sub_task_that_comes_too_late_is_told_so() -> None:
-    """Or whoever waits for its outcome would wait for ever."""
+    """Otherwise whoever waits for its outcome would wait for ever."""
     asked = turn()
     asked.receive(created("resp_1"))
     steer = asked.steer("resp_1-d1", "Shorter.")

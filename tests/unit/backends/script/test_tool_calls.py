@@ -220,7 +220,7 @@ BOTH = "Use get_weather and get_population for Paris, then report."
 )
 @pytest.mark.parametrize("parallel", [True, False])
 def test_an_agent_that_must_call_ends(final: str, parallel: bool) -> None:
-    """As LangChain, smolagents and pydantic-ai ask: each time a call is demanded."""
+    """LangChain, smolagents and pydantic-ai ask so: each time they demand a call."""
     tools = (FunctionTool(final, "Give it", REPORT), WEATHER, POPULATION)
     items: list[Item | str] = [BOTH]
     seen: list[str] = []

@@ -129,7 +129,7 @@ async def test_the_next_turn_finds_its_prefix() -> None:
 
 @pytest.mark.parametrize(("gpu", "source"), [("RTX-4090", ""), ("L40S", "RTX-4090")])
 async def test_a_speed_that_was_taken_over_says_so(gpu: str, source: str) -> None:
-    """With a band, in the backend's info and so in `routing` and over links."""
+    """Its band is in the backend's info, and so in `routing` and over links."""
     options = GpuOptions(gpu=gpu, engine="vllm_0_7", shape="Llama-3.1-8B", precision="w4a16", tp=1)
     backend = GpuBackendConfig(options=options).make()
     basis = backend.info.speed_basis

@@ -41,7 +41,7 @@ def test_calls_and_their_outputs_stay_as_they_are() -> None:
 
 
 def test_words_and_calls_of_an_assistant_are_one_message() -> None:
-    """Words, then words with calls, as a fast engine's that hands a task on and talks on."""
+    """A fast engine that hands a task on and talks on says words, then words with calls."""
     called = {"role": "assistant", "content": "c", "tool_calls": [{"id": "1"}]}
     output = {"role": "tool", "tool_call_id": "1", "content": "d"}
     sent = [*said("u:a a:b"), called, output]

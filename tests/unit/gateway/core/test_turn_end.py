@@ -29,7 +29,7 @@ async def test_steps_are_taken_together_after_the_turn() -> None:
 
 
 async def test_they_come_before_what_is_begun_later() -> None:
-    """As the next task of a stream is, which may ask what the last one has taught."""
+    """A stream's next task is begun later, and may ask what the last one has taught."""
     made: list[str] = []
     end = TurnEnd()
 

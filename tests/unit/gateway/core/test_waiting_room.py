@@ -182,7 +182,7 @@ async def test_whoever_goes_while_waiting_leaves_nothing(how: str) -> None:
 
 
 async def test_leaving_at_any_moment_leaves_nothing() -> None:
-    """While it waits, while it is tried, and just when it got in."""
+    """It leaves while it waits, while it is tried, and just when it got in."""
     for num_turns in range(25):
         world = WaitingWorld(limits=tenant(max_concurrent=1))
         world.fast.script = []

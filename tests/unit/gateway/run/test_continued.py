@@ -224,7 +224,7 @@ async def test_an_engine_without_a_prefill_is_not_asked() -> None:
 async def test_a_stall_that_nobody_goes_on_with_ends_in_time(
     route: str, hints: dict[str, str]
 ) -> None:
-    """Not after the engine's own time limit, which is for those that reason or write a call."""
+    """It ends before the engine's own limit, which is for those that reason or write a call."""
     at = len(TOKENS) // 2
     stalls: Any = {"fault": "stalls", "prefills": False}
     site = Site(backend("fast", at, at, at, **stalls), backend("deep", at, at, **stalls))
@@ -362,7 +362,7 @@ async def test_a_steer_behind_a_break_takes_along_what_both_engines_said(
 async def test_what_breaks_before_its_first_word_is_begun_again_by_the_other_group(
     group: BackendGroup, other: BackendGroup, num_reasoning: int
 ) -> None:
-    """Also where the client asks for that route: it is a wish, and no pin of a model."""
+    """A client that asks for that route only wishes for it, and pins no model."""
     site = Site(backend(group, num_reasoning, num_reasoning=num_reasoning))
     response = await site.run(group, {})
     assert said(response) == [(TEXT, None)]

@@ -225,7 +225,7 @@ async def test_a_full_group_of_engines_takes_no_further_variation() -> None:
 
 
 async def test_a_fault_of_ours_while_reserving_is_an_answer_too() -> None:
-    """Or what waits for it would wait for ever."""
+    """Otherwise what waits for it would wait for ever."""
 
     class Broken(AwaitedPools):
         async def reserve_first(self, *args: Any) -> Any:

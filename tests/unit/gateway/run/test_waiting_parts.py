@@ -195,7 +195,7 @@ async def test_a_part_that_is_not_wanted_any_more_leaves_the_queue(how: str) -> 
 
 @pytest.mark.parametrize("strategy", ["breadth", "delegate"])
 async def test_leaving_at_any_moment_of_the_wait_leaves_nothing(strategy: str) -> None:
-    """While it asks, while it waits, while it is tried, and just when it got in."""
+    """It leaves while it asks, waits or is tried, and just when it got in."""
     for num_turns in range(40):
         world = PartsWorld(places(fast=1 if strategy == "breadth" else 64, deep=1))
         group = "fast" if strategy == "breadth" else "deep"

@@ -81,7 +81,7 @@ def test_names_and_values_are_quoted() -> None:
 
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.toml")), ids=lambda path: path.stem)
 def test_the_examples_say_what_the_table_says(path: Path) -> None:
-    """Where both know an option; xAI has an example only."""
+    """They agree where both know an option; xAI has an example only."""
     provider = BY_NAME.get(path.stem.replace("_", "-"))
     options = tomllib.loads(path.read_text())["backends"][0]["options"]
     if provider is None:

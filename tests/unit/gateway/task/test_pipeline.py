@@ -546,7 +546,7 @@ CASES: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("case", CASES)
 async def test_a_client_that_leaves_at_any_moment_leaves_nothing(case: str) -> None:
-    """Cancelled after every possible number of turns of the loop, up to its natural end."""
+    """It is cancelled after every possible number of turns of the loop, up to its natural end."""
     for num_turns in itertools.count():
         assert num_turns < 100
         world = World()

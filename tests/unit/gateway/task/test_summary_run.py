@@ -322,7 +322,7 @@ async def test_a_warm_up_is_left_alone() -> None:
 
 
 async def test_a_trigger_is_answered_by_the_compaction_alone() -> None:
-    """What Codex sends to a provider that it takes for OpenAI."""
+    """Codex sends this to a provider that it takes for OpenAI."""
     world = world_of()
     fields: Any = {"context_management": None, "previous_response_id": "resp_stored"}
     fields["input"] = [{"type": "compaction_trigger"}]

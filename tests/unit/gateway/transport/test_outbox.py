@@ -360,7 +360,7 @@ async def test_text_marked_while_a_closing_writer_is_stuck_still_goes_out() -> N
 
 @pytest.mark.parametrize("interval_s", [0.0, INTERVAL_S])
 async def test_a_response_through_an_outbox(interval_s: float) -> None:
-    """The first delta at once, then few frames for many tokens, and nothing lost or reordered."""
+    """The first delta leaves at once, then few frames hold many tokens, and none is lost."""
     outbox, written = Outbox(FlushTimer(interval_s)), Written()
     writer = asyncio.create_task(outbox.run(written.write))
     stream = ResponseStream(

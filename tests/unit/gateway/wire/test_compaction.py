@@ -187,7 +187,7 @@ def test_two_in_a_conversation() -> None:
 
 
 def test_what_the_engine_is_asked() -> None:
-    """The conversation as it was, so that its KV prefix is of use, and the instruction last."""
+    """It is asked the conversation as it was, for its KV prefix, and the instruction last."""
     tools = [{"type": "function", "name": "look", "parameters": {"type": "object"}}]
     fields: dict[str, Any] = {"tools": tools, "instructions": "Be brief.", "stop": None}
     task = task_of(*turns(3500, 900), ASK, tool_choice="required", **fields)

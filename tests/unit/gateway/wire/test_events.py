@@ -256,7 +256,7 @@ def test_no_stream_id_is_the_default_stream() -> None:
 
 
 def test_no_damage_to_a_frame_gets_past_the_decoder() -> None:
-    """Whatever happens to a frame: an event or a `BadFrameError`, nothing else."""
+    """Whatever happens to a frame, it becomes an event or a `BadFrameError`, and nothing else."""
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")
     chance = random.Random(seed)

@@ -170,7 +170,7 @@ def test_endings(
 
 @pytest.mark.parametrize("kind", [FUNCTION, CUSTOM])
 def test_an_open_call_of_a_failed_response_is_never_done(kind: DeltaKind) -> None:
-    """However much of it was sent: a client runs what is done, and asks again."""
+    """A client runs what is done, and asks again, however much of the call was sent."""
     whole = Delta(0, kind, '{"cmd": "make"}', 1, 0, "call_0", "shell")
     cut = Delta(1, kind, '{"cmd": "rm -rf build"}', 1, 0, "call_1", "shell")
     events, stream = write([(whole, None), (cut, None)], FAILED)

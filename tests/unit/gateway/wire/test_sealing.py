@@ -35,7 +35,7 @@ def test_round_trips() -> None:
 
 
 def test_any_gateway_of_a_fleet_opens_it() -> None:
-    """With a newer pepper in front, and from before there were peppers at all."""
+    """It opens with a newer pepper in front, and from before there were peppers at all."""
     rotated = make_seals(parse_peppers(f"{OLD} {NEW}"), ["sk-other"])
     assert opened(rotated, "acme", SEALED) == FOLDED
     before = make_seals(Peppers(), ["sk-two", "sk-one"]).seal("acme", FOLDED)

@@ -37,7 +37,7 @@ def test_clean_runs_are_not_sent_up() -> None:
 
 
 def test_a_deep_task_that_goes_well_comes_down_and_stays_there() -> None:
-    """Where it has edited and its tests pass; who only reads stays."""
+    """It comes down where it has edited and its tests pass; who only reads stays."""
     found = [each for each in _replayed("deep") if each.run.stuck_at is None]
     came_down = [each for each in found if "interactive" in each.labels]
     assert {each.run.kind for each in came_down} >= {"writes", "fixes"}

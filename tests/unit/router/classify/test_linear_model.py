@@ -177,7 +177,7 @@ def test_the_shipped_weights() -> None:
 
 
 def test_scores_are_sums_of_their_definition() -> None:
-    """The served sum against the formula of docs/classifier.md, term by term."""
+    """The served sum equals the formula of docs/classifier.md, term by term."""
     model = load_model()
     row: dict[Term, int] = {term: at for at, term in enumerate(model.vocabulary)}
     rng = random.Random(SEED)

@@ -73,7 +73,7 @@ def test_demands_follow_the_strategy() -> None:
 
 @pytest.mark.parametrize("strategy", [None, *STRATEGIES])
 def test_what_prepares_an_answer_is_asked_for_with_it(strategy: str | None) -> None:
-    """Of one group: the first that the strategy is sure to use."""
+    """It is asked of one group: the first that the strategy is sure to use."""
     hints = Hints(route=Route.PARALLEL if strategy else Route.FAST, strategy=strategy)
     plain = task(hints=hints)
     prepared = task(hints=hints, beforehand=Usage(5_000, num_output_tokens=500))

@@ -124,7 +124,7 @@ def test_the_cusum_tells_a_lasting_change_from_a_bad_day() -> None:
 
 
 def test_the_shipped_reference_fits_the_signals() -> None:
-    """Made by `make train`, with the weights."""
+    """`make train` made it, with the weights."""
     reference = load_reference()
     assert set(reference.histograms) == set(SIGNALS)
     for name, histogram in reference.histograms.items():

@@ -21,7 +21,7 @@ def fired(policy: Policy, a_task: Task) -> str | None:
 
 
 def test_what_a_canary_leaves_is_its_control() -> None:
-    """Tasks that its rule would have taken, and no others."""
+    """Its control has tasks that its rule would have taken, and no others."""
     canary = Rule(name="canary", route=FAST, percent=0, when=When(tenants=("acme",)))
     others = Rule(name="any", route=FAST)
     here = Situation(task(), of_class())

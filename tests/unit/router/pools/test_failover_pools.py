@@ -258,7 +258,7 @@ async def test_a_gateway_ends_though_redis_never_returns(
 
 
 async def test_each_outage_begins_at_what_redis_said_last() -> None:
-    """Not at what was left of the outage before."""
+    """It does not begin at what was left of the outage before."""
     world = await started()
     await world.away()
     await world.pools.settle(await world.reserve(), {"fast": 0})
@@ -273,7 +273,7 @@ async def test_each_outage_begins_at_what_redis_said_last() -> None:
 
 
 async def test_charging_what_ended_takes_one_place_at_a_time() -> None:
-    """Also when Redis goes away in the middle of it: nothing is lost, nothing charged twice."""
+    """Redis may go away in the middle of it: nothing is lost, nothing charged twice."""
 
     class Watched(AwaitedPools):
         """Sees how many places its callers had at once, and may go away at a call."""

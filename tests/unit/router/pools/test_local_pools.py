@@ -146,7 +146,7 @@ def test_usage_replaces_the_reservation() -> None:
 
 
 def test_gateways_together_stay_within_the_limits() -> None:
-    """Four of them, told nothing of each other, with all the load that they are given."""
+    """Four of them know nothing of each other, and get all the load that they can."""
     seed = random.SystemRandom().randrange(2**32)
     print("seed", seed)
     chance = random.Random(seed)

@@ -71,7 +71,7 @@ def test_lanes(text: str, lane: str, security: bool, reason: str) -> None:
 
 @pytest.mark.parametrize("text", TEXTS[:4])
 def test_a_line_is_decided_like_a_request_of_that_text(text: str) -> None:
-    """The same text through the gateway's own intake, classifier and ranking."""
+    """The same text goes through the gateway's own intake, classifier and ranking."""
     stats = [backend("wafer-a", "fast"), backend("gpu-a", "deep")]
     parsed = parse_create(CreateBody(model="auto", input=text), "resp_1")
     items = tuple(i for i in parsed.input.items if not isinstance(i, ItemReference))

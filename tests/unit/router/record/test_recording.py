@@ -178,7 +178,7 @@ def test_what_a_decision_saw_is_in_its_line() -> None:
 
 
 def test_every_line_has_every_column() -> None:
-    """So that a table made of any lines has the same columns."""
+    """A table made of any lines has the same columns."""
     lines = [
         encode_line(record_of(TASK, DECISION, COURSE, INFOS)),
         encode_line(record_of(TASK, None, TaskOutcome(outcome="error", duration_us=1), INFOS)),

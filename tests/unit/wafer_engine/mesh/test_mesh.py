@@ -63,7 +63,7 @@ def test_allreduce(side: int, levels: int) -> None:
 
 @pytest.mark.parametrize("side", [16, 64, 100, 144, 256])
 def test_allreduce_counts_follow_the_closed_form(side: int) -> None:
-    """K P^(1/K) / 2 stages and about P hops: what `allreduce + hop * side` stands for."""
+    """It has K P^(1/K) / 2 stages and about P hops, for which `allreduce + hop * side` stands."""
     mesh = Mesh(side)
     mesh.allreduce(np.ones((side, side, 1)), along="rows")
     root = math.sqrt(side)
@@ -89,7 +89,7 @@ def test_ring_neighbours_are_at_most_two_links_apart(side: int) -> None:
 
 @pytest.mark.parametrize("side", [2, 4, 8])
 def test_a_layers_prefill_counts_equal_the_closed_form(side: int) -> None:
-    """Nine products, each P compute-shift steps: macs and steps exactly, hops within a bound."""
+    """It has nine products of P compute-shift steps: macs and steps exact, hops within a bound."""
     weights = random_weights(TransformerShape(1, 64, 4, 4, 16, 128, 48), np.random.default_rng(3))
     mesh = Mesh(side)
     s = 3
@@ -197,7 +197,7 @@ def test_a_prompt_comes_first_and_is_not_empty() -> None:
 
 @pytest.mark.parametrize("side", [2, 4, 8])
 def test_a_layers_decode_counts_equal_the_closed_form(side: int) -> None:
-    """Multi-head attention, as the measured code runs it: the same counts, exactly."""
+    """Multi-head attention, run as the measured code does, has exactly the same counts."""
     weights = random_weights(TransformerShape(1, 64, 8, 8, 8, 128, 48), np.random.default_rng(3))
     mesh = Mesh(side)
     model = MeshTransformer(mesh, weights)
