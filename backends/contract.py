@@ -276,7 +276,7 @@ class DeltaKind(enum.IntEnum):
     CUSTOM_CALL = 3
 
 
-# By themselves: looking one up in its enumeration takes as long as a call.
+# These names save a look-up in the enumeration, which takes as long as a call.
 TEXT, REASONING, FUNCTION_CALL, CUSTOM_CALL = DeltaKind
 
 

@@ -51,7 +51,7 @@ IMAGE_LOW_TOKENS = 85
 # Tokens of an attached file whose content we do not hold; assumed: about two pages of text.
 FILE_TOKENS = 1024
 
-# Of encrypted reasoning: base64, 4 characters for 3 bytes, and a token is about 4 bytes.
+# Encrypted reasoning is base64: 4 characters stand for 3 bytes, and a token is about 4 bytes.
 SEALED_CHARS_PER_TOKEN = 16 / 3
 
 MAX_KEPT_HEAD_BYTES = 256 << 10

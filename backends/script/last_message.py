@@ -21,9 +21,9 @@ from backends.contract import (
 )
 from backends.prompt import parts_text
 
-# Of a long message's beginning and end; bounds the cost of pattern matching.
+# So much of a long message's beginning and end is read; it bounds the cost of pattern matching.
 EXCERPT_CHARS = 1_000
-# Of white space in a row, as patterns see it: some try every way to share a gap among their parts.
+# Patterns see no more white space in a row: some try every way to share a gap among their parts.
 MAX_GAP_CHARS = 8
 _LONG_GAP = re.compile(rf"(\s{{{MAX_GAP_CHARS}}})\s+")
 _WRITTEN_CALL, _WRITTEN_OUTPUT = "Calling tools:", "Observation:"

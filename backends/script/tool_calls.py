@@ -83,7 +83,7 @@ def tool_calls(
     prompt, num_called = message.excerpt, message.num_calls
     must = choice.mode == "required"
     final = _final_tool(allowed) if must else None
-    # Each with the number of earlier calls of its tool, and a shell's command.
+    # Each wanted call has the number of earlier calls of its tool, and a shell's command.
     usual = [tool for tool in allowed if tool is not final]
     wanted = _wanted_calls(prompt, usual, work)[:MAX_CALLS]
     if not request.parallel_tool_calls:

@@ -30,8 +30,9 @@ from backends.upstream.options import UpstreamOptions
 from backends.upstream.request_body import request_body
 
 FIRST_EVENT_BYTES = 256 << 10  # of an event that repeats nothing
-# Of all events of an answer: one for a token has 150 to 500 bytes, and servers may send two. One
-# that a socket passes to `ReadHold.take_one` has a token, and is no longer than that token's share.
+# All events of an answer may have so many: one for a token has 150 to 500 bytes, and servers may
+# send two. One that a socket passes to `ReadHold.take_one` has a token, and is no longer than that
+# token's share.
 SPARE_STREAM_BYTES, STREAM_BYTES_PER_TOKEN = 4 << 20, LONE_BYTES
 # Codex' name for W3C's header in `client_metadata`, since a socket has headers only once.
 SOCKET_TRACEPARENT = "ws_request_header_traceparent"

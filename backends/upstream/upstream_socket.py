@@ -199,7 +199,7 @@ class UpstreamSocket:
                 self._take([message.encode() if isinstance(message, str) else message])
         except WebSocketException as error:
             reason = f"the upstream's socket broke: {error}"
-            # Of several streams, which one it came for is not known.
+            # Where there are several streams, nobody knows which one it came for.
             is_overrun = _is_too_big(error, "sent") and len(self._streams) == 1
             if _is_too_big(error, "rcvd"):
                 too_large = max(self._streams.values(), key=SocketStream.num_unanswered_bytes)
@@ -224,7 +224,8 @@ class UpstreamSocket:
         try:
             events = list(map(decode_event, messages))
         except NO_EVENT:
-            # Of several streams, the halves of a character that come one by one are not known.
+            # Where there are several streams, nobody knows which halves of a character belong
+            # together.
             joiner = self._joiner if self._only is not None else PairJoiner(read_event)
             events, self._fault = decoded(joiner.decode, messages, self.backend)
         only = self._only

@@ -12,7 +12,7 @@ class KeySessions:
     """Tracks the open connections and running responses of each key."""
 
     def __init__(self) -> None:
-        # By the tenant, too: keys of the configuration have the same ids in each.
+        # The tenant is part of the key, since keys of the configuration have the same ids in each.
         self._ends: dict[tuple[str, str], dict[End, Tenant]] = {}
 
     def add(self, tenant: Tenant, end: End) -> Callable[[], None]:

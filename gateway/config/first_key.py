@@ -84,7 +84,7 @@ def first_key(path: str, *, makes: bool) -> str:
     if makes:
         try:
             Path(path).parent.mkdir(parents=True, exist_ok=True)
-            # Its owner's alone; another gateway's file is not replaced.
+            # Only its owner may read the file, and another gateway's is not replaced.
             handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
             try:
                 with os.fdopen(handle, "w") as file:

@@ -15,7 +15,8 @@ from gateway.http.services import services_of
 from gateway.http.streams import AnyRequest, error_response, json_response
 from gateway.wire.errors import ProtocolError
 
-# In `scope["state"]` where admins have an address of their own: whether it is this one.
+# `scope["state"]` has it where admins have an address of their own, and says whether it is this
+# one.
 AT_ADMIN_ADDRESS = "at_admin_address"
 # Under it the admin address serves `/v1` to the page of *Play*, whose origin it is.
 API_AT_ADMIN_ADDRESS = "/console/v1"

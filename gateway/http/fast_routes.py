@@ -120,7 +120,8 @@ class FastRoutes:
         if scope["method"] == "POST":
             post = _POSTS.get(scope["path"])
             headers = {} if post is None else headers_of(scope)
-            # Of unknown length, too long or with a "Content-Length" that is none: Litestar refuses.
+            # Litestar refuses what has no known length, is too long or has a "Content-Length" that
+            # is none.
             length = headers.get("content-length", "")
             if post is not None and length.isdecimal() and int(length) <= self._max_bytes:
                 answer = await self._answered(post, scope, headers, receive)

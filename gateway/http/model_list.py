@@ -29,7 +29,7 @@ def model_list(
     infos = list(backends)
     widest = max(info.window_tokens for info in infos)
     seeing = {info.model for info in infos if info.accepts_images}
-    # What the router chooses for sees if any does: a task with an image goes where it is taken.
+    # `auto` sees if any model does: the router sends a task with an image where it is taken.
     sees = bool(seeing)
     texts = {AUTO: (_AUTO_TEXT, widest, sees)}
     for info in infos:

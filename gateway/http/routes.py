@@ -404,7 +404,7 @@ def on_http_error(request: AnyRequest, error: HTTPException) -> Response[bytes]:
         refused = ProtocolError("method_not_allowed", message, headers={"allow": methods})
         return answer_error(request, refused)
     code = "invalid_value" if error.status_code < 500 else "server_error"
-    # Not of `request.url`, which fails where the "Host" is none.
+    # This does not read `request.url`, which fails where the "Host" is none.
     what = f"{request.method} {request.scope['path']}"
     # What is wrong with a body or a query is in its details.
     wrong = getattr(error, "extra", None)

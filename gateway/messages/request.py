@@ -36,7 +36,7 @@ MAX_MESSAGES = 100_000  # Anthropic's limit
 ATTRIBUTION = "x-anthropic-billing-header:"
 _OF_SUBAGENT = "cc_is_subagent=true"
 
-# Of a thinking budget: Anthropic's guide calls 16k and more large, 4k and less small (2026-10).
+# Anthropic's guide calls a thinking budget of 16k and more large, of 4k and less small (2026-10).
 LOW_BUDGET_TOKENS, MEDIUM_BUDGET_TOKENS = 4_096, 16_384
 
 

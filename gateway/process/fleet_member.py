@@ -39,7 +39,7 @@ class SharedPort:
 
     def __init__(self, address: Address, setting: str) -> None:
         """Raises `ConfigError` if the address is taken, also by another `lanewise`."""
-        # Not shared, to fail beside another gateway's workers.
+        # It is not shared, so that it fails beside another gateway's workers.
         with listen(address, setting) as alone:
             self.number: int = alone.getsockname()[1]
             family, bound_to = alone.family, alone.getsockname()

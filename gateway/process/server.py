@@ -116,7 +116,7 @@ class StandardHeaders:
             await answer(scope, receive, send_with_headers)
 
 
-# From the supervisor: all workers stop, so that no other takes this one's connections.
+# The supervisor sends it: all workers stop, so that no other takes this one's connections.
 STOP_OF_ALL = signal.SIGUSR2
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, STOP_OF_ALL)
 

@@ -44,8 +44,9 @@ MAX_LEASES = 4_096  # of other processes
 MAX_HANDOVERS = 1_024  # to other processes
 MAX_KEPT = 65_536  # responses that others remember
 MAX_RECALLED_TOKENS = 1_000_000  # of a context; Redis cuts who has 32 MB to read of a channel
-# For the owner's answer; without one, the request begins anew and is paid twice. An owner that is
-# dead is known sooner, so that this is for one that is busy; where none is known, all are asked.
+# The owner has so long to answer; without an answer the request begins anew and is paid twice. An
+# owner that is dead is known sooner, so that this is for one that is busy; where none is known, all
+# are asked.
 CLAIM_S = 3.0
 ASK_ALL_S = 1.0
 

@@ -57,9 +57,9 @@ _OURS = {  # close codes that we send, with their reasons
 
 # How long responses may go on after a connection reached its age limit.
 AGE_GRACE_S = 30.0
-# For a client whose key was revoked to receive that error; nothing else runs by then.
+# A client whose key was revoked has so long to receive that error; nothing else runs by then.
 REVOKED_GRACE_S = 5.0
-# For a close frame to be read, once nothing can be written any more.
+# A close frame has so long to be read, once nothing can be written any more.
 LAST_WORD_S = 1.0
 MAX_BYTES_PER_CHAR = 4  # UTF-8
 LONG_CHARS = 65_536  # of a frame: a longer one is read in pieces
@@ -102,7 +102,7 @@ class Connection:
         )
         self._loop = asyncio.get_running_loop()
         self._pumps: dict[asyncio.Task[Ended | None], Job | None] = {}
-        # Those that the client has come back to, and what follows them.
+        # The client has come back to these; each has what follows it.
         self._followed: dict[Job, tuple[LostResponse, asyncio.Task[Ended | None] | None]] = {}
         self._rejoining: dict[str, bool] = {}  # responses looked for -> whether to be cancelled
         self._close_code = NORMAL

@@ -12,7 +12,7 @@ from gateway.setup.providers import SIMULATED, Provider
 SIMULATED_KINDS: dict[BackendGroup, str] = {"fast": "wafer", "deep": "gpu"}
 MIN_WINDOW_TOKENS = 2_048  # what a server lists below that is a mistake
 
-# For one person or a small team: an engine's own limits come before these.
+# These suit one person or a small team: an engine's own limits come before them.
 _LIMITS = "{ requests_per_min = 600, tokens_per_min = 4000000, max_concurrent = 32 }"
 
 

@@ -70,7 +70,7 @@ class Ledger:
         self._last_id: str | bytes = ""  # in the stream, of what Redis took last
         # Batches that Redis took: their number, how many entries, and when.
         self._taken: deque[tuple[int, int, float]] = deque(maxlen=MAX_REMEMBERED)
-        # A key of counters -> what to add to them.
+        # Each key of counters has what is to be added to them.
         self._spent: defaultdict[str, Counter[str]] = defaultdict(Counter)
         self._spent_batch: dict[str, Counter[str]] = {}  # sent until Redis has it
         self._spent_number = 0  # that batch's

@@ -37,7 +37,7 @@ from gateway.transport.until_close import CycleUntilClose
 MAX_HEAD_BYTES = 64 << 10
 _LINE_BYTES, _FIELD_BYTES = len(b"  HTTP/1.1\r\n\r\n"), len(b": \r\n")  # besides their texts
 MAX_HEADERS = 256  # the most of browsers and proxies are below 100
-# Of a request's bytes to its body's: chunks have sizes, and trailers may follow.
+# A request may have so many times its body's bytes: chunks have sizes, and trailers may follow.
 MAX_FRAMING = 2
 # Heads that one read may hold to be parsed at once. Where there are more, it is parsed in pieces,
 # each once what came before is answered: a read of 256 KiB can hold 10,000 requests.

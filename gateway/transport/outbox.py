@@ -21,7 +21,7 @@ from gateway.transport.flush_timer import FlushTimer
 from gateway.transport.light_event import LightEvent
 from gateway.wire.response import OPENING, TERMINAL
 
-# Of queued frames before the client's next frame is read. Buffered text does not count: its
+# So much may be queued before the client's next frame is read. Buffered text does not count: its
 # responses bound it.
 MAX_QUEUED_BYTES = 4 << 20
 MAX_WRITE_BYTES = 256 << 10  # per write; between two the transport can say that it is full

@@ -49,7 +49,7 @@ Emit = Callable[[str, bytes], None]  # event type, JSON text
 # Events that the next one implies; they may be held for it a little.
 OPENING = frozenset({"response.created", "response.in_progress"})
 
-# Of which each response has one, its last event.
+# Each response has one of these, as its last event.
 TERMINAL = frozenset({"response.completed", "response.incomplete", "response.failed"})
 
 _encode = msgspec.json.encode

@@ -97,7 +97,7 @@ class Arrival(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=Fal
     follows: int = -1  # index of the arrival whose answer it continues; -1: of none
     think_us: int = 0  # between that answer's end and this arrival
 
-    # Of the groups that answered in full.
+    # The groups that answered in full have a length.
     lengths: tuple[tuple[BackendGroup, AnswerLength], ...] = ()
     rounds: tuple[int, ...] = ()  # tokens of a fast engine's rounds that handed a sub-task on
     at_least_tokens: int = 0  # that an answer had which was cut off

@@ -123,7 +123,7 @@ class _Simulation:
         self._settlements = Settlements(self, self._queueing, scenario.weights, self._live)
         self._holders: OrderedDict[tuple[str, str], str] = OrderedDict()
         self._followers: dict[int, list[tuple[int, int]]] = {}  # and how much later they start
-        # Of the tasks that follow no other, and when they start.
+        # These are the tasks that follow no other, and when they start.
         self._indexes, self._starts_us = array("q"), array("q")
         for index, arrival in enumerate(arrivals):
             later_us = arrival.queued_us + scenario.overhead_us

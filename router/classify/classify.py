@@ -25,8 +25,8 @@ from router.classify.words import all_words_of
 _NUM_SIGNALS = 4
 MAX_LOG_ODDS = 30.0
 NOTICED_LOG_ODDS = -3.0  # of security, below any threshold that a policy may well set
-# Ours: what words say at least where a text is about security. Of 271 development records that are
-# flagged and about it, all but two say 8 or more; asks in everyday words say less.
+# We chose what words say at least where a text is about security. Of 271 development records that
+# are flagged and about it, all but two say 8 or more; asks in everyday words say less.
 LEAST_IN_WORDS = 6.0
 _BRIEF = frozenset(word.encode() for word in signals.BRIEF_WORDS)
 MAX_PURPOSE_CHARS = 2_048  # of instructions that are judged by all of their words

@@ -35,7 +35,8 @@ _BLOCK_TAGS = re.compile(
 _JSON = msgspec.json.Decoder()
 _OTHER_ROLES = ("system", "developer", "assistant")  # whose messages are not the task
 _OPEN, _CLOSED = ('{"', '{ "', "{\n", "[{"), ("}", "]")
-# Of an object that is not quite JSON, since the text was put in as it is: before it, and behind.
+# An object may be not quite JSON, since the text was put in as it is; these match before it, and
+# behind.
 _VALUE = r'(?:"[^"\n]{0,80}+"|[\w.+-]{1,40}+|\[\])'
 _FIELDS_BEFORE = re.compile(
     r'\{\s*+(?:"[\w -]{1,40}+"\s*+:\s*+' + _VALUE + r'\s*+,\s*+){0,12}"[\w -]{1,40}+"\s*+:\s*+"'

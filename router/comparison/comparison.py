@@ -215,7 +215,7 @@ class _Backtest:
                 scene = scene.without(asked.without)
             name = f"{asked.base.version}, {self._what_if()}"
             changed = self._play(base, name, scene, arrivals)
-            # Of other traffic, no task is the same as before.
+            # In other traffic no task is the same as before.
             same_tasks = asked.scale == 1
             tested.append(
                 self._tested(name, before, changed, replay, base_untestable, same_tasks=same_tasks)

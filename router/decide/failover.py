@@ -13,13 +13,13 @@ MAX_SPARES = 2  # tried for one backend of a route; each costs its own wait
 REFUSALS = frozenset(("rate_limit_exceeded", "server_is_overloaded"))
 MAX_CONTINUATIONS = 2  # of one generation's words: an answer that breaks at every engine must end
 
-# Ours: a stream is stalled once it has been silent for 20 of its own tokens' times, which no batch
-# or preemption of a working engine makes it, and for 3 s at least.
+# We say that a stream is stalled once it has been silent for 20 of its own tokens' times, which no
+# batch or preemption of a working engine makes it, and for 3 s at least.
 STALL_TOKENS = 20
 MIN_STALL_US = 3_000_000
-# Ours, too, for an engine that has said nothing at all: 20 times what 95 % of its answers take to
-# their first words, and a tenth of what its options allow it, since a server may load its model or
-# think unseen. A prompt is read at 1,000 tokens a second at least.
+# We give an engine that has said nothing at all 20 times what 95 % of its answers take to their
+# first words, and a tenth of what its options allow it, since a server may load its model or think
+# unseen. A prompt is read at 1,000 tokens a second at least.
 SILENT_TIMES = 20
 SILENT_SHARE = 10
 READ_US = 1_000

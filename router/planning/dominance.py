@@ -13,8 +13,9 @@ import msgspec
 from backends.contract import BackendGroup
 from router.planning.terms import Counts, ServerKind
 
-# Of the capacity of another fleet's servers in a group: does no better. Assumed; where sequences at
-# once did not count, three more of 312 objectives of 40 seeded traces were missed (2026-11).
+# A fleet with less than this share of another's capacity in a group does no better. It is assumed;
+# where sequences at once did not count, three more of 312 objectives of 40 seeded traces were
+# missed (2026-11).
 CLEARLY_LESS = 0.9
 
 

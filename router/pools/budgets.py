@@ -48,7 +48,8 @@ class AccountBalance(msgspec.Struct, frozen=True):
     spent: tuple[int, int, int]  # in each of `WINDOWS`
     raised: int
     renews_ms: tuple[int, int]  # until the day and the month are over
-    # Of each window, whether its soft or hard limit is to be told now: met for the first time.
+    # Whether each window's soft or hard limit is to be told now, since it is met for the first
+    # time.
     soft_told: tuple[bool, bool, bool] = (False, False, False)
     hard_told: tuple[bool, bool, bool] = (False, False, False)
 

@@ -13,12 +13,12 @@ _MODULES = (draft, hedge, verify, breadth, delegate, advise)
 STRATEGIES: dict[str, StrategyRecord[Any]] = {
     record.name: record for record in (module.RECORD for module in _MODULES)
 }
-# By the strategy of a route; None is one engine alone.
+# The strategy of a route leads to its record; None is one engine alone.
 RECORDS: Mapping[str | None, StrategyRecord[Any]] = dict(
     [(None, single.RECORD), *STRATEGIES.items()]
 )
 
-# Names of earlier versions -> what to write instead.
+# Earlier versions had these names; policies write the other ones instead.
 REMOVED = {"brief": "hedge", "race": "hedge", "refine": "breadth"}
 
 # A strategy's name where somebody writes it down.

@@ -270,7 +270,7 @@ class Engine:
         return num_steps * self._first_step_us + growth
 
     def _end_us(self, num_steps: int) -> int:
-        # As `_elapsed_us`, which is asked for so often that a call of its own costs.
+        # This repeats `_elapsed_us`, as it is asked for so often that a call would cost.
         growth = self._growth_us * (num_steps * (num_steps - 1) / 2)
         return self._origin_us + ceil(self._offset_us + (num_steps * self._first_step_us + growth))
 

@@ -51,7 +51,7 @@ class Chunk(msgspec.Struct, frozen=True, gc=False):
     usage: Any = None  # a figure of another type must not spoil the event
     error: WireError | str | None = None
     service_tier: Any = None
-    # Of an error that is not nested; whole chunks have choices.
+    # An error that is not nested has these; whole chunks have choices.
     message: str | None = None
     code: str | int | None = None
     type: str | None = None

@@ -67,7 +67,7 @@ class ChatReader(Reader):
         """Drops `echo`, which the answer's text repeats first."""
         super().__init__(backend, request, wrapped, bounds, tier)
         self._num_echoed_chars = len(echo)  # still to be dropped
-        # Of the text item that is open: its kind, its number, and whether it is a refusal.
+        # The text item that is open has a kind and a number, and may be a refusal.
         self._text_key: tuple[DeltaKind, int, bool] | None = None
         self._num_texts = 0
         self._calls = ChatCalls(backend, request, self.items)

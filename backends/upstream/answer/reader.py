@@ -16,10 +16,10 @@ from backends.upstream.answer.errors import Failure, broken
 from backends.upstream.answer.item_order import ItemOrder, OrderedItem, TooMuchError
 from backends.upstream.answer.reported_usage import Figures
 
-# Of an answer, without any of its text: some servers send one or two for each token.
+# An answer may have so many events without text: some servers send one or two for each token.
 SPARE_EVENTS, EVENTS_PER_TOKEN = 4_000, 4
 
-# Of a call: some servers write "" for them, which clients cannot decode.
+# Some servers write "" for the arguments of a call, which clients cannot decode.
 NO_ARGUMENTS = "{}"
 
 _Event = TypeVar("_Event")

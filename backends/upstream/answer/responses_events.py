@@ -118,7 +118,7 @@ TEXT_TYPES = {
     "response.reasoning_summary_part.done": (DeltaKind.REASONING, False),
 }
 
-# Of each type of event that has a piece of text: what a next one of the item needs.
+# Each type of event with a piece of text has what a next one of the item needs.
 DECODE_PIECE: dict[str, Callable[[bytes], Any]] = {
     name: msgspec.json.Decoder(
         msgspec.defstruct("Piece", [("item_id", str), ("delta", str)], tag=name, gc=False)

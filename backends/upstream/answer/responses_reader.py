@@ -312,7 +312,7 @@ class ResponsesReader(Reader):
         else:
             return  # all were done with as much text
         known, keys = self.items.known, self._keys.of_output(output, self._texts.may_be)
-        # Of which something else came than they have: maybe the text of a new item, too.
+        # Something else came of these than they have: maybe the text of a new item, too.
         odd = [
             key
             for item, key in zip(output, keys, strict=True)
