@@ -17,7 +17,7 @@ RECORDINGS = (_ratio("1m"), _ratio("10m"))
 
 
 def _worse(window: str, margin: float) -> str:
-    """Finds errors of the canary above the control's by a fifth and a margin, of enough tasks."""
+    """Queries whether the canary fails more than its control, by a fifth and a margin."""
     ratio = f"lanewise:canary_error_ratio:rate{window}"
     enough = f'sum(increase(lanewise_canary_tasks_total{{arm="canary"}}[{window}])) > {LEAST}'
     return (

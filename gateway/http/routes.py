@@ -307,7 +307,7 @@ async def get_health() -> ASGIResponse:
 
 @get("/readyz")
 async def get_readiness(request: AnyRequest) -> ASGIResponse:
-    """Says whether it takes tasks: not draining, Redis answered once, and its own engines run.
+    """Says whether it takes tasks: it does not drain, Redis answered once, its own engines run.
 
     One that only lost Redis stays ready: it limits tasks by itself, and there may be no better one.
     So does one whose upstreams are down, which all gateways share, or whose backends an admin
