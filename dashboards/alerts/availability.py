@@ -89,7 +89,8 @@ group do; all others fail.""",
 3. From the gateway's host: does `GET {base_url}/models` answer, with the key of `key_env`?""",
         remedy="""\
 - Start the engine (`lanewise engine ...` for a linked one); the gateway finds it within 5 s.
-- An upstream that refuses the key: renew it in the variable that `key_env` names, and `kill -HUP`.
+- An upstream that refuses the key: renew it in the file that `key_file` names, and `kill -HUP`. The
+  variable that `key_env` names is a running process's own: renew it and restart the gateway.
 - It takes long: send the group's tasks to the other one with a policy rule
   (`lanewise policy apply`), so that no task waits in vain.""",
     ),
