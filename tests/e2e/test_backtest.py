@@ -165,6 +165,12 @@ def test_a_policy_keeps_its_prediction_and_is_held_to_it(
     assert f"{NUM_TASKS} tasks came" in text
     allowed = gateway.metrics().total("lanewise_backtest_interval_ratio", figure="slo_met")
     assert allowed > 0
+    status, text = lanewise("policy", "apply", str(policy), "--require-backtest", gateway=gateway)
+    assert status == 0, text
+    assert text.startswith("Replay under ")
+    assert "in force already" in text
+    status, text = lanewise("backtest", "check", gateway=gateway)
+    assert (status, "Too few tasks" in text) == (2, True), "the prediction is a new one"
 
 
 def test_a_log_of_a_policy_that_was_in_force_some_changes_ago_is_back_tested(

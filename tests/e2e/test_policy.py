@@ -293,6 +293,9 @@ def test_commands_as_programs_use_them(
     policy(first, "rollback", "--json")
     until_both(pair, 0)
     policy(first, "rollback", "--expect", str(version), status=3)
+    expecting = ("apply", "-", "--expect", str(version))
+    told = policy(first, *expecting, stdin=POLICY + "# two\n", status=3)
+    assert "version 0 is in force" in told, "what is expected may not be so"
     policy(first, "apply", str(tmp_path / "none.toml"), status=2)
     assert json.loads(policy(first, "show", "0", "--json"))["stored"] is None
     as_json = policy(first, "show")

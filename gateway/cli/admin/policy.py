@@ -86,22 +86,28 @@ def _apply(arguments: argparse.Namespace) -> int:
         text = f"Stored as version {version}; {stored['active']} is in force."
         return show(arguments, stored, text)
     expected = stored["active"] if arguments.expect is None else arguments.expect
-    if version == expected:
+    is_in_force = version == stored["active"]
+    if not is_in_force and arguments.expect is None and not arguments.force:
+        _refuse_to_undo(arguments, expected, stored["author"])
+    if arguments.require_backtest:  # what is in force gets a new prediction by it
+        where = "It is in force" if is_in_force else "Not applied: it is stored"
+        if not _is_good_enough(arguments, submission, version, f"{where} as version {version}."):
+            return NO
+    if is_in_force:
         text = f"Version {version} is in force already, with this content."
         return show(arguments, stored, text)
-    if arguments.expect is None and not arguments.force:
-        _refuse_to_undo(arguments, expected, stored["author"])
-    if arguments.require_backtest and not _is_good_enough(arguments, submission, version):
-        return NO
     body = {"expected": expected, "comment": arguments.comment}
     change = _ask(arguments, "POST", "policies", str(version), "activate", body=body)
     return show(arguments, stored | change, _changed(change))
 
 
 def _is_good_enough(
-    arguments: argparse.Namespace, submission: dict[str, Any], version: int
+    arguments: argparse.Namespace, submission: dict[str, Any], version: int, where: str
 ) -> bool:
-    """Back-tests a stored version on the gateway's latest tasks, and shows what came of it."""
+    """Back-tests a stored version on the gateway's latest tasks, and shows what came of it.
+
+    `where` says in words what becomes of the version if it is not good enough.
+    """
     body = {
         "last_s": BACKTEST_S,
         "policies": {submission["name"]: submission["document"]},
@@ -110,14 +116,13 @@ def _is_good_enough(
     try:
         found = _ask(arguments, "POST", "backtest", body=body)
     except AdminError as error:
-        told = str(error).rstrip(".")
-        error.args = (f"{told}. Not applied: it is stored as version {version}.",)
+        error.args = (f"{str(error).rstrip('.')}. {where}",)
         raise
     report = msgspec.convert(found, BacktestReport)
     is_worse = any(tested.worsens_slo for tested in report.policies)
     text = as_text(report)
     if is_worse:
-        text += f"\nNot applied: it worsens the SLO. It is stored as version {version}."
+        text += f"\nIt worsens the SLO. {where}"
     if is_worse or not arguments.json:
         show(arguments, found, text)
     return not is_worse
