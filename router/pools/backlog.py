@@ -13,7 +13,7 @@ import msgspec
 from backends.contract import BackendGroup
 from router.classify.task import Tenant
 from router.pools.pools import Reservation
-from router.pools.redis_pools import RedisPools
+from router.pools.redis_pools import PoolsUnavailable, RedisPools
 
 MAX_CHARGE_AGE_US = 60_000_000  # older settlements are dropped
 MAX_UNSETTLED = 20_000  # settlements that wait for Redis; beyond, the oldest is dropped
@@ -159,9 +159,12 @@ class Backlog:
         """Adopts these, then charges pending settlements; after a failure the rest stays."""
 
         async def adopt_live(each: Held) -> None:
-            if each.reservation.id in self.held:  # what is settled must not come back
-                await self.adopt(each)
+            if each.reservation.id not in self.held:
+                return  # what is settled must not come back
+            if await _is_taken(self.adopt(each)):
                 self.undo_if_settled(each.reservation)
+            else:  # it goes on without Redis
+                self.unadopted.pop(each.reservation.id, None)
 
         adopted = list(held)
         for start in range(0, len(adopted), MAX_AT_ONCE):
@@ -184,7 +187,8 @@ class Backlog:
         if orphan.id in self._owed:  # another call charges it; without its lease that charges none
             self._orphans_again.append(orphan)
             return
-        await self._redis.settle(orphan, {})
+        if not await _is_taken(self._redis.settle(orphan, {})):
+            return
         held = self.held.get(orphan.id)
         if held is not None and self.holds(orphan.id, orphan.lease):
             await self.adopt(held)  # it was granted just now
@@ -208,7 +212,8 @@ class Backlog:
     ) -> None:
         """Charges settlements one after the other, and removes each that is charged from `left`."""
         for entry in entries:
-            await self.charge(entry)
+            if not await _is_taken(self.charge(entry)):
+                self._give_up(entry)
             del left[id(entry)]
 
 
@@ -225,6 +230,17 @@ def _side_by_side(entries: Iterable[Unsettled]) -> Iterable[Sequence[Unsettled]]
         else:
             in_turn.setdefault(entry.held.tenant.id, []).append(entry)
     yield from in_turn.values()
+
+
+async def _is_taken(call: Awaitable[object]) -> bool:
+    """Awaits a call; false if Redis cannot use what it has of this tenant: others go on."""
+    try:
+        await call
+    except PoolsUnavailable as error:
+        if not error.is_of_tenant:
+            raise
+        return False
+    return True
 
 
 async def _all(calls: Iterable[Awaitable[None]]) -> None:

@@ -481,7 +481,7 @@ class FailoverPools:
         except PoolsUnavailable as error:
             now_us = self.clock_us()
             self.on_call(call, False, now_us - started_us)
-            if self._breaker.failed(started_us, now_us):
+            if not error.is_of_tenant and self._breaker.failed(started_us, now_us):
                 self._say_away(error)
                 self.on_report(self.report)
             raise

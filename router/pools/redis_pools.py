@@ -52,6 +52,11 @@ OnLateBudgets: TypeAlias = Callable[[str, tuple[AccountBalance, ...]], None]
 class PoolsUnavailable(RedisAway):
     """Redis did not reply in time, or with an error; the call may have taken effect."""
 
+    @property
+    def is_of_tenant(self) -> bool:
+        """Says whether Redis replied, and cannot use what it has of this tenant alone."""
+        return "WRONGTYPE" in str(self)
+
 
 class RedisPools:
     """Accesses all tenants' pools; settle a cancelled reservation, or let it expire."""

@@ -17,6 +17,7 @@ from gateway.process.embedded_redis import EmbeddedRedis
 from gateway.process.maintenance import REAP_INTERVAL_S
 from router.classify.task import Account, GroupLimits, Tenant
 from router.pools import reaper
+from router.pools.failover_pools import FailoverPools
 from router.pools.memory_pools import MemoryPools
 from router.pools.pools import Balance, Demand, Grant, Renewal, Unit
 from router.pools.reaper import Reaper
@@ -37,6 +38,10 @@ PARALLEL = FAST + DEEP
 CHOICES: list[list[tuple[Demand, ...]]] = [[PARALLEL, FAST], [FAST], [DEEP, FAST]]
 PATIENCE_S = 60.0  # a bound for what takes milliseconds; never waited out
 BUDGET_US = 20_000_000  # the same, where nothing is wrong with Redis
+
+
+def monotonic_us() -> int:
+    return time.monotonic_ns() // 1_000
 
 
 @pytest.fixture
@@ -231,6 +236,39 @@ async def test_a_tenant_whose_leases_redis_cannot_reap_keeps_no_other_from_being
     await alive.close()
     (line,) = [line for line in caplog.messages if "cannot be reaped" in line]
     assert "WRONGTYPE" in line
+
+
+async def test_a_tenant_whose_keys_redis_cannot_use_leaves_the_others_with_redis(
+    redis_url: str,
+) -> None:
+    sound, broken = deep_tenant("sound"), deep_tenant("broken")
+    ask = [(Demand(group="deep", tokens=100),)]
+    pools = FailoverPools(RedisPools(redis_url, budget_us=BUDGET_US), clock_us=monotonic_us)
+    await pools.greet()
+    with Redis.from_url(redis_url) as client:
+        before = await pools.reserve_first(broken, "before", ask)
+        assert before.reservation is not None
+        client.set("lw1:{broken}:lease", "no sorted set")
+        for number in range(12):
+            grant = await pools.reserve_first(broken, f"broken-{number}", ask)
+            assert grant.mode == "degraded"
+            assert grant.reservation is not None
+            await pools.renew()
+            if number % 2:
+                await pools.settle(grant.reservation, {"deep": 50})
+            grant = await pools.reserve_first(sound, f"sound-{number}", ask)
+            assert grant.mode == "redis"
+            assert grant.reservation is not None
+            await pools.settle(grant.reservation, {"deep": 50})
+            await pools.check()
+            assert pools.mode == "redis"
+        assert pools.report.num_unsettled == 0
+        assert pools.report.num_uncharged == 6
+        client.delete("lw1:{broken}:lease")
+        assert await pools.settle(before.reservation, {"deep": 50}) is None
+        assert remaining(await pools.balances(sound), "deep", "concurrent") == 40
+        await pools.forget(broken.id)
+    await pools.close()
 
 
 async def test_what_one_that_dies_had_taken_is_soon_due_again(
