@@ -1,5 +1,6 @@
 """Knows the generations of a run: each one's part, tokens, usage and end. This is an edge."""
 
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Protocol
 
@@ -20,6 +21,8 @@ from gateway.wire.routing import RoutedGeneration, RoutedVariations
 from router.strategies.breadth import Vary
 from router.strategies.part_requests import TaskPart
 from router.strategies.subtasks import Subtask
+
+logger = logging.getLogger("lanewise")
 
 WriteMore = Callable[[str], None]
 Write = Callable[[Delta, str | None], WriteMore | None]
@@ -115,10 +118,16 @@ class Branch(msgspec.Struct, eq=False):
         self.finish(Finish(FinishReason.ERROR, NO_USAGE, at_us, error))
 
     def cancel(self) -> None:
-        """Cancels the generation; harmless once it is over."""
-        if self.usage is None:
-            self.cancelled = True
-            self.over(Usage() if self.generation is None else self.generation.cancel())
+        """Cancels the generation; harmless once it is over, and whatever its backend does."""
+        if self.usage is not None:
+            return
+        self.cancelled = True
+        try:
+            usage = Usage() if self.generation is None else self.generation.cancel()
+        except Exception:  # what it holds is given back, and others are cancelled
+            logger.exception("%s failed to cancel a generation", self.backend)
+            usage = self.usage_so_far()
+        self.over(usage)
 
     def over(self, usage: Usage) -> None:
         """Notes its final usage, and settles its own reservation."""

@@ -241,3 +241,29 @@ async def test_a_fault_of_ours_while_reserving_is_an_answer_too() -> None:
     apart.take("a-1", "fast", usage, lambda: usage, never, lambda e: refused.append(e.code))
     await apart.settled()
     assert refused == ["server_error"]
+
+
+@pytest.mark.parametrize("ends", ["its own end", "a cancellation"])
+@pytest.mark.parametrize("broken", ["fast", "deep"])
+async def test_an_engine_that_fails_to_cancel_keeps_nothing_taken(
+    monkeypatch: pytest.MonkeyPatch, broken: str, ends: str
+) -> None:
+    """Nor does it keep the others from being cancelled."""
+    running = Running("hedge", hedge_after_ms="0")
+    deep, fast = await running.deep(), await running.fast()
+
+    def fail(*, is_silent: bool = False) -> Any:
+        raise RuntimeError("a fault of this backend")
+
+    broken_one, sound_one = (fast, deep) if broken == "fast" else (deep, fast)
+    monkeypatch.setattr(broken_one, "cancel", fail)
+    sound_one.sink.push(text("First."))
+    if ends == "its own end":
+        sound_one.sink.finish(stop(3))
+    else:
+        running.pump.cancel()
+    await asyncio.gather(running.pump, return_exceptions=True)
+    await running.world.gw.detached.settled()
+    assert (running.held("fast"), running.held("deep")) == (0, 0)
+    assert running.world.gw.in_use == {}
+    assert sound_one.num_cancels == (ends != "its own end")
