@@ -75,11 +75,11 @@ class Feed:
 
         Raises `ProtocolError` if too many watch.
         """
-        if len(self._watchers) >= MAX_WATCHERS:
-            message = f"{MAX_WATCHERS} watch already, as many as may. Close another console."
-            raise ProtocolError("server_is_overloaded", message, retry_after_us=10_000_000)
         queue: asyncio.Queue[bytes | None] = asyncio.Queue(MAX_QUEUED)
         async with self._beginning:  # who comes meanwhile finds the sampler of the first
+            if len(self._watchers) >= MAX_WATCHERS:
+                message = f"{MAX_WATCHERS} watch already, as many as may. Close another console."
+                raise ProtocolError("server_is_overloaded", message, retry_after_us=10_000_000)
             if not self._watchers:
                 await self._begin()
             self._watchers.add(queue)

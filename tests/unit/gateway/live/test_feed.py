@@ -4,8 +4,9 @@ import asyncio
 from collections.abc import Iterable
 from typing import Any
 
-from gateway.live.feed import Feed
+from gateway.live.feed import MAX_WATCHERS, Feed
 from gateway.live.sample import WorkerSample
+from gateway.wire.errors import ProtocolError
 from router.record.recording import DecisionRecord
 
 SAMPLE = WorkerSample(
@@ -48,3 +49,14 @@ async def test_watchers_that_come_at_once_share_a_sampler() -> None:
         await watch.aclose()
     await feed.close()
     assert asyncio.all_tasks() == mine
+
+
+async def test_no_more_watch_than_may_however_they_come() -> None:
+    feed = Feed(take_samples, read_pools, read_records, 1)
+    watches = [feed.watch() for _ in range(MAX_WATCHERS + 3)]
+    firsts = await asyncio.gather(*(anext(watch) for watch in watches), return_exceptions=True)
+    refused = [first for first in firsts if isinstance(first, ProtocolError)]
+    assert len(refused) == 3
+    for watch in watches:
+        await watch.aclose()
+    await feed.close()
