@@ -23,7 +23,7 @@ from typing import Any
 
 import msgspec
 from redis.asyncio import Redis
-from redis.exceptions import RedisError
+from redis.exceptions import RedisError, ResponseError
 
 from gateway.config.sections import LedgerConfig
 from gateway.store.ledger_entry import DAY_S, LedgerEntry, spent_of
@@ -207,7 +207,13 @@ class Ledger:
                 arguments: list[int | str] = [self._spent_writer, self._spent_number, SPENT_TTL_S]
                 for field, amount in counters.items():
                     arguments += (field, amount)
-                await self._add_spent(keys=[key], args=arguments)
+                try:
+                    await self._add_spent(keys=[key], args=arguments)
+                except ResponseError as error:
+                    if "WRONGTYPE" not in str(error):
+                        raise
+                    # It would keep all others back. The ledger has these tasks.
+                    logger.error("tasks are left out of a tenant's counters, %s: %s", key, error)
                 del self._spent_batch[key]
 
     async def spent(self, tenant_id: str, now_s: int) -> dict[str, int]:

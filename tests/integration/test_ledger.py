@@ -23,7 +23,7 @@ from gateway.access.tenant_store import Change, TenantStore
 from gateway.access.tenant_view import TenantsView
 from gateway.config.sections import LedgerConfig
 from gateway.store import usage_export
-from gateway.store.ledger import STREAM, Ledger, open_ledger
+from gateway.store.ledger import STREAM, Ledger, open_ledger, spent_key
 from gateway.store.ledger_entry import COLUMNS, LedgerEntry, LedgerLine
 from gateway.store.parquet import ParquetFile
 from gateway.store.usage_export import ExportError, Source, Summary
@@ -148,6 +148,25 @@ async def test_counters_without_an_answer_are_not_added_twice(
         spent = await ledger.spent(tenant_id, NOON_S)
         assert (spent["tasks"], spent["cost_units"]) == (num_tasks, 7 * num_tasks)
         assert not [name for name in spent if name.startswith("by")]
+
+
+async def test_counters_that_redis_cannot_add_to_keep_no_others_back(
+    client: Redis, caplog: pytest.LogCaptureFixture
+) -> None:
+    broken = spent_key("t0", NOON_S)
+    await client.set(broken, "no hash")
+    ledger = Ledger(client, max_entries=1000)
+    for number in range(6):
+        ledger.add(entry(number, tenant_id=f"t{number % 3}"))
+        assert await ledger.flush()
+    for tenant_id in ("t1", "t2"):
+        assert (await ledger.spent(tenant_id, NOON_S))["tasks"] == 2
+    assert await client.xlen(STREAM) == 6
+    assert broken in caplog.text
+    await client.delete(broken)
+    ledger.add(entry(6, tenant_id="t0"))
+    assert await ledger.flush()
+    assert (await ledger.spent("t0", NOON_S))["tasks"] == 1
 
 
 async def test_a_batch_without_an_answer_is_not_appended_twice(
