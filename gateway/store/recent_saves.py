@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple
 
 from redis.asyncio import Redis
-from redis.exceptions import RedisError
+from redis.exceptions import RedisError, ResponseError
 
 from gateway.store.stored_bytes import StoredBytes
 
@@ -112,7 +112,15 @@ class RecentSaves:
                 self.forget(name)
                 self._on_lost("not_taken", 1)
                 continue
-            await self._bytes.save(*name, record, ancestors, only_new=False)
+            try:
+                await self._bytes.save(*name, record, ancestors, only_new=False)
+            except ResponseError as error:
+                if "WRONGTYPE" not in str(error):
+                    raise
+                self.forget(name)  # its tenant's keys cannot be used: others must not wait for it
+                self._on_lost("not_taken", 1)
+                logger.error("a stored response of tenant %s is lost: %s", name[0], error)
+                continue
             if name in self._waiting:  # not deleted meanwhile
                 self.saved(name)
 

@@ -64,6 +64,17 @@ async def test_what_went_with_a_master_is_counted_once(tried: Tried) -> None:
     assert tried.lost == [("redis_lost", 3)]
 
 
+async def test_a_tenant_that_redis_cannot_store_for_keeps_no_other_waiting(tried: Tried) -> None:
+    await tried.save_away("broken/a", "waiting/a", "broken/b", "waiting/b")
+    await tried.redis.set("lw1:{broken}:stored", "no sorted set")
+    await tried.store.follow_up()
+    assert [await tried.has(f"waiting/{name}") for name in "ab"] == [True, True]
+    assert tried.lost == [("not_taken", 1), ("not_taken", 1)]
+    await tried.redis.delete("lw1:{broken}:stored")
+    await tried.store.follow_up()
+    assert not await tried.has("broken/a")
+
+
 async def test_what_redis_did_not_take_is_saved_once_it_does(
     tried: Tried, monkeypatch: pytest.MonkeyPatch
 ) -> None:
