@@ -137,6 +137,8 @@ async def export(redis: Redis, out: Path, *, adopt: str | None = None) -> Summar
     """
     if out.suffix not in (".csv", ".parquet"):
         raise ExportError(f"--out {out}: expected a file ending in .csv or .parquet")
+    if not out.parent.is_dir():
+        raise ExportError(f"--out {out}: there is no folder {out.parent}")
     with _locked(out):
         checkpoint = _begin(out, may_go_on=adopt is None or out.suffix == ".csv")
         source, summary = Source(redis, checkpoint.consumer), Summary()
@@ -163,6 +165,10 @@ def _begin(out: Path, *, may_go_on: bool) -> Checkpoint:
             return msgspec.json.decode(content, type=Checkpoint)
         except msgspec.DecodeError as error:
             raise ExportError(f"{path} is no checkpoint: {error}") from error
+    if out.exists() and out.suffix == ".parquet":  # its checkpoint ended with it
+        raise ExportError(
+            f"--out {out} is complete, and nothing is added to a Parquet file: name another file"
+        )
     if out.exists():
         raise ExportError(
             f"--out {out} is there, but not its checkpoint {path.name}: name another file, or "

@@ -405,7 +405,7 @@ def test_parquet_is_whole_or_not_there(
     table = parquet.read_table(out)
     assert table.column("task_id").to_pylist() == [f"resp_{number}" for number in range(2_500)]
     assert table.column("cost_units").to_pylist()[0] == 7
-    with pytest.raises(ExportError, match="name another file"):
+    with pytest.raises(ExportError, match=r"is complete, .*: name another file"):
         export(redis_url, out)
     assert export(redis_url, tmp_path / "more.parquet").num_entries == 10
 
@@ -480,6 +480,8 @@ def test_a_file_that_was_moved_away_begins_anew(
         export(redis_url, out)
     with pytest.raises(ExportError, match=r"\.csv or \.parquet"):
         export(redis_url, tmp_path / "usage.txt")
+    with pytest.raises(ExportError, match="there is no folder"):
+        export(redis_url, tmp_path / "none" / "usage.csv")
 
 
 # -- on a Cluster --------------------------------------------------------------------------------
