@@ -136,7 +136,7 @@ class PoliciesView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class VersionView(msgspec.Struct, frozen=True, kw_only=True):
-    """Shows one version; without `stored` it is the configured policy."""
+    """Shows one version; without `stored` it is the configured policy, or one Redis has lost."""
 
     version: int
     document: str
@@ -243,10 +243,21 @@ async def get_policy(request: AnyRequest, version: VersionInPath) -> VersionView
 
 
 async def _document(services: Services, version: int) -> tuple[Stored | None, bytes]:
+    """Reads a version; of the one in force that Redis has lost, what this gateway decides by."""
     if version == 0:
-        given = msgspec.to_builtins(services.policies.configured)
-        return None, msgspec.json.format(msgspec.json.encode(_without_nulls(given)), indent=2)
-    return await services.policies.store.load(version)
+        return None, _as_document(services.policies.configured)
+    try:
+        return await services.policies.store.load(version)
+    except (NoSuchVersion, PolicyError):
+        current = services.policies.current
+        if version != current.version:
+            raise
+        return None, _as_document(current.policy)
+
+
+def _as_document(policy: Policy) -> bytes:
+    given = _without_nulls(msgspec.to_builtins(policy))
+    return msgspec.json.format(msgspec.json.encode(given), indent=2)
 
 
 def _without_nulls(value: Any) -> Any:
@@ -305,8 +316,8 @@ async def activate_policy(
 
 async def _check_readable(services: Services, version: int) -> None:
     """Raises `PolicyError` for a version that would not decide, and `NoSuchVersion` for none."""
-    stored, content = await _document(services, version)
-    if stored is not None:
+    if version > 0:
+        _, content = await services.policies.store.load(version)
         await services.apart(read_version, version, content)
 
 

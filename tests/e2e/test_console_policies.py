@@ -179,16 +179,21 @@ def test_two_editors_cannot_undo_each_other(own: GatewayProcess, browser: Browse
 
 
 def test_a_lost_document_does_not_hide_the_way_back(browser: Browser, tmp_path: Path) -> None:
-    """As where Redis evicted it: the version is in force, and rolled back from the page."""
+    """As where Redis evicted it, and no gateway has it any more."""
     with redis_server(tmp_path) as redis_url:
+        first = GatewayProcess(tmp_path, "--redis", redis_url)
+        try:
+            first.wait_until_ready()
+            _, stored = ask(first, "POST", "/admin/policies", {"document": 'version = "lost"\n'})
+            version = stored["version"]
+            ask(first, "POST", f"/admin/policies/{version}/activate", {"expected": 0})
+        finally:
+            assert first.stop() == 0, first.log
+        with Redis.from_url(redis_url) as redis:
+            redis.delete(f"lw1:{{policy}}:v:{version}")
         own = GatewayProcess(tmp_path, "--redis", redis_url)
         try:
             own.wait_until_ready()
-            _, stored = ask(own, "POST", "/admin/policies", {"document": 'version = "lost"\n'})
-            version = stored["version"]
-            ask(own, "POST", f"/admin/policies/{version}/activate", {"expected": 0})
-            with Redis.from_url(redis_url) as redis:
-                redis.delete(f"lw1:{{policy}}:v:{version}")
             with opened(browser, f"{own.url}/console/#policies") as tab:
                 page = tab.page
                 expect(page.get_by_role("alert")).to_contain_text(f"no policy version {version}")

@@ -355,6 +355,28 @@ def test_a_rollback_to_what_cannot_be_read_is_refused(
     until_both(pair, 0)
 
 
+def test_what_is_in_force_is_shown_where_redis_has_lost_it(
+    pair: tuple[GatewayProcess, ...], policy: Admin, redis_of_pair: str
+) -> None:
+    first, _ = pair
+    told = policy(first, "apply", "-", "--json", stdin=f"{POLICY}# to be lost\n")
+    version = json.loads(told)["version"]
+    until_both(pair, version)
+    with Redis.from_url(redis_of_pair) as redis:
+        redis.delete(f"lw1:{{policy}}:v:{version}")
+    shown = policy(first, "show")
+    assert f'"version": "v{version}"' in shown
+    told = policy(first, "diff", "-", stdin=POLICY, status=1)
+    only, command = told.splitlines()
+    assert only.startswith(f'version: "v{version}" -> '), "what it was called is lost"
+    assert command.endswith(f"--expect {version}")
+    assert policy(first, "check", "-", stdin=shown).startswith("- is a valid policy.\n")
+    assert "no policy version" in policy(first, "shadow", str(version), status=2)
+    policy(first, "rollback")
+    until_both(pair, 0)
+    policy(first, "show", str(version), status=2)
+
+
 def test_two_admins_do_not_undo_each_other(pair: tuple[GatewayProcess, ...], policy: Admin) -> None:
     first, second = pair
     told = policy(second, "diff", "-", stdin=POLICY + "# mine\n", status=1)

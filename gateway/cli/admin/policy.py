@@ -269,7 +269,7 @@ def _value(value: Any) -> str:
 def _show(arguments: argparse.Namespace) -> int:
     version = arguments.version
     if version is None:
-        version = _ask(arguments, "GET", "policies")["active"]
+        version = _ask(arguments, "GET", "policies")["in_force"]["version"]
     answer = _ask(arguments, "GET", "policies", str(version))
     problems = answer.get("problems", ())  # an older gateway's answer says nothing of them
     status = show(arguments, answer, answer["document"].rstrip("\n"), NO if problems else OK)
