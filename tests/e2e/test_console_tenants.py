@@ -66,6 +66,8 @@ def test_limits_are_changed_live(gateway: GatewayProcess, browser: Browser) -> N
         page.get_by_label("Its tier").select_option("pro")
         page.get_by_role("button", name="Add").click()
         expect(page.get_by_role("heading", name="Keys of studio")).to_be_visible()
+        audit = page.get_by_role("region", name="Audit")
+        expect(audit).to_contain_text("tenants.create studio")
         page.get_by_label("Requests/min, deep").fill("7")
         page.get_by_role("button", name="Save").click()
         expect(page.get_by_text("In force from the next task on.")).to_be_visible()

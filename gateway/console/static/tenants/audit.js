@@ -4,8 +4,9 @@ import { admin } from "../shared/api.js";
 import { date } from "../shared/format.js";
 import { useLoaded } from "../shared/loaded.js";
 
-export function Audit() {
-  const { value, error, again } = useLoaded(() => admin("GET", "audit?trail=tenants&limit=30"));
+/** `tenants` are loaded anew after each change of this page, and the audit with them. */
+export function Audit({ tenants }) {
+  const { value, error, again } = useLoaded(() => admin("GET", "audit?trail=tenants&limit=30"), [tenants]);
   return html`
     <section class="card" aria-labelledby="audit">
       <header class="row"><h2 id="audit">Audit</h2><span class="grow"></span><button class="plain small" onClick=${again}>Reload</button></header>

@@ -46,7 +46,7 @@ function Loaded() {
       </section>
       ${tenant && html`<${Tenant} key=${tenant.id} tenant=${tenant} tiers=${value.tiers} canWrite=${canWrite} changed=${again} />`}
     </div>
-    <${Audit} />
+    <${Audit} tenants=${value.tenants} />
   `;
 }
 
