@@ -100,6 +100,18 @@ def test_a_limit_of_nothing_is_shown_and_saved(gateway: GatewayProcess, browser:
     ask(gateway, "DELETE", "/admin/tenants/blocked")
 
 
+def test_a_part_of_a_cent_is_no_nothing(gateway: GatewayProcess, browser: Browser) -> None:
+    row = {"day": "2026-11-21", "model": "lanewise-fast", "tasks": 1, "cost_usd": 2.13e-05}
+    with opened(browser, f"{gateway.url}/console/#play") as tab:
+        page = tab.page
+        page.route(
+            "**/admin/usage?*", lambda to: to.fulfill(json={"by": ["day", "model"], "rows": [row]})
+        )
+        page.get_by_role("link", name="Tenants").click()
+        usage = page.get_by_role("region", name="Usage")
+        expect(usage.get_by_role("cell", name="$0.0000213")).to_be_visible()
+
+
 @pytest.mark.parametrize(("width", "theme"), VIEWS)
 def test_it_is_for_everybody(
     gateway: GatewayProcess, browser: Browser, width: int, theme: Theme

@@ -1,7 +1,7 @@
 // What a tenant used: by day and model, or by key, as a plot, a table, and CSV.
 import { html, useSignal } from "../vendor/preact.js";
 import { admin } from "../shared/api.js";
-import { count } from "../shared/format.js";
+import { count, money } from "../shared/format.js";
 import { useLoaded } from "../shared/loaded.js";
 import { Plot } from "../shared/plot.js";
 
@@ -68,7 +68,7 @@ const Table = ({ rows, by }) => html`
             <tr>
               <td>${row.day}</td><td>${row[by]}</td><td class="number">${count(row.tasks)}</td>
               <td class="number">${count(row.input_tokens)}</td><td class="number">${count(row.cached_tokens)}</td><td class="number">${count(row.output_tokens)}</td>
-              <td class="number">${row.cost_usd ? row.cost_usd.toFixed(4) : "–"}</td>
+              <td class="number">${row.cost_usd ? money(row.cost_usd, "USD") : "–"}</td>
             </tr>
           `,
         )}
