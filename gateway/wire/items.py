@@ -1,6 +1,6 @@
 """Turns items and tools from the wire's JSON into the contract's Structs, and back."""
 
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -112,7 +112,7 @@ class _WireCompaction(msgspec.Struct, frozen=True, gc=False):
 
 
 class _WireTool(msgspec.Struct, frozen=True, gc=False):
-    name: str
+    name: Annotated[str, msgspec.Meta(min_length=1)]
     description: str | None = None
     parameters: dict[str, Any] | None = None
     strict: bool | None = None
@@ -296,23 +296,24 @@ def _parse_content(value: str | list[msgspec.Raw] | None, json_path: str) -> tup
             image = decode(raw, _WireImage, where)
             if image.file_id is not None:
                 raise unknown_file(f"{where}.file_id")
+            if not image.image_url:
+                raise missing_parameter(f"{where}.image_url")
             parts.append(ImagePart(image.image_url, None, image.detail or "auto"))
         elif kind == "input_file":
             file = decode(raw, _WireFile, where)
             if file.file_id is not None:
                 raise unknown_file(f"{where}.file_id")
+            if not (file.file_data or file.file_url):
+                raise missing_parameter(f"{where}.file_data", " Or send a 'file_url'.")
             parts.append(FilePart(None, file.file_url, file.filename, file.file_data))
         elif kind == "refusal":
             parts.append(RefusalPart(decode(raw, _WireRefusal, where).refusal))
         elif kind is None:
             raise missing_parameter(f"{where}.type")
         else:
-            raise ProtocolError(
-                "invalid_value",
-                f"Invalid '{where}.type': expected 'input_text', 'input_image', 'input_file', "
-                f"'output_text' or 'refusal', got '{kind[:64]}'.",
-                param=f"{where}.type",
-            )
+            known = "'input_text', 'input_image', 'input_file', 'output_text' or 'refusal'"
+            message = f"Invalid '{where}.type': expected {known}, got '{kind[:64]}'."
+            raise ProtocolError("invalid_value", message, param=f"{where}.type")
     return tuple(parts)
 
 
@@ -363,7 +364,7 @@ class _WireMaybeNamed(msgspec.Struct, frozen=True, gc=False):
 
 class _WireAllowed(msgspec.Struct, frozen=True, gc=False):
     tools: list[_WireMaybeNamed]
-    mode: str = "auto"
+    mode: Literal["auto", "required"] = "auto"
 
 
 def parse_tool_choice(raw: msgspec.Raw, tools: tuple[Tool, ...]) -> ToolChoice:

@@ -247,6 +247,21 @@ BAD_ITEMS: list[tuple[list[Any], str, str]] = [
         "missing_required_parameter",
         "input[1].content[0].text",
     ),
+    (
+        [{"role": "user", "content": [{"type": "input_image"}]}],
+        "missing_required_parameter",
+        "input[0].content[0].image_url",
+    ),
+    (
+        [{"role": "user", "content": [{"type": "input_image", "image_url": ""}]}],
+        "missing_required_parameter",
+        "input[0].content[0].image_url",
+    ),
+    (
+        [{"role": "user", "content": [{"type": "input_file", "filename": "a.pdf"}]}],
+        "missing_required_parameter",
+        "input[0].content[0].file_data",
+    ),
     ([{"type": "function_call", "name": "f"}], "missing_required_parameter", "input[0].call_id"),
     (
         [{"type": "function_call_output", "call_id": "c"}],
@@ -426,6 +441,8 @@ BAD_TOOLS: list[tuple[Any, str, str]] = [
     ("f", "invalid_type", "tools[0]"),
     (None, "invalid_type", "tools[0]"),
     ({"type": "function"}, "missing_required_parameter", "tools[0].name"),
+    ({"type": "function", "name": ""}, "invalid_value", "tools[0].name"),
+    ({"type": "custom", "name": ""}, "invalid_value", "tools[0].name"),
     ({"type": "function", "name": "f", "parameters": []}, "invalid_type", "tools[0].parameters"),
     (
         {"type": "function", "name": "f", "parameters": {"$ref": "#/nope"}},
@@ -499,6 +516,11 @@ BAD_CHOICES: list[tuple[Any, tuple[Tool, ...], str]] = [
     ({"type": "allowed_tools"}, OFFERED, "'tool_choice.tools'"),
     ({"type": "allowed_tools", "tools": [{"name": ["f"]}]}, OFFERED, "tools[0].name"),
     ({"type": "allowed_tools", "tools": [{"name": "h"}]}, OFFERED, "none of its tools"),
+    (
+        {"type": "allowed_tools", "mode": "any", "tools": [{"name": "f"}]},
+        OFFERED,
+        "'tool_choice.mode': expected 'auto', 'required', got 'any'",
+    ),
 ]
 
 
