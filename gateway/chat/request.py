@@ -10,7 +10,7 @@ from gateway.chat.terms import ChatTerms
 from gateway.wire.errors import ProtocolError, missing_parameter
 from gateway.wire.events import CreateBody, Effort, GenerationBody, ReasoningParam, decode
 from gateway.wire.fields import unserved
-from gateway.wire.items import unknown_file
+from gateway.wire.items import PLAIN_TEXT, unknown_file
 from gateway.wire.requests import ParsedCreate, parse_create
 
 _encode = msgspec.json.encode
@@ -299,8 +299,11 @@ def _predicted(prediction: PredictionParam | None) -> str | None:
 
 
 def _text_format(response_format: dict[str, Any] | None) -> TextFormat:
-    response_format = response_format or {}
-    kind = response_format.get("type", "text")
+    if response_format is None:
+        return PLAIN_TEXT
+    kind = response_format.get("type")
+    if kind is None:
+        raise missing_parameter("response_format.type")
     if kind == "json_schema":
         wrapped = response_format.get("json_schema")
         wrapped = wrapped if isinstance(wrapped, dict) else {}
@@ -311,6 +314,7 @@ def _text_format(response_format: dict[str, Any] | None) -> TextFormat:
         name = name if isinstance(name, str) else "answer"
         return TextFormat("json_schema", schema, name, strict if isinstance(strict, bool) else None)
     if kind not in ("text", "json_object"):
-        message = "Invalid 'response_format.type': expected text, json_object or json_schema."
+        known = "'text', 'json_object' or 'json_schema'"
+        message = f"Invalid 'response_format.type': expected {known}, got '{kind!s:.64}'."
         raise ProtocolError("invalid_value", message, param="response_format.type")
     return TextFormat(kind)

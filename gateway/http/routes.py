@@ -47,7 +47,7 @@ from gateway.http.usage import usage_view
 from gateway.metrics.metrics import CONTENT_TYPE
 from gateway.task.outcomes import take_feedback
 from gateway.wire.errors import OR_CONTINUE, ProtocolError
-from gateway.wire.events import CountBody, CreateBody, decode
+from gateway.wire.events import CompactBody, CountBody, decode
 from gateway.wire.items import wire_item
 from router.classify.task import Tenant
 from router.policy.policy import AUTO
@@ -181,7 +181,7 @@ async def count_input_tokens(request: AnyRequest) -> ASGIResponse:
 async def compact_context(request: AnyRequest) -> ASGIResponse:
     """Returns a shorter context that stands for a longer one."""
     services, tenant = _caller(request)
-    body = decode(await request.document(), CreateBody)
+    body = decode(await request.document(), CompactBody)
     return await create_compaction(services.gw, tenant, body, request.receive)
 
 

@@ -28,11 +28,12 @@ from gateway.transport.outbox import Outbox, WriteNow
 from gateway.transport.socket_protocol import WRITE_NOW
 from gateway.wire.agents import TURN_STATE, is_codex
 from gateway.wire.compaction import compaction_object
-from gateway.wire.errors import ProtocolError
-from gateway.wire.events import CreateBody, not_json
+from gateway.wire.errors import ProtocolError, missing_parameter
+from gateway.wire.events import CompactBody, CreateBody, not_json
 from gateway.wire.requests import ParsedCreate
 from gateway.wire.response import ResponseStream, ResponseWriter, unheard
 from router.classify.task import Task, Tenant
+from router.policy.policy import AUTO
 from router.waiting.fair_queue import QueuePosition
 
 
@@ -435,12 +436,13 @@ async def create_response(
 
 
 async def create_compaction(
-    gw: Gateway, tenant: Tenant, body: CreateBody, receive: Receive
+    gw: Gateway, tenant: Tenant, body: CompactBody, receive: Receive
 ) -> ASGIResponse:
     """Answers `POST /v1/responses/compact`; `receive` tells when the client leaves.
 
     Raises `ProtocolError` if it is not valid or not admitted, or its engine failed.
     """
+    body = msgspec.structs.replace(body, model=body.model or AUTO)
     parsed = await parse_request(
         body,
         f"resp_{new_id()}",
@@ -448,6 +450,8 @@ async def create_compaction(
         max_tokens=MAX_COUNTED_TOKENS,
         store=tenant.store,
     )
+    if not parsed.input.items and body.previous_response_id is None:
+        raise missing_parameter("input", " Send what is to be compacted, or continue a response.")
     parsed = msgspec.structs.replace(parsed, generate=True, answers=False)
     exchange = Exchange(gw, tenant, parsed, unheard(parsed))
     ended = await exchange.whole(receive)

@@ -50,7 +50,7 @@ OPERATIONS = (
     Operation(f"{_RESPONSE}/feedback", "post", _json(shapes.TakenFeedback), Feedback),
     Operation(f"{_RESPONSE}/input_items", "get", _json(shapes.InputItems)),
     Operation("/v1/responses/input_tokens", "post", _json(shapes.InputTokens), shapes.Count),
-    Operation("/v1/responses/compact", "post", _json(shapes.CompactedContext), shapes.Create),
+    Operation("/v1/responses/compact", "post", _json(shapes.CompactedContext), shapes.Compact),
     Operation(
         "/v1/chat/completions",
         "post",

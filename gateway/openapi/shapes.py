@@ -8,7 +8,7 @@ from msgspec import Meta
 from backends.contract import BackendGroup
 from gateway.messages.blocks import MessageParam
 from gateway.messages.request import MessagesBody
-from gateway.wire.events import CountBody, CreateBody, TextParam
+from gateway.wire.events import CompactBody, CountBody, CreateBody, TextParam
 from gateway.wire.output_items import (
     CallOutput,
     CompactionOutput,
@@ -75,6 +75,7 @@ _OF_CREATE: dict[str, Any] = {
 }
 Create = _described(CreateBody, **_OF_CREATE)
 Count = _described(CountBody, **_OF_CREATE | {"model": _Model | None})
+Compact = _described(CompactBody, **_OF_CREATE | {"model": _Model | None})
 _AMessage = _described(MessageParam, content=str | list[Item])
 Messages = _described(
     MessagesBody,

@@ -119,6 +119,12 @@ class CountBody(CreateBody, frozen=True, kw_only=True, gc=False):
     model: ModelName | None = AUTO  # type: ignore[assignment]  # null is taken, as OpenAI's does
 
 
+class CompactBody(CreateBody, frozen=True, kw_only=True, gc=False):
+    """Body of `POST /v1/responses/compact`, whose model may be null by the SDK's types."""
+
+    model: ModelName | None  # type: ignore[assignment]  # null: the router's choice
+
+
 class ResponseCreate(CreateBody, frozen=True, kw_only=True, tag="response.create", gc=False):
     """Asks for a response on the socket."""
 

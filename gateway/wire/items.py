@@ -429,10 +429,8 @@ def parse_text_format(raw: msgspec.Raw) -> TextFormat:
             raise missing_parameter("text.format.schema")
         check_schema(wire.schema, "text.format.schema")
         return TextFormat("json_schema", wire.schema, wire.name or "answer", wire.strict)
-    message = (
-        "Invalid 'text.format.type': expected 'text', 'json_object' or 'json_schema', "
-        f"got '{wire.type[:64]}'."
-    )
+    known = "'text', 'json_object' or 'json_schema'"
+    message = f"Invalid 'text.format.type': expected {known}, got '{wire.type[:64]}'."
     raise ProtocolError("invalid_value", message, param="text.format.type")
 
 

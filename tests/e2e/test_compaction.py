@@ -134,6 +134,23 @@ def test_compacting_on_request(client: OpenAI) -> None:
     assert TOLD[0] in answer.output_text
     with pytest.raises(openai.NotFoundError):
         client.responses.compact(model="gpt-0", input="Hi.", instructions="Be brief.")
+    routed = client.responses.compact(model=None, input=TOLD[0])  # the SDK's types allow it
+    assert [item.type for item in routed.output] == ["message", "compaction"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"input": "Hi."}, "model"),
+        ({"model": "auto"}, "input"),
+        ({"model": None, "input": []}, "input"),
+        ({"model": "", "input": "Hi."}, "model"),
+    ],
+)
+def test_nothing_to_compact_is_refused(client: OpenAI, fields: dict[str, Any], param: str) -> None:
+    with pytest.raises(openai.BadRequestError) as refused:
+        client.post("/responses/compact", body=fields, cast_to=object)
+    assert refused.value.param == param
 
 
 @pytest.mark.parametrize(

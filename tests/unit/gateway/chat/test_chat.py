@@ -299,6 +299,13 @@ REFUSED: list[tuple[list[Any], dict[str, Any], str, str | None]] = [
         "tool_choice.tools",
     ),
     ([HELLO], {"response_format": {"type": "yaml"}}, "invalid_value", "response_format.type"),
+    ([HELLO], {"response_format": {}}, "missing_required_parameter", "response_format.type"),
+    (
+        [HELLO],
+        {"response_format": {"json_schema": {"schema": {}}}},
+        "missing_required_parameter",
+        "response_format.type",
+    ),
     (
         [HELLO],
         {"response_format": {"type": "json_schema"}},
