@@ -29,6 +29,7 @@ class Remembered(msgspec.Struct):
     parent_id: str | None = None
     steers: list[Steer] = []  # accepted, waiting for the outputs of its calls
     children: list[str] = []
+    num_events: int = 0  # that were sent about it, those after its end included
     memory: Memory | None = None  # as it is counted for its tenant
 
 

@@ -346,16 +346,19 @@ class Session:
         return ProtocolError("response_not_found", message)
 
     def _refuse_steer(self, target: Any, value: Any, error: ProtocolError) -> None:
-        """Refuses a steer, in an event of its target while that runs."""
+        """Refuses a steer, in the next event of its target, where that is known."""
         response_id = target if isinstance(target, str) else ""
         fields = failed_fields(error, response_id, value)
         active = self._active.get(response_id)
         if active is not None and active.writer.is_open:
             active.writer.send_about("response.steer.failed", fields)
             return
+        stream_id, number = active.job.stream_id if active else None, 0
         past = self._recent.get(response_id)
-        stream_id = active.job.stream_id if active else past.stream_id if past else None
-        self._send(steer_failed(fields, stream_id))
+        if past is not None:
+            stream_id, number = past.stream_id, past.num_events
+            past.num_events += 1
+        self._send(steer_failed(fields, stream_id, number))
 
     def _settle_steers(self, active: Active, ended: Ended | None) -> Active | None:
         """Starts the successor of a steered response that ended, or fails its steers."""
@@ -377,6 +380,7 @@ class Session:
                 for steer in active.steers:
                     fields = steer.pending_fields(ended.open_calls)
                     active.writer.send_about("response.steer.pending", fields)
+                remembered.num_events = active.writer.num_events
             return None
         return self._successor(active, ended)
 

@@ -74,7 +74,13 @@ def remembered_of(active: Active, ended: Ended) -> Remembered:
     if parent_id is not None and active.parent is None:  # its context was read from the store
         num_bytes += sum(map(item_bytes, ended.items))
     return Remembered(
-        active.job.stream_id, ended.items, ended.backend, ended.lineage, num_bytes, parent_id
+        active.job.stream_id,
+        ended.items,
+        ended.backend,
+        ended.lineage,
+        num_bytes,
+        parent_id,
+        num_events=active.writer.num_events,
     )
 
 

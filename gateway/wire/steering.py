@@ -60,9 +60,9 @@ def _invalid(complaint: str, param: str = "input") -> ProtocolError:
     return ProtocolError("invalid_input", f"Invalid steer: {complaint}.", param=param)
 
 
-def steer_failed(fields: bytes, stream_id: str | None) -> bytes:
-    """Writes `response.steer.failed` for a steer without a running target; number 0."""
-    head = b'{"type":"response.steer.failed","sequence_number":0,'
+def steer_failed(fields: bytes, stream_id: str | None, number: int) -> bytes:
+    """Writes `response.steer.failed` for a steer without a running target."""
+    head = b'{"type":"response.steer.failed","sequence_number":%d,' % number
     tail = b"}" if stream_id is None else b',"stream_id":' + _encode(stream_id) + b"}"
     return head + fields + tail
 

@@ -249,6 +249,7 @@ async def test_steers_without_a_running_target_fail(connection: SocketClient) ->
     failed = await connection.receive()
     assert failed["error"]["code"] == "response_already_completed"
     assert failed["stream_id"] == "s"
+    assert failed["sequence_number"] > 0, "it goes on with its target's numbers"
     assert (await connection.turn("Hi.", max_output_tokens=20))["output"]
 
 

@@ -738,9 +738,11 @@ def test_steers_without_a_running_target_fail() -> None:
     (failed,) = peer.send(type="response.steer", input="x")
     assert failed["error"]["code"] == "invalid_input"
     job = running(peer, stream_id="s")
-    peer.end(job)
-    (failed,) = peer.steer(job.parsed.id)
-    assert (failed["error"]["code"], failed["stream_id"]) == ("response_already_completed", "s")
+    last = peer.end(job)[-1]["sequence_number"]
+    for number in (last + 1, last + 2):
+        (failed,) = peer.steer(job.parsed.id)
+        assert (failed["error"]["code"], failed["stream_id"]) == ("response_already_completed", "s")
+        assert failed["sequence_number"] == number, "the next of its target"
 
 
 def test_a_response_that_has_not_begun_cannot_be_steered() -> None:
@@ -839,6 +841,8 @@ def test_steers_wait_for_the_outputs_of_open_calls() -> None:
         assert event["stream_id"] == "s"
     numbers = [event["sequence_number"] for event in events[-3:]]
     assert numbers == list(range(numbers[0], numbers[0] + 3))
+    (late,) = peer.steer(job.parsed.id, "C")
+    assert (late["type"], late["sequence_number"]) == ("response.steer.failed", numbers[-1] + 1)
     assert peer.running == [], "it is the client's turn"
     settings: dict[str, Any] = {"instructions": "Anew.", "stream_id": "s"}
     peer.create(input=[OUTPUT], previous_response_id=job.parsed.id, **settings)
