@@ -21,7 +21,7 @@ from litestar.response.base import ASGIResponse
 from litestar.types import Receive
 
 from gateway.core.gateway import Gateway
-from gateway.core.job import Ended
+from gateway.core.job import Ended, Job
 from gateway.http.streams import EventStream, Exchange, json_response, sse_event
 from gateway.store.stored_response import StoredResponse
 from gateway.task.own_input import parse_request
@@ -117,7 +117,7 @@ class BackgroundRuns:
         answer = queued_json(parsed, self._gw.wall_s())
         if run.running:
             try:
-                await self._store_begun(tenant, parsed.id, run.stream.body or answer)
+                await self._store_begun(run.exchange.job, run.stream.body or answer)
             except BaseException as error:
                 if isinstance(error, ProtocolError):
                     run.exchange.job.turned_away = error
@@ -128,12 +128,19 @@ class BackgroundRuns:
             return self._follow(tenant, run, 0)
         return json_response(answer, headers=run.exchange.headers())
 
-    async def _store_begun(self, tenant: Tenant, response_id: str, body: bytes) -> None:
+    async def _store_begun(self, job: Job, body: bytes) -> None:
+        """Stores a run that has begun; its input can be listed, and outlives its gateway."""
+        items = job.request.items if job.request is not None else ()
         begun = StoredResponse(
-            response=body, ancestors=(), input=(), output=(), num_own=0, can_continue=False
+            response=body,
+            ancestors=job.lineage.ids,
+            input=items[job.lineage.num_items :],
+            output=(),
+            num_own=len(job.parsed.input.items),
+            can_continue=False,
         )
-        await self._gw.store.save(tenant.id, response_id, begun, only_new=True)
-        await self._gw.store.beat(tenant.id, [response_id])
+        await self._gw.store.save(job.tenant.id, job.parsed.id, begun, only_new=True)
+        await self._gw.store.beat(job.tenant.id, [job.parsed.id])
 
     def _make_room(self, tenant: Tenant) -> None:
         """Drops the events of an ended run if there is no place, the tenant's own above its share.

@@ -60,6 +60,16 @@ def test_another_gateway_polls_and_cancels_it(
         assert one.responses.cancel(response_id).status == "cancelled", "as often as you like"
 
 
+def test_its_input_is_listed_while_it_runs(client: OpenAI, elsewhere: OpenAI) -> None:
+    first = client.responses.create(model="lanewise-fast", input="Hi.", max_output_tokens=20)
+    response_id = begin(client, previous_response_id=first.id)
+    items = list(elsewhere.responses.input_items.list(response_id, order="asc"))
+    assert [getattr(item, "role", None) for item in items] == ["user", "assistant", "user"]
+    assert BOOK in str(items[-1])
+    assert elsewhere.responses.retrieve(response_id).status in ("queued", "in_progress")
+    client.responses.delete(response_id)
+
+
 def test_one_that_ended_is_left_as_it_is(client: OpenAI, elsewhere: OpenAI) -> None:
     response_id = begin(client, model="lanewise-fast", max_output_tokens=20)
     while client.responses.retrieve(response_id).status == "in_progress":
@@ -164,6 +174,7 @@ def test_one_whose_gateway_died_has_failed(
     assert failed.status == "failed"
     assert failed.error is not None
     assert failed.error.code == "server_error"
+    assert BOOK in str(client.responses.input_items.list(response_id).data), "to be asked again"
     give_up_s = time.monotonic() + 20.0  # below a lease
     for leases in redis_client.keys("lw1:*lease"):  # nor need its lease be waited for
         for lease in redis_client.zrange(leases, 0, -1):
