@@ -10,7 +10,7 @@ from gateway.chat.terms import ChatTerms
 from gateway.wire.errors import ProtocolError, missing_parameter
 from gateway.wire.events import CreateBody, Effort, GenerationBody, ReasoningParam, decode
 from gateway.wire.fields import unserved
-from gateway.wire.items import PLAIN_TEXT, unknown_file
+from gateway.wire.items import PLAIN_TEXT, parse_text_format, unknown_file
 from gateway.wire.requests import ParsedCreate, parse_create
 
 _encode = msgspec.json.encode
@@ -143,13 +143,14 @@ def parse_chat(body: bytes, response_id: str, max_tokens: int | None = None) -> 
     terms = ChatTerms(tuple(json_paths), limit_field)
     try:
         parsed = parse_create(create, response_id, max_tokens=max_tokens)
+        text_format = _text_format(chat.response_format)
     except ProtocolError as error:
         raise terms.told(error) from None
     parsed = msgspec.structs.replace(
         parsed,
         stop=stops,
         seed=chat.seed,
-        text_format=_text_format(chat.response_format),
+        text_format=text_format,
         extras=_extras(chat, parsed.extras),
         prediction=_predicted(chat.prediction),
     )
@@ -307,12 +308,10 @@ def _text_format(response_format: dict[str, Any] | None) -> TextFormat:
     if kind == "json_schema":
         wrapped = response_format.get("json_schema")
         wrapped = wrapped if isinstance(wrapped, dict) else {}
-        schema, name, strict = map(wrapped.get, ("schema", "name", "strict"))
-        if not isinstance(schema, dict):
+        if wrapped.get("schema") is None:
             message = "Missing required parameter: 'response_format.json_schema.schema'."
             raise ProtocolError("missing_required_parameter", message, param="response_format")
-        name = name if isinstance(name, str) else "answer"
-        return TextFormat("json_schema", schema, name, strict if isinstance(strict, bool) else None)
+        return parse_text_format(msgspec.Raw(_encode(wrapped | {"type": kind})))
     if kind not in ("text", "json_object"):
         known = "'text', 'json_object' or 'json_schema'"
         message = f"Invalid 'response_format.type': expected {known}, got '{kind!s:.64}'."

@@ -9,6 +9,8 @@ from gateway.wire.errors import ProtocolError
 # Responses' name of a field, and chat's. A longer name comes before its beginning.
 _FIELDS = (
     ("text.format.schema", "response_format.json_schema.schema"),
+    ("text.format.name", "response_format.json_schema.name"),
+    ("text.format.strict", "response_format.json_schema.strict"),
     ("text.format", "response_format"),
     ("text.verbosity", "verbosity"),
     ("reasoning.effort", "reasoning_effort"),

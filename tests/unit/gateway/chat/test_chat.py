@@ -300,6 +300,20 @@ REFUSED: list[tuple[list[Any], dict[str, Any], str, str | None]] = [
     ),
     ([HELLO], {"response_format": {"type": "yaml"}}, "invalid_value", "response_format.type"),
     ([HELLO], {"response_format": {}}, "missing_required_parameter", "response_format.type"),
+    *(
+        (
+            [HELLO],
+            {"response_format": {"type": "json_schema", "json_schema": {"schema": {}, **wrong}}},
+            code,
+            f"response_format.json_schema.{param}",
+        )
+        for wrong, code, param in (
+            ({"schema": 5}, "invalid_type", "schema"),
+            ({"schema": {"type": 5}}, "invalid_value", "schema.type"),
+            ({"name": 5}, "invalid_type", "name"),
+            ({"strict": "yes"}, "invalid_type", "strict"),
+        )
+    ),
     (
         [HELLO],
         {"response_format": {"json_schema": {"schema": {}}}},
