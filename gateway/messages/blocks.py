@@ -4,7 +4,7 @@ Unknown fields are ignored: `cache_control` and `citations` mean nothing to our 
 clients send more. A block of an unknown type is refused, since its content would be lost.
 """
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -27,7 +27,7 @@ class Base64Source(_Tagged, frozen=True, tag="base64"):
 class UrlSource(_Tagged, frozen=True, tag="url"):
     """Names an image or a PDF on the web."""
 
-    url: str
+    url: Annotated[str, msgspec.Meta(min_length=1)]
 
 
 class TextSource(_Tagged, frozen=True, tag="text"):

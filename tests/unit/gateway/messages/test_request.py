@@ -237,6 +237,11 @@ REFUSED: list[tuple[list[dict[str, Any]], dict[str, Any], str]] = [
     ),
     ([HI], {"stop_sequences": [" "]}, "stop_sequences: each stop sequence must contain"),
     ([HI], {"mcp_servers": [{"url": "x"}]}, "mcp_servers: not supported here"),
+    (
+        [user({"type": "image", "source": {"type": "url", "url": ""}})],
+        {},
+        "messages.0.content.0.source.url: Expected `str` of length >= 1",
+    ),
 ]
 
 
