@@ -5,6 +5,9 @@ anywhere; some only where a message begins with them or nearly so, since further
 or told of others ("a customer says that this isn't what I asked for"). Others are as common in new
 asks ("the login does not work offline") and count only where they are nearly all that is said, or
 all of it: "Nope." A plain no is a complaint only if it answers no question.
+
+What is merely asked about is no complaint: "What is wrong with this code?", "Solve the same problem
+in Rust". So words that new asks share do not count in a clause that begins by asking for something.
 """
 
 import re
@@ -18,34 +21,26 @@ ASKING_CHARS = 240  # of an answer's end, which may ask or offer something
 _ANYWHERE = (
     # English
     *("still broken", "still fail", "still not work", "still doesn't", "still does not"),
-    *("still wrong", "still get", "still see", "still the same", "same error", "same problem"),
-    *("same issue", "didn't work", "did not work", "didn't help", "did not help", "no luck"),
+    *("still wrong", "still the same", "no luck"),
     *("that's wrong", "that is wrong", "wrong again", "failed again", "fails again", "broke again"),
     *("didn't fix", "did not fix", "doesn't fix", "does not fix", "not fixed", "you broke"),
     *("nothing changed", "made it worse"),
     # German
     *("hat nicht funktioniert", "hat nicht geklappt", "hat nicht geholfen", "immer noch nicht"),
     *("immer noch kaputt", "immer noch falsch", "immer noch fehl", "das ist falsch"),
-    *("derselbe fehler", "gleiche fehler", "gleicher fehler", "geht noch immer nicht"),
+    "geht noch immer nicht",
     # French
-    *("toujours pas", "n'a pas marché", "n'a pas fonctionné", "même erreur"),
-    *("même problème", "c'est faux", "toujours cassé"),
+    *("toujours pas", "n'a pas marché", "n'a pas fonctionné", "c'est faux", "toujours cassé"),
     # Spanish
-    *("sigue sin funcionar", "no funcionó", "no ha funcionado", "sigue fallando", "mismo error"),
-    *("sigue roto", "eso está mal", "mismo problema", "todavía no funciona", "aún no funciona"),
+    *("sigue sin funcionar", "no funcionó", "no ha funcionado", "sigue fallando"),
+    *("sigue roto", "eso está mal", "todavía no funciona", "aún no funciona"),
     # Portuguese
-    *("não funcionou", "continua sem funcionar", "ainda não funciona", "mesmo erro"),
-    *(
-        "continua falhando",
-        "ainda falha",
-        "mesmo problema",
-        "isso está errado",
-        "continua quebrado",
-    ),
+    *("não funcionou", "continua sem funcionar", "ainda não funciona"),
+    *("continua falhando", "ainda falha", "isso está errado", "continua quebrado"),
     # Italian
-    *("non ha funzionato", "stesso errore", "ancora non funziona", "continua a fallire"),
+    *("non ha funzionato", "ancora non funziona", "continua a fallire"),
     # Russian
-    *("не сработало", "не помогло", "та же ошибка", "всё ещё не", "все еще не", "по-прежнему не"),
+    *("не сработало", "не помогло", "всё ещё не", "все еще не", "по-прежнему не"),
     # Chinese
     *(
         "还是不行",
@@ -87,6 +82,14 @@ _ANYWHERE = (
     ),
     # Korean
     *("여전히 안", "여전히 실패", "같은 오류", "같은 에러", "아직도 안"),
+)
+# Anywhere, too, but not where they are asked about.
+_UNLESS_ASKED = (
+    *("still get", "still see", "same error", "same problem", "same issue"),
+    *("didn't work", "did not work", "didn't help", "did not help"),
+    *("derselbe fehler", "gleiche fehler", "gleicher fehler", "même erreur", "même problème"),
+    *("mismo error", "mismo problema", "mesmo erro", "mesmo problema", "stesso errore"),
+    "та же ошибка",
 )
 _EARLY = (
     # English
@@ -159,9 +162,29 @@ _OFFERS = (
     "wenn du",
     "falls du",
 )
+# How a clause begins that asks for something.
+_ASKING = re.compile(
+    r"\W*(?:(?:now|and|then|so|ok|okay|but|also|please|jetzt|und|dann|bitte|et|y|e|а|и)\W+)*"
+    # English: questions, conditions and what one may be told to do
+    r"(?:(?:what|which|who|why|where|when|how|whether|if|is|are|do|does|did|can|could|should|would"
+    r"|add|answer|check|compare|convert|create|debug|describe|detect|draft|explain|explore|find|fix"
+    r"|generate|give|handle|help|highlight|identify|implement|improve|investigate|let|list|log|make"
+    r"|mark|name|print|raise|reject|report|reproduce|return|review|rewrite|say|show|simulate|solve"
+    r"|state|suggest|summari[sz]e|tell|throw|translate|use|validate|verify|write"
+    # German, French, Spanish, Portuguese, Italian and Russian
+    r"|was|welch\w*|wer|wie|warum|wieso|wo|wann|wenn|falls|ob|erkläre?|zeige?|finde|löse|schreibe?"
+    r"|que|qui|quoi|quel\w*|où|pourquoi|comment|quand|si|explique|montre|trouve|résous|écris"
+    r"|qué|quién|cuál\w*|dónde|por qué|cómo|explica|muestra|encuentra|resuelve|escribe"
+    r"|o que|quem|qual|quais|onde|por que|como|mostre|encontre|resolva|escreva"
+    r"|che|cosa|chi|quale|dove|perché|come|spiega|mostra|trova|risolvi|scrivi"
+    r"|что|кто|как\w*|где|почему|зачем|если|объясни|покажи|найди|реши|напиши)(?!\w)"
+    r"|qu'|.*(?:什么|什麼|哪|怎么|怎麼|为何|為何|如果|何が|なに|どこ|どの|なぜ|もし|뭐|무엇|어디|왜|어느))"
+)
+_CLAUSE_END = re.compile(r"[.,;:!?…\n。、，！？：；]")
 _STOPS = re.compile(r"[\s.,!…;。、，！]*[.,!…;。、，！\n][\s.,!…;。、，！]*")
 _IF_SHORT = (
-    *("doesn't work", "does not work", "not working", "not right", "incorrect", "is wrong"),
+    *("doesn't work", "does not work", "not working", "not right", "incorrect"),
+    *("is wrong", "it's wrong"),
     *("funktioniert nicht", "geht nicht", "klappt nicht", "stimmt nicht"),
     *("ne marche pas", "ne fonctionne pas", "no funciona", "está mal", "não funciona"),
     *("está errado", "non funziona", "не работает", "неправильно"),
@@ -178,10 +201,12 @@ def complains(text: str, *, is_asked: bool = False) -> bool:
     start = text[:MAX_CHARS].lower().replace("’", "'")
     if any(words in start for words in _ANYWHERE):
         return True
+    if _tells(start, _UNLESS_ASKED):
+        return True
     early = start.lstrip()
     if any(0 <= early.find(words) <= EARLY_CHARS for words in _EARLY):
         return True
-    if len(text) <= SHORT_CHARS and any(words in start for words in _IF_SHORT):
+    if len(text) <= SHORT_CHARS and _tells(start, _IF_SHORT):
         return True
     if len(text) > BARE_CHARS:
         return False
@@ -189,6 +214,15 @@ def complains(text: str, *, is_asked: bool = False) -> bool:
     if not said <= _AGAIN | _NO:
         return False
     return bool(said & _AGAIN) or (bool(said) and not is_asked)
+
+
+def _tells(start: str, several: tuple[str, ...]) -> bool:
+    """Returns whether a message says one of several words, and does not merely ask about them."""
+    for words in several:
+        at = start.find(words)
+        if at >= 0 and not _ASKING.match(_CLAUSE_END.split(start[:at])[-1]):
+            return True
+    return False
 
 
 def asks_back(text: str) -> bool:

@@ -25,6 +25,18 @@ TOLD = [
     "頼んだものと違います",
     "제가 요청한 게 아니에요",
 ]
+SHARED = [  # words of new asks, which complain here
+    "Same error.",
+    "Now I still get the old total.",
+    "I ran it again, same problem.",
+    "Thanks, but it didn't help.",
+    "The output is wrong",
+    "It's wrong.",
+    "What? That is wrong.",
+    "Check again: the total is wrong",
+    "Der Test geht nicht.",
+    "结果不对",
+]
 BARE = [
     "Try again",
     "Nope, try again!",
@@ -37,7 +49,7 @@ BARE = [
 NOES = ["Nope", "nope.", "No", "No, no.", "Nein!", "Non", "不", "いいえ。"]
 
 
-@pytest.mark.parametrize("text", [*COMPLAINTS, *TOLD, *BARE, *NOES])
+@pytest.mark.parametrize("text", [*COMPLAINTS, *TOLD, *SHARED, *BARE, *NOES])
 def test_complaints(text: str) -> None:
     assert complains(text)
 
@@ -75,6 +87,18 @@ def test_answers_that_ask_back(answer: str, is_question: bool) -> None:
         "Write a test for a cache that is not working as a cache: it should hold no entry.",
         "Wenn das Netz weg ist, geht die Anmeldung nicht; zeige dort stattdessen eine Meldung an.",
         "What does 'exit code 1' mean?",
+        "What is wrong with this code?",
+        "Thanks. Tell me which of these answers is incorrect",
+        "Now solve the same problem in Rust",
+        "And return the same error code as the old API",
+        "Can I still get a refund after 30 days?",
+        "Explain why the New Deal did not work",
+        "If the password is wrong, show an error",
+        "Was stimmt nicht an diesem Code?",
+        "Qu'est-ce qui ne marche pas ici ?",
+        "¿Qué está mal en este código?",
+        "Résous le même problème en Rust",
+        "这段代码哪里不对？",
         "Write a polite reply to a customer who says that this isn't what I asked for.",
         "Add a button that says 'Try again' to the error page.",
         "Try again with a larger batch and tell me how long it takes.",
