@@ -360,7 +360,8 @@ def _routes(
         if route is wish.route:
             reason, why = wish.reason, wish.cause
         elif blocked is not None:
-            reason, why = blocked, _BLOCKED_WORDS[blocked].format(route=wish.route.value)
+            reason = blocked
+            why = _BLOCKED_WORDS[blocked].format(engine=_MISSING_ENGINE[wish.route])
         else:
             reason, why = Reason.FALLBACK, f"For when {wish.route} is full"
         held = " (holds the conversation)" if task.last_backend in names else ""
@@ -412,10 +413,15 @@ def _stand_ins(
 
 
 _BLOCKED_WORDS: dict[Reason, str] = {
-    Reason.ACCESS: "The tenant has no access to all that {route} needs",
-    Reason.IMAGES: "Not all that {route} needs takes images or files",
-    Reason.WINDOW: "The context does not fit what {route} needs",
-    Reason.FALLBACK: "Not all that {route} needs is up",
+    Reason.ACCESS: "The tenant has no access to {engine}",
+    Reason.IMAGES: "Images or files cannot go to {engine}",
+    Reason.WINDOW: "The context does not fit {engine}",
+    Reason.FALLBACK: "At the moment no task can go to {engine}",
+}
+_MISSING_ENGINE = {
+    Route.FAST: "the fast engine",
+    Route.DEEP: "the deep engine",
+    Route.PARALLEL: "one of the two engines",
 }
 
 

@@ -139,7 +139,7 @@ def test_a_tenant_without_deep_access_never_reaches_it() -> None:
 def test_images_go_only_where_they_are_taken() -> None:
     result = ranked(task(has_images=True))
     assert routes(result) == [("deep", "images")]
-    assert "takes images" in result[0].why
+    assert result[0].why == "Images or files cannot go to the fast engine: deep on gpu-0."
 
 
 def test_a_context_goes_only_where_it_fits_with_its_answer() -> None:
@@ -396,7 +396,7 @@ def test_rather_anywhere_than_nowhere() -> None:
     policy = Policy(deep=Choice(route=Route.DEEP))
     result = ranked(task(), of_class("deep"), NO_GPU, policy)
     assert routes(result) == [("fast", "fallback")]
-    assert "Not all that deep needs is up" in result[0].why
+    assert result[0].why == "At the moment no task can go to the deep engine: fast on wafer-0."
 
 
 # -- which backend -----------------------------------------------------------------------------
