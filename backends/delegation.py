@@ -7,6 +7,11 @@ from backends.contract import FunctionTool
 
 DELEGATE_TOOL = "lanewise_delegate"
 RUNNING = "running"  # the `status` of the output while the sub-task is under way
+# How the output of a sub-task begins that came to nothing, or not to its end.
+CANCELLED = "The user cancelled this sub-task."
+FAILED = "The sub-task failed"
+NOT_BEGUN = "Not begun"
+SAID_NOTHING = "The sub-task said nothing."
 
 DELEGATE = FunctionTool(
     name=DELEGATE_TOOL,

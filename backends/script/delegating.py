@@ -5,7 +5,15 @@ import re
 import msgspec
 
 from backends.contract import DeltaKind, GenerateRequest
-from backends.delegation import ADVISE_TOOL, DELEGATE_TOOL, RUNNING
+from backends.delegation import (
+    ADVISE_TOOL,
+    CANCELLED,
+    DELEGATE_TOOL,
+    FAILED,
+    NOT_BEGUN,
+    RUNNING,
+    SAID_NOTHING,
+)
 from backends.script.chance import Chance
 from backends.script.last_message import LastMessage
 from backends.script.prose import Prose
@@ -21,6 +29,7 @@ _DEEP = re.compile(
     r"|optimi[sz]e|migrate|threat[- ]model|find (?:the|a|any) (?:race|deadlock|leak|bug)"
     r"|in depth|step by step|delegate|hand (?:this|that|it) (?:on|over))\b"
 )
+_UNDONE = (CANCELLED, FAILED, NOT_BEGUN, SAID_NOTHING)
 MIN_WORDS = 4  # fewer words are not a task by themselves
 
 
@@ -64,6 +73,8 @@ def about_subtasks(message: LastMessage, chance: Chance) -> str | None:
     if any(f'"status":"{RUNNING}"' in result.output for result in results):
         return f"While that is worked on: {prose.paragraph(2)}"
     gave = "\n\n".join(f"> {_quote(result.output)}" for result in results)
+    if all(result.output.startswith(_UNDONE) for result in results):
+        return f"That part was not done:\n\n{gave}\n\nWithout it, in short: {prose.paragraph(2)}"
     return f"That part has come back:\n\n{gave}\n\nSo, in short: {prose.paragraph(2)}"
 
 

@@ -37,7 +37,15 @@ from backends.contract import (
     Item,
     TextPart,
 )
-from backends.delegation import DELEGATE, DELEGATE_TOOL, RUNNING
+from backends.delegation import (
+    CANCELLED,
+    DELEGATE,
+    DELEGATE_TOOL,
+    FAILED,
+    NOT_BEGUN,
+    RUNNING,
+    SAID_NOTHING,
+)
 from router.strategies.actions import DEEP, FAST, Action, Phase, StartBranch
 from router.strategies.items import joined, text_of
 from router.strategies.machine import NOBODY, PATIENCE_US, WAITED_FOR_US
@@ -128,7 +136,7 @@ class Delegate(ToolRounds):
         delegation.state = "finished"
         if finish.error is not None:
             delegation.state = "failed"
-            delegation.note = f"The sub-task failed: {finish.error.message}."
+            delegation.note = f"{FAILED}: {finish.error.message}."
         return self._delegation_over(delegation)
 
     def on_time(self, now_us: int, waiting: frozenset[int] = NOBODY) -> list[Action]:
@@ -158,7 +166,7 @@ class Delegate(ToolRounds):
             said = (*assistant_said(delegation.text), *(entry.item for entry in items))
             return [cancel, self._begin(delegation, said)]
         delegation.state = "cancelled"
-        delegation.note = "The user cancelled this sub-task."
+        delegation.note = CANCELLED
         return [cancel, *self._delegation_over(delegation)]
 
     def _on_opening(self, delta: Delta) -> list[Action]:
@@ -182,9 +190,9 @@ class Delegate(ToolRounds):
         task = decoded(arguments, _Arguments).task.strip()
         note = ""
         if not task or len(task) > MAX_TASK_CHARS:
-            note = 'Not begun: "task" must say what to do, in at most 32,768 characters.'
+            note = f'{NOT_BEGUN}: "task" must say what to do, in at most 32,768 characters.'
         elif number > self._max_delegations:
-            note = f"Not begun: one answer may have {self._max_delegations} sub-tasks."
+            note = f"{NOT_BEGUN}: one answer may have {self._max_delegations} sub-tasks."
         delegation = Delegation(number, call, task, "failed" if note else "running", note)
         self.delegations.append(delegation)
         return [] if note else [self._begin(delegation)]
@@ -302,7 +310,7 @@ class Delegate(ToolRounds):
 
 def _output(delegation: Delegation) -> FunctionCallOutput:
     """Makes a call's output, which may be that it is still running."""
-    text = delegation.note or delegation.text or "The sub-task said nothing."
+    text = delegation.note or delegation.text or SAID_NOTHING
     if delegation.state == "running":
         text = f'{{"status":"{RUNNING}","note":"Say now what needs no waiting for it."}}'
     elif delegation.note and delegation.text:

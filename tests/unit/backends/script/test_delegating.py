@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from backends.contract import DeltaKind, FunctionCall, FunctionCallOutput, TextPart, ToolChoice
-from backends.delegation import DELEGATE, DELEGATE_TOOL
+from backends.delegation import CANCELLED, DELEGATE, DELEGATE_TOOL, FAILED, NOT_BEGUN, SAID_NOTHING
 from backends.script.answering import answer_script
 from backends.script.delegating import MAX_SUBTASKS
 from tests.unit.backends.script.requests import request, user
@@ -65,3 +65,10 @@ def test_it_goes_on_meanwhile_and_closes_with_the_outcome() -> None:
     closing = after("Locks are taken in one order, so no cycle of waits can ever form.")
     assert "no cycle of waits can ever form" in closing
     assert len(after("word " * 100_000)) < 2_000
+
+
+@pytest.mark.parametrize("output", [CANCELLED, f"{FAILED}: no.", f"{NOT_BEGUN}: no.", SAID_NOTHING])
+def test_it_does_not_claim_that_a_part_came_back_that_did_not(output: str) -> None:
+    closing = after(output)
+    assert closing.startswith(f"That part was not done:\n\n> {output}")
+    assert "come back" not in closing
