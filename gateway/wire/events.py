@@ -222,7 +222,7 @@ def stream_id_of(value: object) -> str | None:
         return None
     if isinstance(value, str) and _STREAM_ID.fullmatch(value):
         return value
-    got = f"{value[:64]!r}" if isinstance(value, str) else f"a value of type {_json_type(value)}"
+    got = f"{value[:64]!r}" if isinstance(value, str) else _json_type(value)
     raise ProtocolError(
         "invalid_stream_id",
         f"Expected 'stream_id' to be 1 to {STREAM_ID_MAX_CHARS} letters, digits, '_', '-' or '.', "

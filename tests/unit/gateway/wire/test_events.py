@@ -134,7 +134,7 @@ BAD_FRAMES: list[tuple[str, str, str | None, str | None, tuple[str, ...]]] = [
     (create(safety_identifier="x" * 129), "invalid_value", "safety_identifier", None, ("<= 128",)),
     (create(model=5, stream_id=""), "invalid_stream_id", "stream_id", None, ("1 to 256",)),
     (create(model=5, stream_id="a b"), "invalid_stream_id", "stream_id", None, ("'a b'",)),
-    (create(model=5, stream_id=None), "invalid_stream_id", "stream_id", None, ("null",)),
+    (create(model=5, stream_id=None), "invalid_stream_id", "stream_id", None, ("got null.",)),
     ('{"type":"response.cancel"}', "missing_required_parameter", "response_id", None, ()),
     ('{"type":"response.inject","response_id":1}', "invalid_type", "response_id", None, ()),
     (
