@@ -83,13 +83,29 @@ _ANYWHERE = (
     # Korean
     *("여전히 안", "여전히 실패", "같은 오류", "같은 에러", "아직도 안"),
 )
+# "I still see it" complains; "users should still see it" asks, as does "solve the same problem".
+_WHO = ("i", "i can", "i'm", "we", "we're", "but")
+_BEFORE_SAME = (
+    *("have the", "having the", "has the", "got the", "get the", "getting the", "see the"),
+    *("seeing the", "it's the", "run into the", ",", ".", "but", "but the", "and"),
+)
 # Anywhere, too, but not where they are asked about.
 _UNLESS_ASKED = (
-    *("still get", "still see", "same error", "same problem", "same issue"),
+    *(f"{who} still {verb}" for who in _WHO for verb in ("get", "see")),
+    *(f"{before} same {what}" for before in _BEFORE_SAME for what in ("problem", "issue")),
+    *("and still get", "same problem again", "same issue again", "same error"),
     *("didn't work", "did not work", "didn't help", "did not help"),
-    *("derselbe fehler", "gleiche fehler", "gleicher fehler", "même erreur", "même problème"),
-    *("mismo error", "mismo problema", "mesmo erro", "mesmo problema", "stesso errore"),
-    "та же ошибка",
+    *("derselbe fehler", "gleiche fehler", "gleicher fehler", "même erreur"),
+    *("encore le même problème", "toujours le même problème"),
+    *("mismo error", "sigo con el mismo problema", "tengo el mismo problema"),
+    *("mesmo erro", "continuo com o mesmo problema", "tenho o mesmo problema"),
+    *("stesso errore", "та же ошибка"),
+)
+# The first words of a message: further on they belong to new asks, too.
+_AT_START = (
+    *("same problem", "the same problem", "same issue", "the same issue", "still get", "still see"),
+    *("même problème", "le même problème"),
+    *("mismo problema", "el mismo problema", "mesmo problema", "o mesmo problema"),
 )
 _EARLY = (
     # English
@@ -204,6 +220,8 @@ def complains(text: str, *, is_asked: bool = False) -> bool:
     if _tells(start, _UNLESS_ASKED):
         return True
     early = start.lstrip()
+    if early.startswith(_AT_START):
+        return True
     if any(0 <= early.find(words) <= EARLY_CHARS for words in _EARLY):
         return True
     if len(text) <= SHORT_CHARS and _tells(start, _IF_SHORT):
