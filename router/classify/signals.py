@@ -20,7 +20,8 @@ STRONG_SECURITY_TERMS = frozenset(
         *("security hole", "security holes", "security issue", "security issues"),
         *("security problem", "security problems", "security review", "security reviewer"),
         *("shellcode", "signature verification", "single sign", "spyware", "sql injection"),
-        *("sqli", "ssrf", "sudoers", "threat actor", "threat actors", "threat intelligence"),
+        *("sql injectable", "sqli", "ssrf", "sudoers"),
+        *("threat actor", "threat actors", "threat intelligence"),
         *("threat model", "timing attack", "vuln", "vulnerabilities", "vulnerability", "vulns"),
         *("xss", "xxe"),
     }

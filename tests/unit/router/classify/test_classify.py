@@ -169,3 +169,10 @@ def test_strong_terms_can_be_found(term: str) -> None:
     task_class = classify(features(task(f"now {term} here")))
     assert task_class.p_security >= signals.STRONG_SECURITY
     assert f'security: "{term}"' in task_class.signals
+
+
+def test_whether_a_query_is_injectable_is_about_security() -> None:
+    asked = "Is this SQL injectable? SELECT * FROM users WHERE id = ' + id"
+    assert classify(features(task(asked))).security_sensitive
+    other = "Register an injectable logger in the container"
+    assert not classify(features(task(other))).security_sensitive
