@@ -146,14 +146,19 @@ async def get_input_items(
     if items is None:
         raise _not_found(response_id)
     tail = response_id.removeprefix("resp_")
-    listed = [wire_item(entry.item, f"in_{tail}{n:04x}") for n, entry in enumerate(items)]
+    listed: dict[str, dict[str, Any]] = {}
+    for number, entry in enumerate(items):
+        item = wire_item(entry.item, f"in_{tail}{number:04x}")
+        if item["id"] in listed:  # a client may send one twice, and 'after' is to name one of them
+            item["id"] = f"in_{tail}{number:04x}"
+        listed[item["id"]] = item
+    ids = list(listed)
     if order != "asc":
-        listed.reverse()
-    ids = [item["id"] for item in listed]
+        ids.reverse()
     if after is not None and after not in ids:
         raise ProtocolError("invalid_value", f"No item '{after[:80]}' in this list.", param="after")
     start = ids.index(after) + 1 if after is not None else 0
-    page = listed[start : start + max(1, min(limit, MAX_LISTED_ITEMS))]
+    page = [listed[key] for key in ids[start : start + max(1, min(limit, MAX_LISTED_ITEMS))]]
     return json_response(
         {
             "object": "list",

@@ -1,6 +1,7 @@
 """Tests the official Python SDK, sync and async, over HTTP: unchanged but for its address."""
 
 import copy
+import itertools
 import json
 from typing import Any
 
@@ -50,6 +51,22 @@ def test_create_retrieve_chain_delete(client: OpenAI, model: str) -> None:
         client.responses.retrieve(response.id)
     with pytest.raises(openai.NotFoundError):
         client.responses.delete(response.id)
+
+
+@pytest.mark.parametrize("order", ["asc", "desc"])
+def test_items_that_came_twice_are_listed_once_each(client: OpenAI, order: Any) -> None:
+    """Codex sends an item again, by its id, after a connection was lost."""
+    said: Any = [
+        {"type": "message", "role": "user", "id": "msg_same", "content": f"{number}"}
+        for number in range(5)
+    ]
+    response = client.responses.create(model="lanewise-fast", input=said, max_output_tokens=16)
+    listed = client.responses.input_items.list(response.id, order=order, limit=2)
+    items: list[Any] = list(itertools.islice(listed, 9))  # it fetches the pages
+    texts = [item.content[0].text for item in items]
+    assert texts == sorted("01234", reverse=order == "desc")
+    assert len({item.id for item in items}) == 5
+    assert "msg_same" in {item.id for item in items}
 
 
 def test_store_false_is_not_kept(client: OpenAI) -> None:
