@@ -1,13 +1,11 @@
 """Holds the protocol's errors: one table of codes, one exception, and how both look on the wire."""
 
 import math
-import re
-from collections.abc import Sequence
-from functools import cache
 from typing import Any, NamedTuple
 
 import msgspec
-from msgspec import inspect
+
+from backends.decoding_faults import Json, got_at, literals_at
 
 
 class ErrorKind(NamedTuple):
@@ -140,59 +138,29 @@ def missing_parameter(param: str, hint: str = "") -> ProtocolError:
     return ProtocolError("missing_required_parameter", message, param=param)
 
 
-def from_validation(error: msgspec.ValidationError, kind: Any, prefix: str = "") -> ProtocolError:
+def from_validation(
+    error: msgspec.ValidationError, kind: Any, prefix: str = "", text: Json = b""
+) -> ProtocolError:
     """Turns a decoder's error for a `kind` that sat at `prefix` into a protocol error.
 
     msgspec says what it expected, what it got and the path: "Expected `str`, got `int` - at `$.a`".
-    It does not say which values a literal may have.
+    It does not say which values a literal may have, nor what was out of bounds in the `text`.
     """
-    text, _, path = str(error).replace(" - at `key` in", " in a key - at").partition(" - at `")
+    said, _, path = str(error).replace(" - at `key` in", " in a key - at").partition(" - at `")
     path = path.rstrip("`").removeprefix("$")
     param = (prefix + path.replace("[...]", "")).lstrip(".")  # it names no keys of maps
-    if text.startswith(("Object missing required field `", "Object contains unknown field `")):
-        field = text.split("`")[1]
+    if said.startswith(("Object missing required field `", "Object contains unknown field `")):
+        field = said.split("`")[1]
         param = f"{param}.{field}" if param else field
-        if text.startswith("Object contains"):
+        if said.startswith("Object contains"):
             return ProtocolError("invalid_value", f"Unknown parameter: '{param}'.", param=param)
         return missing_parameter(param)
-    literals = _literals(kind, path) if text.startswith("Invalid enum value ") else []
+    literals = literals_at(kind, path) if said.startswith("Invalid enum value ") else []
     if literals:
         known = ", ".join(f"'{value}'" for value in literals)
-        text = f"expected {known}, got {text.removeprefix('Invalid enum value ')}"
-    code = "invalid_type" if ", got `" in text else "invalid_value"
+        said = f"expected {known}, got {said.removeprefix('Invalid enum value ')}"
+    elif ", got " not in said and " in a key" not in said:
+        said += got_at(text, path)
+    code = "invalid_type" if ", got `" in said else "invalid_value"
     where = f"'{param}'" if param else "request body"
-    return ProtocolError(code, f"Invalid {where}: {text}.", param=param or None)
-
-
-def _literals(kind: Any, path: str) -> list[Any]:
-    """Finds the values that a type's literal at this path may have."""
-    found = [_type_info(kind)]
-    for step in re.findall(r"\[[^\]]*\]|[^.\[\]]+", path):
-        plain = _plain(found)
-        if step.startswith("["):
-            found = [info.item_type for info in plain if isinstance(info, inspect.ListType)]
-        else:
-            structs = [info for info in plain if isinstance(info, inspect.StructType)]
-            fields = [field for info in structs for field in info.fields]
-            found = [field.type for field in fields if field.encode_name == step]
-    literals = [info for info in _plain(found) if isinstance(info, inspect.LiteralType)]
-    return [value for info in literals for value in info.values]
-
-
-@cache
-def _type_info(kind: Any) -> inspect.Type:
-    """Describes a type once: of a request it takes a millisecond, and leaves hundreds of cycles."""
-    return inspect.type_info(kind)
-
-
-def _plain(infos: Sequence[inspect.Type]) -> list[inspect.Type]:
-    """Takes types out of the unions and bounds around them."""
-    plain: list[inspect.Type] = []
-    for info in infos:
-        if isinstance(info, inspect.UnionType):
-            plain += _plain(info.types)
-        elif isinstance(info, inspect.Metadata):
-            plain += _plain([info.type])
-        else:
-            plain.append(info)
-    return plain
+    return ProtocolError(code, f"Invalid {where}: {said}.", param=param or None)

@@ -200,7 +200,7 @@ def decode_event(frame: str) -> ClientEvent:
             return _events.decode(frame)
         except msgspec.ValidationError as error:
             # It stops at the first wrong field: what follows may not even be JSON.
-            raise _event_error(msgspec.json.decode(frame), error) from None
+            raise _event_error(frame, error) from None
     except (msgspec.DecodeError, RecursionError, UnicodeEncodeError) as error:
         raise BadFrameError(not_json(error, text=frame), None, {}) from None
 
@@ -210,7 +210,7 @@ def decode(text: bytes | msgspec.Raw, kind: type[_T], json_path: str = "") -> _T
     try:
         return msgspec.json.decode(text, type=kind)
     except msgspec.ValidationError as error:
-        raise (refusal_of(error) or from_validation(error, kind, json_path)) from None
+        raise (refusal_of(error) or from_validation(error, kind, json_path, text)) from None
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         # A Raw is scanned, not read, until here.
         raise not_json(error, json_path or None, text) from None
@@ -253,8 +253,9 @@ def _bytes_of(text: str | bytes | msgspec.Raw) -> bytes:
     return text.encode("utf-8", "replace") if isinstance(text, str) else bytes(text)
 
 
-def _event_error(raw: object, validation: msgspec.ValidationError) -> BadFrameError:
+def _event_error(frame: str, validation: msgspec.ValidationError) -> BadFrameError:
     """Says what is wrong with a JSON frame: the type first, then the field."""
+    raw = msgspec.json.decode(frame)
     expected = ", ".join(f"'{name}'" for name in CLIENT_EVENT_TYPES)
     if not isinstance(raw, dict):
         message = f"Expected one JSON object per message, got {_json_type(raw)}."
@@ -265,7 +266,7 @@ def _event_error(raw: object, validation: msgspec.ValidationError) -> BadFrameEr
         return BadFrameError(error, None, raw)
     kind = raw.get("type")
     if isinstance(kind, str) and kind in CLIENT_EVENT_TYPES:
-        fault = refusal_of(validation) or from_validation(validation, ClientEvent)
+        fault = refusal_of(validation) or from_validation(validation, ClientEvent, text=frame)
         return BadFrameError(fault, stream_id, raw)
     if kind is None:
         code, complaint = "missing_required_parameter", "Missing required parameter: 'type'."

@@ -33,6 +33,7 @@ DEEP = "[" * 1_000_000 + "]" * 1_000_000
 
 # frame, code, param, stream_id, what the message must hold
 BAD_FRAMES: list[tuple[str, str, str | None, str | None, tuple[str, ...]]] = [
+    (create(temperature=2.1), "invalid_value", "temperature", None, ("<= 2.0", "got 2.1")),
     ("", "invalid_json", None, None, ("one JSON object",)),
     ("hello", "invalid_json", None, None, ("one JSON object",)),
     ('{"type":"response.create"', "invalid_json", None, None, ("truncated",)),
