@@ -152,8 +152,11 @@ def _lane_lines(judged: Sequence[Judged]) -> list[str]:
         f"  AUC pooled                      {_auc(known):6.3f}   "
         f"length {_auc(known, _length):.3f}, random 0.500",
         f"  AUC on sources never trained on {_number(_auc(unseen))}",
-        f"  AUC within sources, mean of {num_within:<3} {within:6.3f}   "
-        f"length {length_within:.3f}, random 0.500",
+        *_if_any(
+            num_within,
+            f"  AUC within sources, mean of {num_within:<3} {within:6.3f}   "
+            f"length {length_within:.3f}, random 0.500",
+        ),
         f"  AUC on hand-written requests    {_number(_auc(hand_written))}",
         f"  calibration error               {error:6.3f}",
         f"  deep sent to interactive        {share(went['interactive', True], num_deep):6.1%}",
@@ -161,6 +164,11 @@ def _lane_lines(judged: Sequence[Judged]) -> list[str]:
         f"  interactive sent to deep        "
         f"{share(went['deep', False], len(known) - num_deep):6.1%}",
     ]
+
+
+def _if_any(count: int, line: str) -> list[str]:
+    """Leaves out a line about nothing."""
+    return [line] if count else []
 
 
 def _security_lines(judged: Sequence[Judged]) -> list[str]:
@@ -177,8 +185,11 @@ def _security_lines(judged: Sequence[Judged]) -> list[str]:
         f"  recall                          {found.recall:6.3f}",
         f"  precision                       {found.precision:6.3f}",
         f"  false alarms                    {found.false_alarm_rate:6.1%}",
-        f"  false alarms on decoys          {share(sum(decoys), len(decoys)):6.1%}   "
-        f"of {len(decoys)}",
+        *_if_any(
+            len(decoys),
+            f"  false alarms on decoys          {share(sum(decoys), len(decoys)):6.1%}   "
+            f"of {len(decoys)}",
+        ),
         f"  sent to interactive             {share(num_interactive, len(sensitive)):6.1%}",
     ]
 

@@ -31,6 +31,8 @@ def test_eval_runs_on_records_with_few_labels(
     assert "recall                           1.000" in printed
     assert "too few measured outcomes" in printed
     assert "double spaces" in printed
+    assert "decoys" not in printed, "there are none"
+    assert "nan" not in printed
 
 
 def test_a_mark_before_the_first_record_is_passed_over(
