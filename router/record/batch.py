@@ -219,7 +219,7 @@ def decide_line(line: bytes, number: int, desk: Desk, clock_ns: Callable[[], int
         found = decide_prompt(_PROMPT.decode(line), desk, clock_ns)
     except _UNREADABLE as error:
         why = lone_surrogate(line) or error
-        found = BatchError(id=_name_of(line), error=f"line {number}: {why}")
+        found = BatchError(id=_name_of(line), error=f"line {number}: {why}. {_WANTED}")
     return msgspec.json.encode(found)
 
 
@@ -232,6 +232,7 @@ def decide_lines(
             yield decide_line(line, number, desk, clock_ns)
 
 
+_WANTED = 'Expected {"id": "...", "text": "..."}, both texts, on a line of its own.'
 _PROMPT = msgspec.json.Decoder(BatchPrompt)
 _NAMED = msgspec.json.Decoder(_Named)
 _UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)

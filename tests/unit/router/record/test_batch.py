@@ -146,6 +146,7 @@ def test_a_mark_before_the_first_line_is_passed_over() -> None:
     rows = decide(b"\xef\xbb\xbf" + prompt("a", "1"), b"\xef\xbb\xbf" + prompt("b", "2"))
     assert [row["id"] for row in rows] == ["1", None]
     assert str(rows[1]["error"]).startswith("line 2: ")
+    assert "Expected {" in str(rows[1]["error"])
 
 
 def test_idle_engines_take_everything() -> None:
