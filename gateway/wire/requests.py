@@ -112,7 +112,6 @@ def parse_create(
         tools = parse_tools(body.tools) + tools
         check_tools(body.tools, tools)
     text_format = parse_text_format(body.text.format) if body.text else PLAIN_TEXT
-    thresholds = [entry.compact_threshold for entry in body.context_management or ()]
     metadata = body.metadata
     return ParsedCreate(
         id=response_id,
@@ -129,9 +128,14 @@ def parse_create(
         wants_queue_position=bool(metadata and _flag(metadata, "queue_events")),
         compacts=bool(body.context_management),
         answers=not (parsed_input.triggers and generate),
-        # The protocol names one entry; of several, the lowest counts.
-        compact_threshold_tokens=min(filter(None, thresholds), default=None),
+        compact_threshold_tokens=_least_threshold(body) if body.context_management else None,
     )
+
+
+def _least_threshold(body: CreateBody) -> int | None:
+    """Returns the lowest threshold, although the protocol names one entry."""
+    thresholds = [entry.compact_threshold for entry in body.context_management or ()]
+    return min(filter(None, thresholds), default=None)
 
 
 def countable_tokens(body: CreateBody, max_tokens: int | None) -> int | None:
