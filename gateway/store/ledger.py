@@ -30,6 +30,7 @@ from gateway.store.ledger_entry import DAY_S, LedgerEntry, spent_of
 from gateway.store.reports import LedgerReport
 from gateway.store.usage_days import MAX_FIELDS, TTL_S, counters_of, usage_key
 from router.redis.cancelling import cancelled
+from router.redis.connection import is_wrong_type
 
 logger = logging.getLogger("lanewise")
 
@@ -210,7 +211,7 @@ class Ledger:
                 try:
                     await self._add_spent(keys=[key], args=arguments)
                 except ResponseError as error:
-                    if "WRONGTYPE" not in str(error):
+                    if not is_wrong_type(error):
                         raise
                     # It would keep all others back. The ledger has these tasks.
                     logger.error("tasks are left out of a tenant's counters, %s: %s", key, error)

@@ -17,6 +17,7 @@ from redis.asyncio import Redis
 from redis.exceptions import RedisError, ResponseError
 
 from gateway.store.stored_bytes import StoredBytes
+from router.redis.connection import is_wrong_type
 
 logger = logging.getLogger("lanewise")
 
@@ -115,7 +116,7 @@ class RecentSaves:
             try:
                 await self._bytes.save(*name, record, ancestors, only_new=False)
             except ResponseError as error:
-                if "WRONGTYPE" not in str(error):
+                if not is_wrong_type(error):
                     raise
                 self.forget(name)  # its tenant's keys cannot be used: others must not wait for it
                 self._on_lost("not_taken", 1)

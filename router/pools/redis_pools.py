@@ -38,7 +38,7 @@ from router.pools.script_calls import (
     spent_call,
     tenant_keys,
 )
-from router.redis.connection import RedisError
+from router.redis.connection import RedisError, is_wrong_type
 from router.redis.servers import RedisAway, RedisServers, Script
 from router.redis.url import parse_redis_url
 
@@ -55,7 +55,7 @@ class PoolsUnavailable(RedisAway):
     @property
     def is_of_tenant(self) -> bool:
         """Says whether Redis replied, and cannot use what it has of this tenant alone."""
-        return "WRONGTYPE" in str(self)
+        return is_wrong_type(self)
 
 
 class RedisPools:

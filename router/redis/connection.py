@@ -47,6 +47,11 @@ class RedisError(Exception):
         return str(self).partition(" ")[0]
 
 
+def is_wrong_type(error: Exception) -> bool:
+    """Says whether a key has another type than a call needs; a script's error has it within."""
+    return "WRONGTYPE" in str(error)
+
+
 class LinkLost(Exception):  # noqa: N818 - says what is the case
     """The connection broke or a reply was late; calls in flight may have taken effect.
 
