@@ -66,23 +66,10 @@ def backend_sample(stats: BackendStats) -> BackendSample:
     )
 
 
-class GatewaySample(msgspec.Struct, frozen=True, kw_only=True):
+class GatewaySample(WorkerSample, frozen=True, kw_only=True):
     """Joins the samples of all workers that answered; the latest decisions come first."""
 
-    at: float
     workers: int
-    draining: bool
-    pools: str
-    num_gateways: int
-    keys_current: bool
-    policy: str
-    policy_source: str
-    shadow: int
-    running: int
-    connections: int
-    ended: dict[str, int]
-    backends: list[BackendSample]
-    decisions: list[DecisionRecord]
 
 
 def together(workers: Sequence[WorkerSample]) -> GatewaySample:
