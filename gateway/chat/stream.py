@@ -17,7 +17,6 @@ from backends.contract import (
 )
 from gateway.chat.request import ChatBody
 from gateway.chat.terms import ChatTerms
-from gateway.wire.item_events import joined_bytes
 from gateway.wire.requests import ParsedCreate
 from gateway.wire.response import Ending, ResponseWriter, at_once
 from gateway.wire.response_json import asked_tier
@@ -87,7 +86,7 @@ class ChatStream(ResponseWriter):
         self._texts: list[str] = []
         self._comments: list[str] = []
         self._refusals: list[str] = []
-        self._pending: list[str] = []
+        self._pending = []
         self._said = self._texts  # or which of the others what is pending goes to
         self._calls: list[_Call] = []
         self._source = -1  # the engine's index of the item being written
@@ -133,12 +132,6 @@ class ChatStream(ResponseWriter):
         self._on_dirty(self)  # so that it is paused if nobody reads
         return None
 
-    def _more(self, text: str) -> None:
-        """Buffers text that goes on with the latest delta's."""
-        self._pending.append(text)
-        if len(self._pending) == 1:
-            self._on_dirty(self)
-
     def flush(self) -> None:
         """Sends the buffered text as one chunk."""
         if self._pending:
@@ -149,9 +142,6 @@ class ChatStream(ResponseWriter):
                 self._text_chunk(text)
             else:
                 self._chunk({COMMENTARY if self._said is self._comments else "refusal": text})
-
-    def gathered_bytes(self) -> int:
-        return joined_bytes(self._pending)
 
     def words(self) -> tuple[str, bool]:
         pending = () if self._said is self._comments else self._pending

@@ -16,7 +16,6 @@ from gateway.messages.errors import error_body
 from gateway.messages.request import MessagesBody
 from gateway.messages.thinking import signature
 from gateway.wire.errors import ProtocolError
-from gateway.wire.item_events import joined_bytes
 from gateway.wire.requests import ParsedCreate
 from gateway.wire.response import Ending, ResponseWriter, at_once
 from gateway.wire.routing import Routing
@@ -103,7 +102,7 @@ class MessageStream(ResponseWriter):
         self._num_prompt_tokens = 0
         self._block: _Block | None = None
         self._blocks: list[_Block] = []  # done ones
-        self._pending: list[str] = []
+        self._pending = []
         self._last: dict[str, Any] = {}  # the fields of `message_delta`
 
     def open(self, created_at: int, model: str, routing: Routing) -> None:
@@ -138,12 +137,6 @@ class MessageStream(ResponseWriter):
             self._on_dirty(self)
         return self._more
 
-    def _more(self, text: str) -> None:
-        """Buffers text that goes on with the latest delta's."""
-        self._pending.append(text)
-        if len(self._pending) == 1:
-            self._on_dirty(self)
-
     def flush(self) -> None:
         """Sends the buffered text as one delta."""
         block = self._block
@@ -153,9 +146,6 @@ class MessageStream(ResponseWriter):
         self._pending.clear()
         block.pieces.append(text)
         self._delta(*_DELTAS[block.kind], text)
-
-    def gathered_bytes(self) -> int:
-        return joined_bytes(self._pending)
 
     def words(self) -> tuple[str, bool]:
         blocks = self._blocks if self._block is None else [*self._blocks, self._block]

@@ -52,12 +52,3 @@ REFUSALS = _events("msg", "response.refusal", "refusal", RefusalText)
 def suffix_of(stream_id: str | None) -> bytes:
     """Returns the end of each event on a stream."""
     return b"}" if stream_id is None else b',"stream_id":' + msgspec.json.encode(stream_id) + b"}"
-
-
-def joined_bytes(pieces: list[str]) -> int:
-    """Joins pieces of text in place, and returns their size as UTF-8."""
-    if not pieces:
-        return 0
-    text = "".join(pieces)
-    pieces[:] = [text]
-    return len(text) if text.isascii() else len(text.encode(errors="replace"))

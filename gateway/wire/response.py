@@ -23,7 +23,7 @@ from backends.contract import (
 )
 from backends.prompt import parts_text
 from gateway.wire.errors import ProtocolError
-from gateway.wire.item_events import KINDS, REFUSALS, head_of, joined_bytes, suffix_of
+from gateway.wire.item_events import KINDS, REFUSALS, head_of, suffix_of
 from gateway.wire.output_items import (
     ASIDE,
     CompactionOutput,
@@ -98,6 +98,7 @@ class ResponseWriter(Protocol):
     source: DeltaSource | None = None  # while it runs
     words_at_us: int = 0  # its engine's time of the first word; 0: none yet
     _on_dirty: "Callable[[ResponseWriter], None]"  # called when there is text to flush
+    _pending: list[str]  # text that is not sent yet
 
     @property
     def output(self) -> tuple[Item, ...]: ...  # the items that are done, for the next turn
@@ -108,11 +109,21 @@ class ResponseWriter(Protocol):
         """Takes a delta; returns a shorter way for text that goes on with it, until the next."""
         ...
 
+    def _more(self, text: str) -> None:
+        """Buffers text that goes on with the latest delta's."""
+        self._pending.append(text)
+        if len(self._pending) == 1:
+            self._on_dirty(self)
+
     def flush(self) -> None: ...
 
     def gathered_bytes(self) -> int:
-        """Joins the text that is to be flushed, and returns its size."""
-        ...
+        """Joins the text that is to be flushed, and returns its size as UTF-8."""
+        if not self._pending:
+            return 0
+        text = "".join(self._pending)
+        self._pending[:] = [text]
+        return len(text) if text.isascii() else len(text.encode(errors="replace"))
 
     def words(self) -> tuple[str, bool]:
         """Returns the text of the answer so far, and whether a call has begun."""
@@ -175,7 +186,7 @@ class ResponseStream(ResponseWriter):
         self._model = ""
         self._asked_tier = asked_tier(parsed.body.service_tier)
         self._item: OpenItem | None = None
-        self._pending: list[str] = []  # its text that is not sent yet
+        self._pending = []  # text of the open item
         self._items: list[msgspec.Raw] = []  # done ones, as on the wire
         self._output: list[Item] = []
         self.done_numbers: list[int] = []  # of the events that ended them
@@ -219,12 +230,6 @@ class ResponseStream(ResponseWriter):
                 self._on_dirty(self)
         return self._more if item.pieces else None
 
-    def _more(self, text: str) -> None:
-        """Buffers text that goes on with the latest delta's."""
-        self._pending.append(text)
-        if len(self._pending) == 1:
-            self._on_dirty(self)
-
     def flush(self) -> None:
         """Sends the buffered text as one delta event."""
         item = self._item
@@ -240,9 +245,6 @@ class ResponseStream(ResponseWriter):
         number = self.num_events
         self.num_events = number + 1
         self._emit(item.delta_type, item.delta_format % (number, _encode(text)))
-
-    def gathered_bytes(self) -> int:
-        return joined_bytes(self._pending)
 
     def words(self) -> tuple[str, bool]:
         texts = [parts_text(item.content) for item in self._output if isinstance(item, Message)]
