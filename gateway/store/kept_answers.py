@@ -11,10 +11,9 @@ from typing import Any
 
 import msgspec
 from redis.asyncio import Redis
-from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import RedisError
 
-from gateway.store.response_store import UNAVAILABLE
+from gateway.store.response_store import AsProtocolError
 from gateway.store.stored_bytes import StoredBytes
 from gateway.wire.errors import ProtocolError
 
@@ -41,7 +40,7 @@ class KeptAnswers:
     ) -> None:
         """Calls fail at once while `is_reachable()` is false."""
         self._redis = redis
-        self._is_reachable = is_reachable
+        self._asking = AsProtocolError(is_reachable)
         self._bytes = stored_bytes
 
     async def claim(self, tenant_id: str, name: str, request: bytes) -> KeptAnswer | None:
@@ -50,8 +49,7 @@ class KeptAnswers:
         Raises `ProtocolError` if another request has the key, or the same one runs already.
         """
         mark, record = _mark(tenant_id, name), _record(tenant_id, name)
-        with UNAVAILABLE:
-            self._check_reachable()
+        with self._asking:
             pipe = self._redis.pipeline(transaction=False)
             pipe.set(mark, request, ex=MARK_TTL_S, nx=True)
             pipe.get(mark)
@@ -79,8 +77,7 @@ class KeptAnswers:
 
     async def end(self, tenant_id: str, name: str, answer: KeptAnswer | None) -> None:
         """Keeps the answer, if there is one to keep, and takes the mark away."""
-        with UNAVAILABLE:
-            self._check_reachable()
+        with self._asking:
             if answer is not None:
                 record = msgspec.msgpack.encode(answer)
                 await self._bytes.save(tenant_id, name, record, (), only_new=True)
@@ -88,30 +85,23 @@ class KeptAnswers:
 
     async def share(self) -> None:
         """Makes room where all tenants' answers are too much; to be called now and then."""
-        if self._is_reachable():
-            with contextlib.suppress(RedisError):  # the next save counts again
-                await self._bytes.share()
+        with contextlib.suppress(ProtocolError), self._asking:  # the next save counts again
+            await self._bytes.share()
 
     async def has_any(self, tenant_id: str) -> bool:
         """Says whether any answer is kept of a tenant."""
-        with UNAVAILABLE:
-            self._check_reachable()
+        with self._asking:
             return await self._bytes.has_any(tenant_id)
 
     async def erase(self, tenant_id: str) -> int:
         """Deletes a tenant's answers; returns how many keys. If it fails midway, erase again."""
         num_keys = 0
-        with UNAVAILABLE:
-            self._check_reachable()
+        with self._asking:
             found: Any = self._redis.scan_iter(match=_record(tenant_id, "*"), count=1_000)
             async for key in found:
                 num_keys += await self._redis.unlink(key)
             await self._bytes.forget(tenant_id)
         return num_keys
-
-    def _check_reachable(self) -> None:
-        if not self._is_reachable():
-            raise RedisConnectionError("Redis is away")
 
 
 def _check_same(request: bytes, other: bytes) -> None:

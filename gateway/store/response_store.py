@@ -17,7 +17,6 @@ from typing import Any
 
 import msgspec
 from redis.asyncio import Redis
-from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import RedisError
 
 from backends.contract import ContextItem
@@ -48,22 +47,13 @@ class ResponseStore:
         on_lost: Callable[[LostReason, int], None] = lambda reason, num: None,
     ) -> None:
         """Keeps responses for `ttl_s`; calls fail at once while `is_reachable()` is false."""
-        self._client = redis
+        self._redis = redis
         self._bytes = stored_bytes or StoredBytes(redis, ttl_s)
         self._recent = RecentSaves(redis, self._bytes, _key, ttl_s, on_lost)
-        self._is_reachable = is_reachable
+        self._asking = AsProtocolError(is_reachable)
         self._ttl_s = ttl_s
         self._encoder = msgspec.msgpack.Encoder()
         self._decoder = msgspec.msgpack.Decoder(StoredResponse)
-
-    @property
-    def _redis(self) -> Redis:
-        self._check_reachable()
-        return self._client
-
-    def _check_reachable(self) -> None:
-        if not self._is_reachable():
-            raise RedisConnectionError("Redis is away")
 
     async def save(
         self, tenant_id: str, response_id: str, stored: StoredResponse, *, only_new: bool = False
@@ -74,8 +64,7 @@ class ResponseStore:
         """
         record, name = self._encoder.encode(stored), (tenant_id, response_id)
         try:
-            with UNAVAILABLE:
-                self._check_reachable()
+            with self._asking:
                 await self._bytes.save(*name, record, stored.ancestors, only_new=only_new)
         except ProtocolError:
             if not only_new:
@@ -87,13 +76,12 @@ class ResponseStore:
 
     async def share(self) -> None:
         """Makes room where all tenants' records are too much; to be called now and then."""
-        if self._is_reachable():
-            with contextlib.suppress(RedisError):  # the next save counts again
-                await self._bytes.share()
+        with contextlib.suppress(ProtocolError), self._asking:  # the next save counts again
+            await self._bytes.share()
 
     async def follow_up(self) -> None:
         """Saves what Redis did not take, and counts what it lost; to be called once a second."""
-        if self._is_reachable():
+        if self._asking.is_reachable():
             await self._recent.follow_up()
 
     async def close(self) -> None:
@@ -104,7 +92,7 @@ class ResponseStore:
         """Returns the record, or None if there is none."""
         if not _is_id(response_id):
             return None
-        with UNAVAILABLE:
+        with self._asking:
             found: Any = await self._redis.get(_key(tenant_id, response_id))
         return None if found is None else self._decoder.decode(found)
 
@@ -113,7 +101,7 @@ class ResponseStore:
     ) -> tuple[bool, bytes]:
         """Keeps the first feedback on a response; returns whether this is it, and what is kept."""
         key = f"{_key(tenant_id, response_id)}:feedback"
-        with UNAVAILABLE:
+        with self._asking:
             pipe = self._redis.pipeline(transaction=False)
             pipe.set(key, feedback, ex=self._ttl_s, nx=True)
             pipe.get(key)
@@ -123,7 +111,7 @@ class ResponseStore:
     async def beat(self, tenant_id: str, response_ids: list[str]) -> list[str]:
         """Renews the keys of responses that run here; returns those to be cancelled."""
         keys = [_key(tenant_id, response_id) for response_id in response_ids]
-        with UNAVAILABLE:
+        with self._asking:
             pipe = self._redis.pipeline(transaction=False)
             for key in keys:
                 pipe.set(f"{key}:runs", b"1", ex=RUNS_TTL_S)
@@ -134,12 +122,12 @@ class ResponseStore:
 
     async def runs(self, tenant_id: str, response_id: str) -> bool:
         """Says whether this response runs in some process."""
-        with UNAVAILABLE:
+        with self._asking:
             return bool(await self._redis.exists(f"{_key(tenant_id, response_id)}:runs"))
 
     async def ask_cancel(self, tenant_id: str, response_id: str) -> None:
         """Asks the process that runs this response to stop it."""
-        with UNAVAILABLE:
+        with self._asking:
             key = f"{_key(tenant_id, response_id)}:cancel"
             await self._redis.set(key, b"1", ex=RUNS_TTL_S)
 
@@ -148,8 +136,7 @@ class ResponseStore:
         if not _is_id(response_id):
             return False
         self._recent.forget((tenant_id, response_id))
-        with UNAVAILABLE:
-            self._check_reachable()
+        with self._asking:
             existed = await self._bytes.delete(tenant_id, response_id)
             if existed:
                 await self._recent.deleted((tenant_id, response_id))
@@ -162,17 +149,15 @@ class ResponseStore:
         """
         num_keys = 0
         self.forget(tenant_id)
-        with UNAVAILABLE:
-            self._check_reachable()
-            async for key in self._client.scan_iter(match=f"{_key(tenant_id, '*')}", count=1_000):
-                num_keys += await self._client.unlink(key)
+        with self._asking:
+            async for key in self._redis.scan_iter(match=f"{_key(tenant_id, '*')}", count=1_000):
+                num_keys += await self._redis.unlink(key)
             await self._bytes.forget(tenant_id)
         return num_keys
 
     async def has_any(self, tenant_id: str) -> bool:
         """Says whether anything is stored of a tenant."""
-        with UNAVAILABLE:
-            self._check_reachable()
+        with self._asking:
             return await self._bytes.has_any(tenant_id)
 
     def forget(self, tenant_id: str) -> None:
@@ -207,7 +192,7 @@ class ResponseStore:
         if not last.ancestors:
             return []
         keys = [_key(tenant_id, ancestor) for ancestor in last.ancestors]
-        with UNAVAILABLE:
+        with self._asking:
             found: list[Any] = await self._redis.mget(keys)
         if any(record is None for record in found):
             return None
@@ -218,19 +203,27 @@ def _key(tenant_id: str, response_id: str) -> str:
     return f"lw1:{{{tenant_id}}}:r:{response_id}"
 
 
-class _AsProtocolError:
-    """Turns an error of Redis into a protocol error. Made once, since each task uses it."""
+class AsProtocolError:
+    """Turns an error of Redis into a protocol error; while Redis is away, nothing is asked of it.
+
+    Made once for each store, since each task uses it.
+    """
+
+    def __init__(self, is_reachable: Callable[[], bool] = lambda: True) -> None:
+        self.is_reachable = is_reachable
 
     def __enter__(self) -> None:
-        pass
+        if not self.is_reachable():
+            raise _unavailable("ConnectionError")
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         if isinstance(error, RedisError):
-            raise ProtocolError(
-                "server_is_overloaded",
-                f"The response store does not answer ({type(error).__name__}). Try again in 1s.",
-                retry_after_us=1_000_000,
-            ) from error
+            raise _unavailable(type(error).__name__) from error
 
 
-UNAVAILABLE = _AsProtocolError()
+def _unavailable(why: str) -> ProtocolError:
+    message = f"The response store does not answer ({why}). Try again in 1s."
+    return ProtocolError("server_is_overloaded", message, retry_after_us=1_000_000)
+
+
+UNAVAILABLE = AsProtocolError()
