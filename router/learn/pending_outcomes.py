@@ -5,8 +5,6 @@ An outcome comes from one of these, surest first:
 - `feedback`: the client reports it. It replaces whatever was inferred before.
 - `escalated`: after the fast engine's answer the client requests the deep one by name.
 - `retried`: it sends the same again, or complains.
-- `pair`: both engines answered, and the facts of the fast answer (numbers, names, code) are in the
-  deep one, or are not. Only between real engines: simulated text means nothing.
 - `accepted`: the conversation simply goes on.
 
 All but the first are hints and have less weight. A task teaches at most once by hints.
@@ -23,21 +21,18 @@ import numpy as np
 from backends.contract import BackendGroup, ContextItem, Message
 from router.classify.task import Task
 from router.decide.continuity import ConversationState
-from router.learn.learning import NUM_TRAITS, TRAITS_VERSION, USUAL_SUCCESS, Floats, Observation
-from router.strategies.checks import share_of_facts
+from router.learn.learning import NUM_TRAITS, TRAITS_VERSION, Floats, Observation
 
-OutcomeSource = Literal["feedback", "escalated", "retried", "pair", "accepted"]
+OutcomeSource = Literal["feedback", "escalated", "retried", "accepted"]
 WEIGHTS: dict[OutcomeSource, float] = {
     "feedback": 1.0,
     "escalated": 0.7,
     "retried": 0.5,
-    "pair": 0.25,
     "accepted": 0.2,
 }
 
 _PACKED = struct.Struct(f"<{NUM_TRAITS}e")
 MAX_PENDING = 8_192  # answers; about 500 bytes each
-AGREEING, DISAGREEING = 0.8, 0.2  # shares of the fast answer's facts; between them is no outcome
 
 
 class PendingOutcome(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -127,11 +122,3 @@ def shown(
     if wants_deep and pending.answered_by == "fast" and not pending.pinned:
         return "escalated", 0.0
     return "retried", 0.0
-
-
-def agreement(fast: str, deep: str) -> dict[BackendGroup, float] | None:
-    """Infers both answers' success from the fast one's facts in the deep one; None if unclear."""
-    share = share_of_facts(fast, deep)
-    if share is None or DISAGREEING < share < AGREEING:
-        return None
-    return {"fast": USUAL_SUCCESS if share >= AGREEING else 0.0, "deep": USUAL_SUCCESS}

@@ -6,12 +6,11 @@ import pytest
 from backends.contract import Message, TextPart
 from backends.prompt import measure
 from router.decide.continuity import ConversationState
-from router.learn.learning import NUM_TRAITS, USUAL_SUCCESS
+from router.learn.learning import NUM_TRAITS
 from router.learn.pending_outcomes import (
     WEIGHTS,
     PendingOutcome,
     PendingOutcomes,
-    agreement,
     pack_traits,
     shown,
 )
@@ -61,24 +60,6 @@ def test_what_the_next_task_shows(
 
 def test_a_first_ask_shows_nothing() -> None:
     assert shown(pending(), task(num_turns=1), ConversationState(), wants_deep=False) is None
-
-
-AGREEMENTS = (
-    ("Use `asyncio.Lock`, 3 retries and 250 ms.", "So asyncio.Lock: 3 tries of 250 ms", None),
-    ("Set pool_size to 3 and wait 250 ms.", "pool_size is 3, and 250 ms will do.", USUAL_SUCCESS),
-    ("It is 42, from lines 7 to 19.", "The answer is 8; see line 1.", 0.0),
-    ("It is 42, from lines 7 to 19.", "42, as line 7 says.", None),
-    ("Looks fine to me.", "It is wrong in 3 places.", None),
-    ("", "", None),
-)
-
-
-@pytest.mark.parametrize(("fast", "deep", "expected"), AGREEMENTS)
-def test_agreement_speaks_only_where_it_is_clear(
-    fast: str, deep: str, expected: float | None
-) -> None:
-    found = agreement(fast, deep)
-    assert (None if found is None else found["fast"]) == expected
 
 
 def test_a_lesson_is_the_trial_and_no_more_sure_than_its_source() -> None:
