@@ -218,11 +218,6 @@ class GpuCost:
         """Returns the rated power of the whole machine."""
         return self.gpu.power_w * self.parallel.num_gpus
 
-    def joules_per_token(self, context_tokens: float, num_seqs: int = 1) -> float:
-        """Returns the energy of one output token, with all GPUs at rated power."""
-        system_tokens_per_s = num_seqs * self.tokens_per_s(context_tokens, num_seqs)
-        return self.power_w / system_tokens_per_s
-
     def step_us(self, shape: StepShape) -> float:
         return self.step_us_of(
             shape.num_decode_seqs,

@@ -60,7 +60,6 @@ class GpuSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     domain_gpus: int  # GPUs that the link joins
     network_bytes_per_s: float = 50e9  # per GPU out of its domain: one 400 Gb/s port
     power_w: float  # rated
-    idle_power_w: float = 0.0  # 0: `IDLE_SHARE` of the rated power
     note: str = ""
 
     @property

@@ -40,7 +40,6 @@ class EngineStats(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     num_prompt_tokens: int
     num_cached_tokens: int
     num_preemptions: int
-    num_steps: int
     busy_us: int  # steps that have run, one after the other
 
 
@@ -174,7 +173,6 @@ class Engine:
             num_prompt_tokens=scheduler.num_prompt_tokens,
             num_cached_tokens=scheduler.num_cached_tokens,
             num_preemptions=scheduler.num_preemptions,
-            num_steps=scheduler.batch.num_steps,
             busy_us=int(self._busy_us + self._elapsed_us(self._run_done)),
         )
 

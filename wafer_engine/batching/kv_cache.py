@@ -39,7 +39,6 @@ class KvCache:
         self.num_blocks = capacity_tokens // block_tokens
         self.live_blocks = 0
         self.kept_blocks = 0
-        self.evictable_blocks = 0  # of the kept ones
         # What a sequence could have, once everything evictable is evicted: neither live nor pinned.
         self.available_blocks = self.num_blocks
         self._max_kept = max_kept  # entries; bounds the memory this bookkeeping takes
@@ -50,10 +49,6 @@ class KvCache:
     def pinned_blocks(self) -> int:
         """Returns the blocks that live sequences own or pin."""
         return self.num_blocks - self.available_blocks
-
-    @property
-    def num_kept(self) -> int:
-        return len(self._kept)
 
     def blocks(self, num_tokens: int, kept: KeptPrefix | None) -> int:
         """Returns the blocks of its own that a sequence needs behind the prefix."""
@@ -103,7 +98,6 @@ class KvCache:
             if kept.pins > 1:
                 return
             del self._evictable[kept.hash]
-            self.evictable_blocks -= kept.num_blocks
             self.available_blocks -= kept.num_blocks
             kept = kept.parent
 
@@ -114,7 +108,6 @@ class KvCache:
             if kept.pins > 0:
                 return
             self._evictable[kept.hash] = kept
-            self.evictable_blocks += kept.num_blocks
             self.available_blocks += kept.num_blocks
             kept = kept.parent
 
@@ -172,5 +165,4 @@ class KvCache:
         _, kept = self._evictable.popitem(last=False)
         del self._kept[kept.hash]
         self.kept_blocks -= kept.num_blocks
-        self.evictable_blocks -= kept.num_blocks
         return kept.num_blocks

@@ -48,7 +48,6 @@ class MeanStep(msgspec.Struct, frozen=True):
     prompt_tokens: float
     prompt_pairs: float
     step_us: float
-    num_steps: int
 
 
 def read_snapshots(paths: Sequence[Path]) -> list[MeanStep]:
@@ -100,7 +99,6 @@ def _mean_step(gone: dict[str, float]) -> MeanStep:
         prompt_tokens,
         prompt_tokens * (prompt + 1) / 2,
         gone["itl_s"] / gone["itls"] * 1e6,
-        round(gone["steps"]),
     )
 
 

@@ -195,10 +195,9 @@ def test_speculation() -> None:
     assert gain < drafted.tokens_per_s(1024) / plain.tokens_per_s(1024)
 
 
-def test_energy() -> None:
+def test_power() -> None:
     cost = GpuCost("H200")
-    assert cost.joules_per_token(1024) == pytest.approx(2 * 700 / cost.tokens_per_s(1024))
-    assert cost.joules_per_token(1024, 64) < cost.joules_per_token(1024)
+    assert cost.power_w == 2 * 700
 
 
 def test_what_does_not_fit_is_an_error_that_says_by_how_much() -> None:

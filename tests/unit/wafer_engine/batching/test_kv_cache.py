@@ -84,9 +84,8 @@ def test_the_number_of_entries_is_bounded() -> None:
     cache = KvCache(16_000, 16, max_kept=3)
     for name in "abcdef":
         keep(cache, entries(name, 32))
-    assert cache.num_kept == 3
-    assert cache.find(entries("a", 32)) is None
-    assert cache.find(entries("f", 32)) is not None
+    left = [name for name in "abcdef" if cache.find(entries(name, 32)) is not None]
+    assert left == ["d", "e", "f"]
 
 
 def test_entries_that_cannot_be_kept_are_freed() -> None:
@@ -120,7 +119,8 @@ def test_random_use_keeps_the_books(seed: int) -> None:
             cache.pin(kept)
             cache.take(cache.blocks(num_tokens, kept))
             live.append((kept, prefix, num_tokens))
-        assert 0 <= cache.evictable_blocks <= cache.kept_blocks, f"seed {seed}"
+        assert cache.live_blocks <= cache.pinned_blocks, f"seed {seed}"
+        assert cache.pinned_blocks <= cache.live_blocks + cache.kept_blocks, f"seed {seed}"
         assert cache.live_blocks >= 0, f"seed {seed}"
         assert cache.live_blocks + cache.kept_blocks <= cache.num_blocks, f"seed {seed}"
     for kept, _, num_tokens in live:
