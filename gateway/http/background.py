@@ -26,7 +26,6 @@ from gateway.http.streams import EventStream, Exchange, json_response, sse_event
 from gateway.store.stored_response import StoredResponse
 from gateway.task.own_input import parse_request
 from gateway.transport.byte_budgets import Memory
-from gateway.transport.ids import new_id
 from gateway.transport.outbox import Outbox
 from gateway.wire.errors import ProtocolError, too_many_bytes
 from gateway.wire.events import CreateBody
@@ -93,12 +92,8 @@ class BackgroundRuns:
 
         Raises `ProtocolError`: `store: false`, too many runs, or refused at once.
         """
-        parsed = await parse_request(
-            body,
-            f"resp_{new_id()}",
-            max_tokens=self._gw.max_context_tokens,
-            store=tenant.store,
-        )
+        max_tokens = self._gw.max_context_tokens
+        parsed = await parse_request(body, max_tokens=max_tokens, store=tenant.store)
         if not parsed.store:
             message = "'background' needs 'store': it is read back later. Leave 'store' out."
             if tenant.store == "never":

@@ -24,7 +24,6 @@ from gateway.http.streams import create_response
 from gateway.rejoin.matching import asks_for_grace
 from gateway.task.own_input import check_values, parse_request
 from gateway.transport.byte_budgets import ByteBudgets
-from gateway.transport.ids import new_id
 from gateway.transport.socket_protocol import VISIT
 from gateway.wire.errors import too_many_bytes
 from gateway.wire.events import CreateBody, decode
@@ -46,11 +45,7 @@ async def answer_response(
     if body.background:
         return await services.background.create(tenant, body, len(content), receive)
     parsed = await parse_request(
-        body,
-        f"resp_{new_id()}",
-        max_tokens=gw.max_context_tokens,
-        store=tenant.store,
-        num_bytes=len(content),
+        body, max_tokens=gw.max_context_tokens, store=tenant.store, num_bytes=len(content)
     )
     parsed, rejoins = told_by_headers(parsed, headers), services.rejoins
     lost = await find_lost(rejoins, gw, tenant, parsed)

@@ -106,7 +106,6 @@ async def _parse(services: Services, tenant: Tenant, asked: MessagesRequest) -> 
     try:
         parsed = await parse_request(
             asked.create,
-            f"resp_{new_id()}",
             generate=asked.body.max_tokens != 0,
             max_tokens=services.gw.max_context_tokens,
             store=tenant.store,

@@ -23,7 +23,6 @@ from gateway.core.ratelimit import rate_limit_headers
 from gateway.task.context import give_back_opened, load_task
 from gateway.task.own_input import check_values, parse_request
 from gateway.task.pipeline import handle_task
-from gateway.transport.ids import new_id
 from gateway.transport.outbox import Outbox, WriteNow
 from gateway.transport.socket_protocol import WRITE_NOW
 from gateway.wire.agents import TURN_STATE, is_codex
@@ -444,11 +443,7 @@ async def create_compaction(
     """
     body = msgspec.structs.replace(body, model=body.model or AUTO)
     parsed = await parse_request(
-        body,
-        f"resp_{new_id()}",
-        generate=False,
-        max_tokens=MAX_COUNTED_TOKENS,
-        store=tenant.store,
+        body, generate=False, max_tokens=MAX_COUNTED_TOKENS, store=tenant.store
     )
     if not parsed.input.items and body.previous_response_id is None:
         raise missing_parameter("input", " Send what is to be compacted, or continue a response.")
@@ -464,9 +459,7 @@ async def request_context(gw: Gateway, tenant: Tenant, body: CreateBody) -> Task
 
     Raises `ProtocolError` if it is not valid, or continues what is not stored.
     """
-    parsed = await parse_request(
-        body, f"resp_{new_id()}", generate=False, max_tokens=MAX_COUNTED_TOKENS
-    )
+    parsed = await parse_request(body, generate=False, max_tokens=MAX_COUNTED_TOKENS)
     # It is never run: what would refuse it is raised.
     job = Job(parsed, unheard(parsed), tenant, arrived_us=gw.clock_us(), refuse=lambda error: None)
     try:

@@ -5,6 +5,7 @@ import contextlib
 
 from backends.contract import ContextItem
 from backends.prompt import Prefix, begun_prefix, cache_salt, extending
+from gateway.transport.ids import new_id
 from gateway.wire.errors import ProtocolError
 from gateway.wire.events import CreateBody
 from gateway.wire.items import MAX_INPUT_ITEMS, PIECE_ITEMS, InputReader
@@ -60,18 +61,20 @@ async def make_prefix(
 
 async def parse_request(
     body: CreateBody,
-    response_id: str,
     *,
     generate: bool = True,
     max_tokens: int,
     store: StorePolicy = "asked",
     num_bytes: int = 0,
 ) -> ParsedCreate:
-    """Checks a request of so many bytes as `parse_create` does, giving way to others meanwhile."""
+    """Checks a request of so many bytes as `parse_create` does, giving way to others meanwhile.
+
+    It gets an id of its own.
+    """
     own_input = await read_input(body, max_tokens, num_bytes=num_bytes)
     return parse_create(
         body,
-        response_id,
+        f"resp_{new_id()}",
         generate=generate,
         max_tokens=max_tokens,
         own_input=own_input,

@@ -33,7 +33,7 @@ async def test_who_leaves_while_waiting_is_in_no_queue(way: str) -> None:
     async def asks() -> Any:
         if body.background:
             return await runs.create(world.tenant, body, 100, receive)
-        parsed = await parse_request(body, "resp_waits", max_tokens=4_096)
+        parsed = await parse_request(body, max_tokens=4_096)
         return await create_response(
             world.gw, world.tenant, parsed, receive, {}, parent=None, keep=None
         )

@@ -33,7 +33,7 @@ async def test_others_have_a_turn_between_pieces() -> None:
             await asyncio.sleep(0)
 
     running = asyncio.create_task(other())
-    parsed = await parse_request(body(*[ITEM] * MAX_INPUT_ITEMS), "resp_1", max_tokens=WINDOW)
+    parsed = await parse_request(body(*[ITEM] * MAX_INPUT_ITEMS), max_tokens=WINDOW)
     await cancelled(running)
     assert len(parsed.input.items) == MAX_INPUT_ITEMS
     assert num_turns >= MAX_INPUT_ITEMS // PIECE_ITEMS
@@ -62,12 +62,12 @@ async def test_few_items_of_a_long_message_wait_for_another_turn() -> None:
 )
 async def test_what_is_not_valid_is_named_as_ever(items: list[msgspec.Raw], param: str) -> None:
     with pytest.raises(ProtocolError) as refused:
-        await parse_request(body(*items), "resp_1", max_tokens=WINDOW)
+        await parse_request(body(*items), max_tokens=WINDOW)
     assert refused.value.param == param
 
 
 async def test_a_long_prefix_is_that_of_a_short_way() -> None:
-    parsed = await parse_request(body(*[ITEM] * 2_000), "resp_1", max_tokens=WINDOW)
+    parsed = await parse_request(body(*[ITEM] * 2_000), max_tokens=WINDOW)
     items = tuple(item for item in parsed.input.items if isinstance(item, ContextItem))
     size = prompt_size(None, parsed.tools, parsed.text_format, items, cache_salt("acme"))
     assert await make_prefix(parsed, items, "acme") == size[1]
