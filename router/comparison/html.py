@@ -5,8 +5,7 @@ from html import escape
 
 from router.comparison.charts import line_chart
 from router.comparison.comparison import BacktestReport, Tested
-from router.comparison.report import SOURCES, TITLES, shown, verdict
-from router.comparison.statistics import FIGURES
+from router.comparison.report import SOURCES, TITLES, compared_rows, shown
 
 _OF_PARTS = ("num_tasks", "ttft_ms_p95", "latency_ms_p50", "latency_ms_p95", "slo_met", "refused")
 _STYLE = """
@@ -81,18 +80,8 @@ def _replay(report: BacktestReport) -> Iterator[str]:
 
 def _tested(tested: Tested) -> Iterator[str]:
     yield f"<h2>{escape(tested.name)}</h2>"
-    found = {each.figure: each for each in tested.differences}
-    rows = []
-    for figure in FIGURES:
-        before = getattr(tested.before, figure)
-        after = getattr(tested.summary, figure)
-        if figure == "money_usd" and not before and not after:
-            continue
-        words = verdict(found[figure]) if figure in found else ""
-        rows.append((TITLES[figure], shown(figure, before), shown(figure, after), words))
-    energy = (f"{tested.before_energy_kj:,.1f}", f"{tested.energy_kj:,.1f}")
-    rows.append(("energy (kJ)", *energy, ""))
-    yield _table(("", "before", "after", "difference"), rows)
+    energy = ("energy (kJ)", f"{tested.before_energy_kj:,.1f}", f"{tested.energy_kj:,.1f}", "")
+    yield _table(("", "before", "after", "difference"), [*compared_rows(tested), energy])
     if tested.moved:
         yield f"<h3>{tested.num_moved:,} tasks go another way</h3>"
         moved = [

@@ -59,6 +59,16 @@ def verdict(found: Difference) -> str:
     return "{:+.1%} ({:+.1%} to {:+.1%})".format(*shares)
 
 
+def compared_rows(tested: Tested) -> Iterator[tuple[str, str, str, str]]:
+    """Yields each figure's title, how it was and is, and what the difference comes to."""
+    found = {each.figure: each for each in tested.differences}
+    for figure in FIGURES:
+        before, after = (getattr(each, figure) for each in (tested.before, tested.summary))
+        if figure != "money_usd" or before or after:
+            words = verdict(found[figure]) if figure in found else ""
+            yield TITLES[figure], shown(figure, before), shown(figure, after), words
+
+
 def as_text(report: BacktestReport) -> str:
     """Returns the report in lines; the first says how far it can be believed."""
     return "\n".join(_lines(report))
@@ -84,15 +94,8 @@ def _lines(report: BacktestReport) -> Iterator[str]:
 def _tested_lines(tested: Tested) -> Iterator[str]:
     yield f"== {tested.name}"
     yield f"{'':20}{'before':>14}{'after':>14}  difference"
-    found = {each.figure: each for each in tested.differences}
-    for figure in FIGURES:
-        before = getattr(tested.before, figure)
-        after = getattr(tested.summary, figure)
-        if figure == "money_usd" and not before and not after:
-            continue
-        words = verdict(found[figure]) if figure in found else ""
-        row = f"{TITLES[figure]:20}{shown(figure, before):>14}{shown(figure, after):>14}  {words}"
-        yield row.rstrip()
+    for title, before, after, words in compared_rows(tested):
+        yield f"{title:20}{before:>14}{after:>14}  {words}".rstrip()
     yield f"{'energy (kJ)':20}{tested.before_energy_kj:>14,.1f}{tested.energy_kj:>14,.1f}"
     if tested.num_moved:
         yield f"{tested.num_moved:,} tasks go another way:"

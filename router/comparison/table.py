@@ -7,7 +7,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from backends.contract import BackendInfo
-from router.backtest.arrivals import Arrival
 from router.backtest.log_reader import Logged, LoggedFacts
 from router.backtest.results import TaskResult
 from router.money.prices import PriceList, bill_of, total_nusd
@@ -51,7 +50,7 @@ class ResultTable:
     def add(self, result: TaskResult, infos: Mapping[str, BackendInfo], prices: PriceList) -> None:
         """Takes a simulated task's result."""
         index = result.index
-        self._fill(index, result.at_us, result.tenant, result)
+        self.fill(index, result.at_us, result.tenant, result)
         if not prices.is_empty:
             bill = bill_of(prices, infos, result.usage, result.at_us / 1e6)
             self.money_nusd[index] = total_nusd(bill)
@@ -60,11 +59,7 @@ class ResultTable:
         if result.waited_for is not None:
             self.waited_for[index] = self.number(result.waited_for)
 
-    def add_logged(self, index: int, arrival: Arrival, facts: LoggedFacts) -> None:
-        """Takes what a log says of a task; money, and which pool it was, it does not say."""
-        self._fill(index, arrival.at_us, arrival.tenant, facts)
-
-    def _fill(self, index: int, at_us: int, tenant: str, found: TaskResult | LoggedFacts) -> None:
+    def fill(self, index: int, at_us: int, tenant: str, found: TaskResult | LoggedFacts) -> None:
         """Fills the columns that a simulation and a log both know."""
         self.at_us[index] = at_us
         self.duration_us[index] = found.duration_us
@@ -114,8 +109,8 @@ def way_of(route: str | None, strategy: str | None) -> str:
 
 
 def logged_table(logged: Logged) -> ResultTable:
-    """Returns what a log says of its own tasks; without money, which it does not say."""
+    """Returns what a log says of its own tasks; money, and which pool it was, it does not say."""
     table = ResultTable(len(logged.arrivals))
     for index, (arrival, facts) in enumerate(zip(logged.arrivals, logged.facts, strict=True)):
-        table.add_logged(index, arrival, facts)
+        table.fill(index, arrival.at_us, arrival.tenant, facts)
     return table

@@ -1,13 +1,13 @@
 """Changes a back-test's traffic and policies: more tasks, and rules that a log cannot test."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
 from backends.script.chance import Chance
 from router.backtest.arrivals import Arrival
 from router.backtest.packed import Packed
-from router.policy.policy import Policy, Rule, TenantPolicy
+from router.policy.policy import Policy, Rule
 
 MAX_SCALE = 20.0
 SPREAD_US = 5_000_000  # within which a copy of a task comes before or after it
@@ -82,7 +82,10 @@ def without_untestable(
     }
     if not found:
         return policy, ()
-    tenants = {name: _without_of_tenant(own, found) for name, own in policy.tenants.items()}
+    tenants = {
+        name: msgspec.structs.replace(own, rules=_without(own.rules, found))
+        for name, own in policy.tenants.items()
+    }
     kept = msgspec.structs.replace(policy, rules=_without(policy.rules, found), tenants=tenants)
     return kept, tuple(Untestable(rule, why) for rule, why in found.items())
 
@@ -98,13 +101,7 @@ def _obstacle(rule: Rule, has_text: bool, metadata_names: frozenset[str]) -> str
 
 
 def _without(rules: Sequence[Rule], names: dict[str, str]) -> tuple[Rule, ...]:
-    def kept() -> Iterator[Rule]:
-        for rule in rules:
-            gone = rule.name in names
-            yield msgspec.structs.replace(rule, enabled=False) if gone else rule
-
-    return tuple(kept())
-
-
-def _without_of_tenant(own: TenantPolicy, names: dict[str, str]) -> TenantPolicy:
-    return msgspec.structs.replace(own, rules=_without(own.rules, names))
+    return tuple(
+        msgspec.structs.replace(rule, enabled=False) if rule.name in names else rule
+        for rule in rules
+    )
