@@ -148,10 +148,6 @@ class Metrics(Counters):
         if ttft_us is not None:
             self.histograms["lanewise_canary_ttft_seconds"][(arm,)].observe(ttft_us / 1e6)
 
-    def queue_wait(self, route: Route, wait_us: int) -> None:
-        """Records how long a task waited for its turn on its stream."""
-        self.histograms["lanewise_queue_wait_seconds"][(route,)].observe(wait_us / 1e6)
-
     def stage(self, name: labels.Stage, duration_us: float) -> None:
         """Records the gateway's own time for one stage of one task."""
         self.histograms["lanewise_gateway_overhead_seconds"][(name,)].observe(duration_us / 1e6)
@@ -180,10 +176,6 @@ class Metrics(Counters):
         decisions = self.counts["lanewise_route_decisions_total"]
         for key in [key for key in decisions if key[0] in superseded]:
             del decisions[key]
-
-    def policy_reload(self, result: labels.PolicyReload) -> None:
-        """Counts a change that was taken from the store, or a look at it that failed."""
-        self.counts["lanewise_policy_reload_total"][(result,)].inc()
 
     def config_reload(self, result: labels.ConfigReload) -> None:
         """Counts a SIGHUP."""

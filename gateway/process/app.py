@@ -420,12 +420,13 @@ async def _follow_policies(
         names = [policy.version for policy in (in_force.shadow, in_force.policy) if policy]
         metrics.policies_in_force(names, in_force.version, in_force.shadow_version)
 
+    reloads = metrics.counts["lanewise_policy_reload_total"]
     policies = PolicyWatch(
         PolicyStore(redis),
         state.policy,
         cache=Path(config.policy_cache) if config.policy_cache else None,
         on_change=take,
-        on_reload=metrics.policy_reload,
+        on_reload=lambda result: reloads[(result,)].inc(),
     )
     await policies.start()
     following = asyncio.create_task(policies.run())

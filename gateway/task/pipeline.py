@@ -77,7 +77,8 @@ async def handle_task(gw: Gateway, job: Job) -> Ended | None:
         reached = admitted = await admit(gw, job, loaded, loaded_us)  # classify, rank, reserve
         if job.trace is not None:
             step(gw, job, "admit", loaded_us)
-        gw.metrics.queue_wait(admitted.chosen.route, queued_us)
+        waits = gw.metrics.histograms["lanewise_queue_wait_seconds"]
+        waits[(admitted.chosen.route,)].observe(queued_us / 1e6)
         if not loaded.task.generate:
             reached = warming = _warming_task(gw, job, admitted)
             ended = await _warm_up(gw, job, warming)
