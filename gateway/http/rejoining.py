@@ -3,12 +3,11 @@
 import asyncio
 from functools import partial
 
-import msgspec
 from litestar.types import Receive
 
 from gateway.core.gateway import Gateway
 from gateway.core.job import Job
-from gateway.http.streams import JSON, EventStream, HttpAnswer, attended, sse_event
+from gateway.http.streams import JSON, EventStream, HttpAnswer, attended, send_error, sse_event
 from gateway.rejoin.lost_response import LostResponse
 from gateway.rejoin.matching import asks_for_grace
 from gateway.rejoin.rejoins import Rejoins
@@ -58,11 +57,7 @@ def _events(rejoins: Rejoins, gw: Gateway, lost: LostResponse, parsed: ParsedCre
     outbox = Outbox(gw.flush_timer, gw.max_unread_bytes)
     put = outbox.emit
 
-    def refuse(error: ProtocolError) -> None:
-        fields = {"code": error.code, "message": error.message, "param": error.param}
-        lost.writer.send_about("error", msgspec.json.encode(fields | error.body())[1:-1])
-
-    lost.job.refuse = refuse
+    lost.job.refuse = partial(send_error, lost.writer)
     lost.join(lambda kind, event: put(kind, sse_event(kind, event)), outbox.mark)
     pump = asyncio.create_task(lost.follow())
     keep = partial(rejoins.keep_again, lost) if asks_for_grace(parsed) else None

@@ -166,8 +166,7 @@ class Exchange:
             self.refusal = error
             return
         # It waited, and its client was told so: the status has been sent.
-        fields = {"code": error.code, "message": error.message, "param": error.param}
-        self._stream.send_about("error", msgspec.json.encode(fields | error.body())[1:-1])
+        send_error(self._stream, error)
 
     def _report_queue_position(self, group: BackendGroup, position: QueuePosition) -> None:
         assert self._stream is not None
@@ -355,6 +354,12 @@ async def attended(work: "asyncio.Task[Any]", receive: Receive) -> None:
         if not work.done():
             work.cancel()
             await asyncio.wait((work,))
+
+
+def send_error(stream: ResponseStream, error: ProtocolError) -> None:
+    """Sends an error as an event of a stream whose status has been sent."""
+    fields = {"code": error.code, "message": error.message, "param": error.param}
+    stream.send_about("error", msgspec.json.encode(fields | error.body())[1:-1])
 
 
 def sse_event(event_type: str, data: bytes) -> bytes:
