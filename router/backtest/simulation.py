@@ -24,10 +24,8 @@ from backends.contract import (
     BackendStats,
     Finish,
     FinishReason,
-    Usage,
 )
 from router.backtest.arrivals import Arrival
-from router.backtest.branch import PlayedBranch
 from router.backtest.engines import EngineClock
 from router.backtest.fleet import EngineFleet, Outage
 from router.backtest.lengths import Guess, Lengths, WordOdds
@@ -120,7 +118,10 @@ class _Simulation:
         self._limiter = self._queueing.limiter
         self._capacity: AdaptiveCapacity | None = None
         self._live: dict[str, Life] = {}  # by task
-        self._settlements = Settlements(self, self._queueing, scenario.weights, self._live)
+        self.settlements = Settlements(self, self._queueing, scenario.weights, self._live)
+        self.reserve_part = self.settlements.reserve_part
+        self.settle_part = self.settlements.settle_part
+        self.group_done = self.settlements.group_done
         self._holders: OrderedDict[tuple[str, str], str] = OrderedDict()
         self._followers: dict[int, list[tuple[int, int]]] = {}  # and how much later they start
         # These are the tasks that follow no other, and when they start.
@@ -155,7 +156,7 @@ class _Simulation:
                 scenario.waiting,
                 self._limiter,
                 self._queueing.wanting,
-                self._stats(),
+                self.stats(),
                 self.now_us,
             )
             self.at(self.now_us + STEP_US, self._adapt)
@@ -188,15 +189,12 @@ class _Simulation:
     def _wake_engine(self, engine: EngineClock, wake_us: int) -> None:
         heapq.heappush(self._heap, (wake_us, next(self._order), engine))
 
-    def _is_busy(self) -> bool:
-        return self._num_ended < len(self._arrivals)
-
     def _take_out(self, outage: Outage) -> None:
         self.engines[outage.backend].close(self.now_us, breaks=outage.breaks)
 
     # Arrival and admission.
 
-    def _stats(self) -> list[BackendStats]:
+    def stats(self) -> list[BackendStats]:
         return [engine.known or engine.stats() for engine in self._clocks]
 
     def _arrive(self, index: int, started_us: int) -> None:
@@ -206,7 +204,7 @@ class _Simulation:
         if tenant is None:
             self._refuse_unknown(index, arrival, arrived_us)
             return
-        policy, stats = self._policies[tenant.id], self._stats()
+        policy, stats = self._policies[tenant.id], self.stats()
         task = arrival.task(tenant, arrived_us, self._holder(arrival), {})
         if may_move(task.run):
             also_held = self._experience.also_held(task)
@@ -233,21 +231,6 @@ class _Simulation:
             return
         asked = demands(task, task_class, ranked, self._scenario.weights)
         self._queueing.admit(_TaskApplicant(self, life, ranked, asked, started_us))
-
-    def attempt(
-        self,
-        life: Life,
-        ranked: tuple[RankedRoute, ...] | None,
-        asked: tuple[tuple[Demand, ...], ...] | None,
-    ) -> tuple[tuple[RankedRoute, ...], Grant] | None:
-        """Tries the pools by these routes, or ranks anew; None: no route is left, it has ended."""
-        if ranked is None:
-            routes = rank(life.policy, life.task, life.task_class, self._stats())
-            if isinstance(routes, Refusal):
-                self.end_refused(life, routes.code, None)
-                return None
-            ranked = routes
-        return self._settlements.reserve(life, ranked, asked)
 
     def _holder(self, arrival: Arrival) -> str | None:
         if arrival.follows >= 0:
@@ -276,22 +259,8 @@ class _Simulation:
             life.arrival, self._scenario.lengths, self._scenario.odds, self._scenario.seed
         )
         life.run = PlayedRun(self, life, task, tuned, guess)
-        self._settlements.begin()
+        self.settlements.begin()
         life.run.start()
-
-    # The world of runs.
-
-    def reserve_part(self, run: PlayedRun, branch: PlayedBranch, expected: Usage) -> None:
-        """Reserves for a part of a task, now or after waiting."""
-        self._settlements.reserve_part(run, branch, expected)
-
-    def settle_part(self, branch: PlayedBranch) -> None:
-        """Settles a part's own reservation."""
-        self._settlements.settle_part(branch)
-
-    def group_done(self, run: PlayedRun, group: BackendGroup) -> None:
-        """Charges and releases a group that a running task needs no more."""
-        self._settlements.group_done(run, group)
 
     def run_over(self, run: PlayedRun, finish: Finish | None) -> None:
         """Settles and records a task whose answer has ended."""
@@ -300,7 +269,7 @@ class _Simulation:
         run.close()
         failed = finish is not None and finish.reason is FinishReason.ERROR
         outcome = "cancelled" if finish is None else "error" if failed else "ok"
-        self._settlements.settle(life)
+        self.settlements.settle(life)
         if outcome == "ok":
             self._note_end(life, run)
         self._end(life, outcome)
@@ -344,7 +313,7 @@ class _Simulation:
             self._end(life, "cancelled")
             return
         run.close()
-        self._settlements.settle(life)
+        self.settlements.settle(life)
         self._end(life, "cancelled")
 
     def end_refused(self, life: Life, code: str, grant: Grant | None) -> None:
@@ -407,9 +376,9 @@ class _Simulation:
     def _adapt(self) -> None:
         assert self._capacity is not None
         for group in self._scenario.adaptation.groups:
-            self._capacity.step(group, self._stats(), self.now_us)
+            self._capacity.step(group, self.stats(), self.now_us)
             self._queueing.look_again(group)
-        if self._is_busy():
+        if self._num_ended < len(self._arrivals):
             self.at(self.now_us + STEP_US, self._adapt)
 
     # Queues report here.
@@ -476,9 +445,15 @@ class _TaskApplicant:
         self.groups = groups
 
     def attempt(self, has_waited: bool) -> tuple[tuple[RankedRoute, ...], Grant] | None:
-        if has_waited:  # the engines are not what they were
-            return self._simulation.attempt(self._life, None, None)
-        return self._simulation.attempt(self._life, self._ranked, self._asked)
+        simulation, life = self._simulation, self._life
+        if not has_waited:
+            return simulation.settlements.reserve(life, self._ranked, self._asked)
+        # The engines are not what they were.
+        routes = rank(life.policy, life.task, life.task_class, simulation.stats())
+        if isinstance(routes, Refusal):
+            simulation.end_refused(life, routes.code, None)
+            return None
+        return simulation.settlements.reserve(life, routes, None)
 
     def answered(
         self, routes: tuple[RankedRoute, ...], grant: Grant, waited_for: BackendGroup | None
