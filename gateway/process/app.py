@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from litestar import Litestar
 from litestar.datastructures import State
@@ -49,7 +49,6 @@ from gateway.http.batch_route import RouteBatches, live_desk
 from gateway.http.routes import EXCEPTION_HANDLERS, HANDLERS, served_methods
 from gateway.http.services import Services, seals_of
 from gateway.http.streams import AnyRequest
-from gateway.live.feed import Feed
 from gateway.live.sources import make_feed
 from gateway.logs.task_line import TaskLog
 from gateway.metrics.metrics import Metrics
@@ -123,7 +122,8 @@ async def _services(
     """Makes and starts all parts; the stack stops them."""
     redis, enter = await _redis(stack, config), stack.enter_async_context
     ledger = await enter(open_ledger(redis.admin, config.ledger))
-    backends, posts = _backends(stack, config), _budget_posts(stack, config)
+    backends = _closed(stack, Backends(config.backends))
+    posts = _closed(stack, BudgetPosts(config.budgets.webhook_url))
     experience, key_sessions, detached = Experience(), KeySessions(), DetachedCalls()
     metrics = Metrics(version=VERSION, backends=backends.stats, experience=experience)
     state = GatewayState(load_policy(config))
@@ -171,16 +171,16 @@ async def _services(
         backends=backends,
         access=access,
         ledger=ledger,
-        background=_background_runs(stack, config, gw),
+        background=_closed(stack, BackgroundRuns(gw, config.server.max_background_per_tenant)),
         learned=learned,
         admin_keys=AdminKeys(admin_keys(config)),
         policies=policies,
         route_batches=RouteBatches(partial(live_desk, gw)),
         socket_tickets=SocketTickets(redis.store),
-        feed=_feed(stack, config, gw, access, policies, fleet),
+        feed=_closed(stack, make_feed(gw, access.keys, policies, fleet, config.server.workers)),
         erasures=Erasures(redis.admin),
         kept_answers=_kept_answers(stack, redis.store, failover),
-        relays=_relays(stack, config),
+        relays=_closed(stack, Relays(config.relays)),
         rejoins=_rejoins(stack, config, gw, redis.admin),
         fleet=fleet,
         ceiling_leases=ceiling_leases,
@@ -189,16 +189,17 @@ async def _services(
     )
 
 
-def _backends(stack: AsyncExitStack, config: Config) -> Backends:
-    backends = Backends(config.backends)
-    stack.push_async_callback(backends.close)
-    return backends
+class _Closes(Protocol):
+    async def close(self) -> None: ...
 
 
-def _budget_posts(stack: AsyncExitStack, config: Config) -> BudgetPosts:
-    posts = BudgetPosts(config.budgets.webhook_url)
-    stack.push_async_callback(posts.close)
-    return posts
+_Part = TypeVar("_Part", bound=_Closes)
+
+
+def _closed(stack: AsyncExitStack, part: _Part) -> _Part:
+    """Has the stack close a part."""
+    stack.push_async_callback(part.close)
+    return part
 
 
 def _tracer(stack: AsyncExitStack, config: Config) -> Tracer | None:
@@ -213,25 +214,6 @@ def _run(stack: AsyncExitStack, coroutines: list[Coroutine[Any, Any, None]]) -> 
     """Runs coroutines until the stack closes."""
     for coroutine in coroutines:
         stack.push_async_callback(cancelled, asyncio.create_task(coroutine))
-
-
-def _feed(
-    stack: AsyncExitStack,
-    config: Config,
-    gw: Gateway,
-    access: Access,
-    policies: PolicyWatch,
-    fleet: Fleet | None,
-) -> Feed:
-    feed = make_feed(gw, access.keys, policies, fleet, config.server.workers)
-    stack.push_async_callback(feed.close)
-    return feed
-
-
-def _background_runs(stack: AsyncExitStack, config: Config, gw: Gateway) -> BackgroundRuns:
-    runs = BackgroundRuns(gw, config.server.max_background_per_tenant)
-    stack.push_async_callback(runs.close)
-    return runs
 
 
 class _Redis(NamedTuple):
@@ -298,16 +280,9 @@ def _response_store(
     return store
 
 
-def _relays(stack: AsyncExitStack, config: Config) -> Relays:
-    relays = Relays(config.relays)
-    stack.push_async_callback(relays.close)
-    return relays
-
-
 def _rejoins(stack: AsyncExitStack, config: Config, gw: Gateway, redis: Redis) -> Rejoins:
-    rejoins = Rejoins(gw, config.server)
+    rejoins = _closed(stack, Rejoins(gw, config.server))
     rejoins.others = others = Elsewhere(gw, redis, rejoins)
-    stack.push_async_callback(rejoins.close)
     _run(stack, [every(SWEEP_INTERVAL_S, rejoins.sweep), others.run()])
     return rejoins
 
@@ -381,9 +356,10 @@ def _ceiling_leases(stack: AsyncExitStack, config: Config, url: str) -> CeilingL
     if not config.ceilings:
         return None
     budget_us = config.redis.budget_ms * 1_000
-    leases = CeilingLeases(url, secrets.token_hex(8), config.own_ceilings, budget_us=budget_us)
-    stack.push_async_callback(leases.close)
-    return leases
+    return _closed(
+        stack,
+        CeilingLeases(url, secrets.token_hex(8), config.own_ceilings, budget_us=budget_us),
+    )
 
 
 def _adaptation(
