@@ -25,7 +25,7 @@ from gateway.rejoin.matching import asks_for_grace
 from gateway.task.own_input import check_values, parse_request
 from gateway.transport.byte_budgets import ByteBudgets
 from gateway.transport.socket_protocol import VISIT
-from gateway.wire.errors import too_many_bytes
+from gateway.wire.errors import too_large, too_many_bytes
 from gateway.wire.events import CreateBody, decode
 from gateway.wire.requests import told_by_headers
 from router.classify.task import Tenant
@@ -132,7 +132,7 @@ class FastRoutes:
         services = self._services
         try:
             tenant = services.caller(scope, headers)
-            content = await _body(receive)
+            content = await read_body(receive, self._max_bytes)
             if content is None:
                 return None
             await check_values(content)
@@ -156,14 +156,21 @@ def headers_of(scope: Scope) -> dict[str, str]:
     }
 
 
-async def _body(receive: Receive) -> bytes | None:
-    """Reads the whole body, as long as was announced; None if the client left during it."""
+async def read_body(receive: Receive, max_bytes: int) -> bytes | None:
+    """Reads a whole body; None if the client left during it.
+
+    Raises `ProtocolError` if it is too large.
+    """
     chunks: list[bytes] = []
+    num_bytes = 0
     while True:
         message = await receive()
         if message["type"] == "http.disconnect":
             return None
         assert message["type"] == "http.request"
         chunks.append(message["body"])
+        num_bytes += len(message["body"])
+        if num_bytes > max_bytes:
+            raise too_large(max_bytes, num_bytes)
         if not message["more_body"]:
             return chunks[0] if len(chunks) == 1 else b"".join(chunks)

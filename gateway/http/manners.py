@@ -13,13 +13,13 @@ from litestar.types import ASGIApp, Message, Receive, Scope, Send
 from gateway.core.budget_answers import BUDGET_HEADER
 from gateway.core.ratelimit import MODE_HEADER, OPENAI_LIMITS
 from gateway.http.encodings import unpacked
-from gateway.http.fast_routes import MeteredBody, headers_of
+from gateway.http.fast_routes import MeteredBody, headers_of, read_body
 from gateway.http.faults import fault_of, fault_response
 from gateway.http.services import Services
 from gateway.messages.errors import REQUEST_ID
 from gateway.messages.ratelimit import ANTHROPIC_LIMITS
 from gateway.wire.agents import TURN_STATE
-from gateway.wire.errors import ProtocolError, too_large
+from gateway.wire.errors import ProtocolError
 
 ANY_ORIGIN = "*"
 EXPOSED_HEADERS = (
@@ -97,7 +97,9 @@ class HttpManners:
             if not scope["path"].startswith("/v1/"):
                 raise ProtocolError("unsupported_encoding", "A body is not unpacked here.")
             self._services.caller(scope, told)
-            packed = await _whole(body, max_bytes)
+            packed = await read_body(body, max_bytes)
+            if packed is None:
+                raise ProtocolError("invalid_value", "The body was not sent whole.")
             # The libraries let go of the interpreter's lock: 16 MiB take 50 ms.
             content = await asyncio.to_thread(unpacked, packed, coding, max_bytes)
         except Exception as error:
@@ -119,21 +121,6 @@ class HttpManners:
         headers.append((b"content-length", str(len(content)).encode()))
         plain: Any = {**scope, "headers": headers}
         await self._app(plain, receive_content, send)
-
-
-async def _whole(receive: Receive, max_bytes: int) -> bytes:
-    """Reads a body; raises `ProtocolError` for one that is too large or was broken off."""
-    pieces, num_bytes = [], 0
-    while True:
-        message = await receive()
-        if message["type"] != "http.request":
-            raise ProtocolError("invalid_value", "The body was not sent whole.")
-        pieces.append(message["body"])
-        num_bytes += len(message["body"])
-        if num_bytes > max_bytes:
-            raise too_large(max_bytes, num_bytes)
-        if not message["more_body"]:
-            return b"".join(pieces)
 
 
 async def _tell_methods(scope: Scope, send: Send, methods: str) -> None:
