@@ -57,7 +57,6 @@ class HttpClient:
     def __init__(
         self,
         url: str,
-        headers: dict[str, str],
         *,
         connect_timeout_s: float,
         max_idle_s: float,
@@ -65,9 +64,8 @@ class HttpClient:
     ) -> None:
         """Keeps up to `max_idle` connections for up to `max_idle_s` without use.
 
-        Requests' paths are appended to the path of `url`, and `headers` are sent with each; raises
-        ValueError if one is not one line of ASCII. `connect_timeout_s` is for name resolution,
-        connection and TLS together.
+        Requests' paths are appended to the path of `url`. `connect_timeout_s` is for name
+        resolution, connection and TLS together.
         """
         parts = urlsplit(url)
         assert parts.hostname is not None
@@ -79,7 +77,7 @@ class HttpClient:
         named = f"[{self._host}]" if ":" in self._host else self._host
         shown = named if parts.port is None else f"{named}:{parts.port}"
         own = {"host": shown, "user-agent": "lanewise", "accept-encoding": "identity"}
-        self._headers = _lines({**own, **headers})
+        self._headers = _lines(own)
         self._connect_timeout_s = connect_timeout_s
         self._max_idle_s = max_idle_s
         self._max_idle = max_idle
@@ -122,14 +120,12 @@ class HttpClient:
             if answered.cancelled():
                 connection.abort()
 
-    async def get(
-        self, path: str, timeout_s: float, headers: dict[str, str] | None = None
-    ) -> Answer:
+    async def get(self, path: str, timeout_s: float, headers: dict[str, str]) -> Answer:
         """Sends a GET and reads the response's body to its end without keeping it.
 
         Raises `BrokenError` if no response came in time, or not all of it.
         """
-        head = self.head("GET", path, {"accept": "*/*", **(headers or {})})
+        head = self.head("GET", path, {"accept": "*/*", **headers})
         try:
             async with asyncio.timeout(timeout_s):
                 try:

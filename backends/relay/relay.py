@@ -25,12 +25,9 @@ class Relay:
         self.upstream_model = upstream.upstream_model
         keys = ServerKeys(upstream)
         self.hidden = keys.hidden  # takes our key out of the server's words
-        self._client = http_client(upstream, keys.headers[0])
-        self._head = self._client.head(
-            "POST",
-            f"/{options.path}",
-            {"accept": "application/json, text/event-stream", "content-type": "application/json"},
-        )
+        self._client = http_client(upstream)
+        sent = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
+        self._head = self._client.head("POST", f"/{options.path}", keys.headers[0] | sent)
         self._num_running = 0
 
     async def post(self, body: bytes, take: Take) -> None:

@@ -41,7 +41,7 @@ class HttpTransport:
     def __init__(self, backend: str, options: UpstreamOptions, keys: ServerKeys) -> None:
         self._backend = backend
         self._keys = keys
-        self._client = http_client(options, {})
+        self._client = http_client(options)
         self.close, self.close_idle = self._client.close, self._client.close_idle
         is_chat = options.protocol == "chat"
         self._decode: Callable[[bytes], Any] = decode_chunk if is_chat else decode_sse_event
@@ -172,7 +172,7 @@ class Probe:
     def __init__(self, options: UpstreamOptions, keys: ServerKeys) -> None:
         assert options.probe_path is not None
         self._keys = keys
-        self._client = http_client(options, {})
+        self._client = http_client(options)
         self._path = options.probe_path
         self._timeout_s = options.connect_timeout_s
         self.close = self._client.close
@@ -196,11 +196,10 @@ class Probe:
         return f"it answers {status}" if status >= 500 else None
 
 
-def http_client(options: UpstreamOptions, headers: dict[str, str]) -> HttpClient:
+def http_client(options: UpstreamOptions) -> HttpClient:
     """Makes the client of an upstream."""
     return HttpClient(
         http_url(options, ""),
-        headers,
         connect_timeout_s=options.connect_timeout_s,
         max_idle_s=options.socket_max_idle_s,
         max_idle=options.max_num_seqs,

@@ -41,7 +41,7 @@ class Told:
         port = server.sockets[0].getsockname()[1]
         scheme = "http" if tls is None else "https"
         settings = {"connect_timeout_s": WAIT_S, "max_idle_s": 60.0, "max_idle": 2, **options}
-        client = HttpClient(f"{scheme}://localhost:{port}", {"x-key": "k"}, **settings)
+        client = HttpClient(f"{scheme}://localhost:{port}", **settings)
         try:
             yield client
         finally:
@@ -92,7 +92,7 @@ async def ask(
         taken.extend(body)
         return enough(bytes(taken))
 
-    head = client.head("POST", "/v1/say", {"accept": "text/event-stream"})
+    head = client.head("POST", "/v1/say", {"accept": "text/event-stream", "x-key": "k"})
     answer = await asyncio.wait_for(client.request(head, b"{}", take), WAIT_S)
     return answer, bytes(taken)
 
@@ -325,5 +325,6 @@ def test_over_tls_names_are_checked(
 
 
 async def test_a_header_is_one_line() -> None:
+    client = HttpClient("http://h", connect_timeout_s=1, max_idle_s=1, max_idle=1)
     with pytest.raises(ValueError, match="one line"):
-        HttpClient("http://h", {"x": "a\r\nb: c"}, connect_timeout_s=1, max_idle_s=1, max_idle=1)
+        client.head("GET", "/", {"x": "a\r\nb: c"})
