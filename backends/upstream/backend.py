@@ -54,11 +54,10 @@ MAX_LOGGED_CHARS = 300  # of what an upstream says of its failure
 class UpstreamBackend:
     """Satisfies `backends.contract.Backend`."""
 
-    def __init__(self, *, name: str, options: UpstreamOptions, seed: int | None = None) -> None:
+    def __init__(self, *, name: str, options: UpstreamOptions) -> None:
         """Starts unhealthy, until the first probe succeeds; must run inside the event loop.
 
-        `seed` is of the jitter in pauses (None: another one each time). Raises ValueError if an
-        option is invalid, or the environment lacks the key.
+        Raises ValueError if an option is invalid, or the environment lacks the key.
         """
         check_options(options)
         keys = ServerKeys(options)
@@ -81,7 +80,7 @@ class UpstreamBackend:
         kind = SocketTransport if options.protocol == "responses-ws" else HttpTransport
         self.transport: HttpTransport | SocketTransport = kind(name, options, keys)
         self.hidden: Callable[[str], str] = keys.hidden
-        self.chance = random.Random(seed)
+        self.chance = random.Random()  # of the jitter in pauses
         self.warms = True  # False once the server has rejected a warm-up
         self._generations: set[UpstreamGeneration] = set()
         self._warming: set[UpstreamGeneration] = set()

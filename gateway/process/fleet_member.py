@@ -27,6 +27,7 @@ FIRST_PAUSE_S = 0.1  # before a crashed process is restarted; doubles each time
 LAST_PAUSE_S = 10.0
 STEADY_S = 60.0  # of running, after which the pause is reset
 LAST_WORDS_S = 1.0  # to read the last frames of a process that has ended
+RELOAD_TIMEOUT_S = 10.0  # for a process to take a changed configuration; then it is replaced
 MAX_FALSE_STARTS = 3  # of a process that has never served; then it is given up
 
 
@@ -166,13 +167,13 @@ class Member:
                 return await self._channel.ask(word, timeout_s)
         return None
 
-    async def reload(self, config: bytes, timeout_s: float, engines: bytes = b"[]") -> str | None:
+    async def reload(self, config: bytes, engines: bytes = b"[]") -> str | None:
         """Gives the process a configuration, now and whenever it is started again.
 
         Returns what is wrong with it, empty if nothing is, or None if the process does not answer.
         """
         self.begin = msgspec.structs.replace(self.begin, config=config, engines=engines)
-        return await self._reload(Reload(0, config, engines), timeout_s)
+        return await self._reload(Reload(0, config, engines), RELOAD_TIMEOUT_S)
 
     async def count_wrong_configuration(self, timeout_s: float) -> None:
         """Lets the process count that a changed configuration was wrong."""

@@ -54,7 +54,6 @@ GATHER_TIMEOUT_S = 2.0  # then a worker's last metrics are used
 GATHER_INTERVAL_S = 10.0  # of a killed worker's counts, at most this much is lost
 STOP_MARGIN_S = 10.0  # beyond the drain, to close; then a worker is killed
 ENGINES_STOP_S = 5.0
-RELOAD_TIMEOUT_S = 10.0  # for a process to take a changed configuration; then it is replaced
 EVENT_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
@@ -212,7 +211,7 @@ class Supervisor:
 
         async def one(number: int, worker: Member) -> None:
             content = msgspec.json.encode(worker_config(of_workers, number))
-            complaint = await worker.reload(content, RELOAD_TIMEOUT_S, engines)
+            complaint = await worker.reload(content, engines)
             if complaint:
                 logger.error("%s goes on as it was: %s", worker.name, complaint)
             elif complaint is None:  # it has just begun, or is stuck
@@ -228,7 +227,7 @@ class Supervisor:
             return
         begin = self._engines.begin
         content = self._config_of_engines(config)
-        complaint = await self._engines.reload(content, RELOAD_TIMEOUT_S)
+        complaint = await self._engines.reload(content)
         if complaint:
             self._engines.begin = begin
             raise ConfigError(complaint)

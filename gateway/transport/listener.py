@@ -225,13 +225,13 @@ async def _peeked(accepted: socket.socket) -> bytes:
                 loop.remove_reader(accepted)
 
 
-async def pass_time(limits: ConnectionLimits, now_s: Callable[[], float] = time.monotonic) -> None:
+async def pass_time(limits: ConnectionLimits) -> None:
     """Lets the limits' time pass, until cancelled."""
     bounds = limits.bounds
     tick_s = min(MAX_TICK_S, bounds.without_key_s / 10, bounds.head_s / 10, bounds.body_s / 10)
-    before_s = now_s()
+    before_s = time.monotonic()
     while True:
         await asyncio.sleep(tick_s)
-        elapsed_s = now_s() - before_s
+        elapsed_s = time.monotonic() - before_s
         before_s += elapsed_s
         limits.advance(min(elapsed_s, 2 * tick_s))

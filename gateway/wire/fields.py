@@ -113,9 +113,9 @@ _WHY_REFUSED = {
 }
 
 
-def unserved(name: str, got: str = "") -> ProtocolError:
+def unserved(name: str) -> ProtocolError:
     """Makes the error for a field that the table refuses."""
-    message = f"'{name}'{got} is not supported here: {_WHY_REFUSED[name]}."
+    message = f"'{name}' is not supported here: {_WHY_REFUSED[name]}."
     return ProtocolError("unsupported_parameter", message, param=name)
 
 

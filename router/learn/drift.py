@@ -104,9 +104,9 @@ def make_reference(rows: Sequence[Sequence[float]], weights: str = "") -> Refere
     return Reference(histograms, weights)
 
 
-def load_reference(path: Path = REFERENCE_PATH) -> Reference:
-    """Reads a reference, by default the one that ships with the package."""
-    return msgspec.json.decode(path.read_bytes(), type=Reference)
+def load_reference() -> Reference:
+    """Reads the reference that ships with the package."""
+    return msgspec.json.decode(REFERENCE_PATH.read_bytes(), type=Reference)
 
 
 def psi(usual: Sequence[float], counts: Sequence[int]) -> float:

@@ -79,20 +79,20 @@ PASTE_CHARS = 24_000  # some 6,000 tokens
 MAX_TEXTS = 2_000
 
 
-def flips(texts: Sequence[str], decide: Callable[[str], str], seed: int = SEED) -> dict[str, int]:
+def flips(texts: Sequence[str], decide: Callable[[str], str]) -> dict[str, int]:
     """Counts for each of `CHANGES` how many texts `decide` decides differently."""
     decided = [decide(text) for text in texts]
     found = {}
     for name, change in CHANGES.items():
-        rng = np.random.default_rng(seed)
+        rng = np.random.default_rng(SEED)
         changed = (decide(change(text, rng)) for text in texts)
         found[name] = sum(map(str.__ne__, decided, changed))
     return found
 
 
-def pasted(texts: Sequence[str], seed: int = SEED) -> list[str]:
+def pasted(texts: Sequence[str]) -> list[str]:
     """Returns each of `TRIVIAL_PROMPTS` with a long paste of such texts behind it."""
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(SEED)
     found = []
     for prompt in TRIVIAL_PROMPTS:
         paste = ""

@@ -100,9 +100,9 @@ def drawn_checks(right: NDArray[np.bool_], auc: float, rng: np.random.Generator)
     return drawn
 
 
-def by_check(pairs: Sequence[Pair], auc: float, price_ratio: float, seed: int = SEED) -> Ways:
+def by_check(pairs: Sequence[Pair], auc: float, price_ratio: float) -> Ways:
     """Replays `verify` with a drawn check of this AUC, as `by_evidence`."""
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(SEED)
     return _replayed(pairs, drawn_evidence(pairs, auc, rng), price_ratio, rng)
 
 

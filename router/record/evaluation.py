@@ -80,15 +80,13 @@ def auc_within(
     return (float(np.mean(found)), len(found)) if found else (float("nan"), 0)
 
 
-def calibration_error(
-    happened: Sequence[bool], probabilities: Sequence[float], num_bins: int = CALIBRATION_BINS
-) -> float:
+def calibration_error(happened: Sequence[bool], probabilities: Sequence[float]) -> float:
     """Computes the expected calibration error over bins of equal width; NaN without records."""
     if not happened:
         return float("nan")
     events, said = np.asarray(happened, float), np.asarray(probabilities, float)
-    bins = np.minimum((said * num_bins).astype(int), num_bins - 1)
-    gaps = np.bincount(bins, weights=events - said, minlength=num_bins)
+    bins = np.minimum((said * CALIBRATION_BINS).astype(int), CALIBRATION_BINS - 1)
+    gaps = np.bincount(bins, weights=events - said, minlength=CALIBRATION_BINS)
     return float(np.abs(gaps).sum() / len(events))
 
 
