@@ -125,7 +125,9 @@ class GpuCost:
         self._steps_us = self.fit.step_us * pp
         self._layers_us = self.fit.layer_us * self.model.num_layers
         self._draft_tokens = speculation.draft_tokens
-        self._tokens_per_pass = speculation.tokens_per_pass
+        # What a decoding sequence's token takes, as a share of the pass that checks its draft.
+        drafting = 1.0 + speculation.draft_tokens * speculation.draft_cost
+        self._draft_share = drafting / speculation.tokens_per_pass
         _check_counts(max_num_seqs=max_num_seqs, max_num_batched_tokens=max_num_batched_tokens)
         _check_counts(kv_capacity_tokens=kv_capacity_tokens)
         check_not_negative(overhead_us=overhead_us)
@@ -267,19 +269,19 @@ class GpuCost:
         )
         if not drafted or not seqs:
             return busy_us
-        busy_us *= 1.0 + drafted * self.speculation.draft_cost
-        return busy_us / self._tokens_per_pass
+        if prefill_tokens:  # a draft gains nothing for prompts: their part of the pass is whole
+            decode_us = self.step_us_of(seqs, context_tokens, 0.0, 0.0)
+            return decode_us + busy_us - decode_us / self._draft_share
+        return busy_us * self._draft_share
 
     def growth_us(self, num_decode_seqs: int) -> float:
         """Returns how much a decode step grows when each sequence gains a token of context."""
         growth_us = num_decode_seqs * self._span[1] * self._context_us
         if not self._is_one_stage:
             growth_us /= self._busy_stages(num_decode_seqs)
-        drafted = self._draft_tokens
-        if not drafted:
+        if not self._draft_tokens:
             return growth_us
-        growth_us *= 1.0 + drafted * self.speculation.draft_cost
-        return growth_us / self._tokens_per_pass
+        return growth_us * self._draft_share
 
     def _busy_stages(self, seqs: float) -> float:
         """Returns how many pipeline stages read KV caches at once: at most one per sequence."""

@@ -195,6 +195,19 @@ def test_speculation() -> None:
     assert gain < drafted.tokens_per_s(1024) / plain.tokens_per_s(1024)
 
 
+def test_a_draft_gains_nothing_for_prompts() -> None:
+    drafted = GpuCost("H200", speculation=Speculation(3, 0.8, 0.05))
+    tokens = 2048
+    pairs = tokens * (tokens + 1) // 2
+    alone = drafted.step_us(StepShape(0, 0, tokens, pairs))
+    for seqs in (1, 16, 64):
+        beside = drafted.step_us(StepShape(seqs, seqs * 1024, tokens, pairs))
+        decode = drafted.step_us(StepShape(seqs, seqs * 1024))
+        # They share one reading of the weights, which is the most that a prompt saves.
+        read = drafted.step_us(StepShape(0, 0, 1, 1))
+        assert beside > decode + alone - read, seqs
+
+
 def test_power() -> None:
     cost = GpuCost("H200")
     assert cost.power_w == 2 * 700
