@@ -25,7 +25,7 @@ async def load(gw: Gateway, job: Job, queued_us: int) -> LoadedTask:
 
     Raises `ProtocolError` if the parent, or an item that it refers to, is not found.
     """
-    task, parsed = await load_task(gw, job), job.parsed
+    task, parsed = await load_task(gw, job, queued_us), job.parsed
     plan: Plan | Skipped | None = None
     if not parsed.answers:
         plan = plan_whole(task, gw.max_context_tokens)
@@ -39,13 +39,14 @@ async def load(gw: Gateway, job: Job, queued_us: int) -> LoadedTask:
     return LoadedTask(task, plan, queued_us)
 
 
-async def load_task(gw: Gateway, job: Job) -> Task:
-    """Joins a request with the context it continues.
+async def load_task(gw: Gateway, job: Job, queued_us: int = 0) -> Task:
+    """Joins a request with the context it continues; it arrived `queued_us` ago.
 
     Raises `ProtocolError` if the parent, or an item that it refers to, is not found.
     """
     if gw.state.draining:
         raise draining()
+    arrived_unix_s = gw.unix_s() - queued_us / 1e6
     parent_id = job.parsed.body.previous_response_id
     if job.parent is None and parent_id is not None:
         context = await gw.store.context(job.tenant.id, parent_id)
@@ -66,7 +67,7 @@ async def load_task(gw: Gateway, job: Job) -> Task:
         found = await _own_items(gw, job, parent)
         items = _joined(gw, job, parent, found)
         own = [entry for entry in found if isinstance(entry, ContextItem)]
-    task = await _task_of(gw, job, _without_cut_calls(job, items))
+    task = await _task_of(job, _without_cut_calls(job, items), arrived_unix_s)
     if job.parsed.body.truncation == "auto":
         task = await _truncated(gw, job, task)
     run = gw.experience.runs.run_of(task.tenant.id, task.request)
@@ -102,7 +103,7 @@ def _without_cut_calls(job: Job, items: tuple[ContextItem, ...]) -> tuple[Contex
     return tuple(entry for number, entry in enumerate(items) if number not in left_out)
 
 
-async def _task_of(gw: Gateway, job: Job, items: tuple[ContextItem, ...]) -> Task:
+async def _task_of(job: Job, items: tuple[ContextItem, ...], arrived_unix_s: float) -> Task:
     prefix = None
     if len(items) > PIECE_ITEMS:
         prefix = await make_prefix(job.parsed, items, job.tenant.id)
@@ -112,7 +113,7 @@ async def _task_of(gw: Gateway, job: Job, items: tuple[ContextItem, ...]) -> Tas
         for_run(job.tenant, job.parsed.hints.metadata.get("run")),
         last_backend=job.last_backend,
         arrived_us=job.arrived_us,
-        arrived_unix_s=gw.unix_s(),
+        arrived_unix_s=arrived_unix_s,
         prefix=prefix,
     )
 
@@ -123,7 +124,8 @@ async def _truncated(gw: Gateway, job: Job, task: Task) -> Task:
     if excess_tokens <= 0:
         return task
     job.lineage = Lineage()  # the stored context is no longer its beginning
-    return await _task_of(gw, job, newest_items(task.request.items, excess_tokens))
+    items = newest_items(task.request.items, excess_tokens)
+    return await _task_of(job, items, task.arrived_unix_s)
 
 
 def _began_turn(gw: Gateway, task: Task) -> str | None:

@@ -1,9 +1,13 @@
-"""A run is led alike, whether a client names the response it continues or sends all of it again."""
+"""Tests how a task is made of a request: when it arrived, and what it continues.
+
+A run is led alike, whether a client names the response it continues or sends all of it again.
+"""
 
 from typing import Any
 
 import pytest
 
+from gateway.task.context import load
 from gateway.task.pipeline import handle_task
 from tests.unit.gateway.doubles import call, stop
 from tests.unit.gateway.world import World
@@ -61,3 +65,11 @@ async def test_a_run_that_goes_well_comes_down(is_whole: bool) -> None:
 @pytest.mark.parametrize("is_whole", [True, False])
 async def test_a_run_that_is_stuck_goes_up(is_whole: bool) -> None:
     assert await routes_of(FAST_ASK, BAD_STEPS, is_whole=is_whole) == ["fast", "fast", "deep"]
+
+
+@pytest.mark.parametrize("truncation", ["disabled", "auto"])
+async def test_a_task_arrived_when_it_came_however_long_it_queued(truncation: str) -> None:
+    world = World()
+    world.gw.unix_s = lambda: 1_000.0
+    job = world.job(input=FAST_ASK, truncation=truncation)
+    assert (await load(world.gw, job, queued_us=2_500_000)).task.arrived_unix_s == 997.5
