@@ -95,7 +95,7 @@ class Arrival(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=Fal
     held_turn: bool = False
     last_backend: str | None = None  # as the log says; a simulation knows better by `follows`
     follows: int = -1  # index of the arrival whose answer it continues; -1: of none
-    think_us: int = 0  # between that answer's end and this arrival
+    think_us: int = 0  # between that answer's end and this arrival; below 0: it queued for the end
 
     # The groups that answered in full have a length.
     lengths: tuple[tuple[BackendGroup, AnswerLength], ...] = ()

@@ -288,9 +288,11 @@ def _linked(arrivals: Packed[Arrival], facts: Sequence[LoggedFacts]) -> Packed[A
             if before is None:
                 continue
             ended_us = arrivals[before].at_us + facts[before].duration_us
-            if facts[before].outcome == "ok" and ended_us <= arrival.at_us + 1_000:
+            # A turn that was sent before that answer's end queued for it in its stream.
+            think_us = max(arrival.at_us - ended_us, -arrival.queued_us)
+            if facts[before].outcome == "ok" and ended_us + think_us <= arrival.at_us + 1_000:
                 ends[before] = arrival.prefix[position + 1]
-                follows[index] = before, max(0, arrival.at_us - ended_us)
+                follows[index] = before, think_us
             break
         if arrival.prefix:
             by_end[arrival.prefix[-1][0]] = index

@@ -124,16 +124,20 @@ class _Simulation:
         self.group_done = self.settlements.group_done
         self._holders: OrderedDict[tuple[str, str], str] = OrderedDict()
         self._followers: dict[int, list[tuple[int, int]]] = {}  # and how much later they start
-        # These are the tasks that follow no other, and when they start.
-        self._indexes, self._starts_us = array("q"), array("q")
+        # These are the tasks that follow no other, and when they start: not in the order in which
+        # they arrived, as some queue behind others of their stream.
+        indexes, starts_us = array("q"), array("q")
         for index, arrival in enumerate(arrivals):
             later_us = arrival.queued_us + scenario.overhead_us
             if arrival.follows >= 0:
                 after = index, arrival.think_us + later_us
                 self._followers.setdefault(arrival.follows, []).append(after)
             else:
-                self._indexes.append(index)
-                self._starts_us.append(arrival.at_us + later_us)
+                indexes.append(index)
+                starts_us.append(arrival.at_us + later_us)
+        places = sorted(range(len(indexes)), key=starts_us.__getitem__)
+        self._indexes = array("q", (indexes[place] for place in places))
+        self._starts_us = array("q", (starts_us[place] for place in places))
         self._answered_by: dict[int, str] = {}  # of tasks that others follow
         self._num_ended = 0
         # Each backend has its tokens of input, those of them that were cached, and those of output.

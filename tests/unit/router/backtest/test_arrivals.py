@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from router.backtest.arrivals import AnswerLength
@@ -97,6 +98,17 @@ def test_turns_are_linked_by_their_prefixes() -> None:
     before, after = read_records([then, first]).arrivals
     assert (before.end_prefix, after.follows) == ((12, 150), 0)
     assert after.think_us == pytest.approx(900_000, abs=1)
+
+
+def test_a_turn_that_queued_for_the_answer_before_it_is_linked_to_it() -> None:
+    first = record(0, context=ContextRecord(prefix=((11, 100),)))
+    then = ContextRecord(prefix=((11, 100), (12, 150), (13, 300)))
+    early = record(1, 0.02, prompt_tokens=300, queued_ms=81.0, context=then)
+    after = read_records([first, early]).arrivals[1]
+    assert after.follows == 0
+    assert after.think_us + after.queued_us == pytest.approx(1_000, abs=1), "from end to start"
+    unqueued = msgspec.structs.replace(early, queued_ms=0.2)
+    assert read_records([first, unqueued]).arrivals[1].follows == -1, "it began before that end"
 
 
 @pytest.mark.parametrize(

@@ -55,6 +55,13 @@ def test_the_gateways_own_time_comes_on_top() -> None:
     assert slower.duration_us - plain.duration_us == 1_500
 
 
+def test_a_task_that_queues_behind_its_stream_holds_up_no_other() -> None:
+    alone = one([arrival(0)]).duration_us
+    (queued, other), _ = played([arrival(0, queued_us=5_000_000), arrival(1, 10.0)])
+    assert queued.duration_us - 5_000_000 == pytest.approx(alone, abs=2)
+    assert other.duration_us == pytest.approx(alone, abs=2)
+
+
 def test_the_same_arrivals_come_to_the_same_results() -> None:
     arrivals = crowd(7)
     assert played(arrivals) == played(arrivals)
