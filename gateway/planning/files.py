@@ -1,6 +1,7 @@
 """Reads a plan's files: the trace, the objectives, the prices and the policies. This is an edge."""
 
 import csv
+import datetime
 import gzip
 import io
 import random
@@ -32,7 +33,8 @@ TRACE_SEED = 20_261_123  # of the classes of a trace's tasks, which no CSV says
 # An idle server draws this share of its rated power. Both are assumed: an H100 idles at 70-100 of
 # 700 W; a wafer's cores, clocked and cooled, at half.
 IDLE_SHARES = {"gpu": 0.15, "wafer": 0.5}
-_ARRIVED = ("arrival_s", "TIMESTAMP", "timestamp")
+# When a request came: in seconds, in milliseconds as Mooncake has it, as a date as Azure has it.
+_SECONDS, _MILLISECONDS, _DATE = ("arrival_s",), ("timestamp",), "TIMESTAMP"
 _PROMPT = ("input_tokens", "ContextTokens", "input_length")
 _OUTPUT = ("output_tokens", "GeneratedTokens", "output_length")
 
@@ -65,8 +67,10 @@ def read_material(
     listed = _read_toml(prices, _Prices)
     objectives = _read_toml(slo, PlanSlo)
     kinds = tuple(_kind(prices, server, arrivals) for server in listed.servers)
-    if not kinds:
-        raise PlanError(f"{prices}: no [[servers]]: at least one kind is needed")
+    if not any(kind.most for kind in kinds):
+        raise PlanError(f"{prices}: no [[servers]] with most above 0: at least one is needed")
+    if not 0 <= listed.energy_per_kwh < 1e9:
+        raise PlanError(f"{prices}: energy_per_kwh: expected a price from 0")
     if len({kind.name for kind in kinds}) < len(kinds):
         raise PlanError(f"{prices}: two [[servers]] of one name")
     return Material(
@@ -164,7 +168,8 @@ def _of_csv(path: Path, seed: int) -> list[Arrival]:
     for number, row in enumerate(reader, start=2):
         if len(arrivals) >= MAX_TASKS:
             raise ValueError(f"more than {MAX_TASKS:,} requests: give a part")
-        at_s, prompt, output = (_cell(row, names, number) for names in (_ARRIVED, _PROMPT, _OUTPUT))
+        at_s = _arrived_s(row, number)
+        prompt, output = (_cell(row, names, number) for names in (_PROMPT, _OUTPUT))
         length = AnswerLength(max(1, round(output)))
         prompt_tokens = max(1, round(prompt))
         try:
@@ -186,6 +191,19 @@ def _of_csv(path: Path, seed: int) -> list[Arrival]:
     if not arrivals:
         raise ValueError("no rows")
     return sorted(arrivals, key=lambda one: (one.at_us, one.id))
+
+
+def _arrived_s(row: Mapping[str, str | None], number: int) -> float:
+    if row.get(_MILLISECONDS[0]):
+        return _cell(row, _MILLISECONDS, number) / 1e3
+    dated = row.get(_DATE)
+    if not dated:
+        return _cell(row, _SECONDS, number)
+    try:
+        at = datetime.datetime.fromisoformat(dated)
+    except ValueError:
+        raise ValueError(f"line {number}: {_DATE} is {dated!r}: expected a date") from None
+    return (at if at.tzinfo else at.replace(tzinfo=datetime.UTC)).timestamp()
 
 
 def _cell(row: Mapping[str, str | None], names: Sequence[str], number: int) -> float:

@@ -56,7 +56,8 @@ def plan_text(material: Material, plan: FleetPlan, advice: Sequence[Advice]) -> 
         f"{len(material.arrivals):,} tasks at {material.slo.growth:g} times their pace"
     ]
     if plan.cheapest is None or plan.frugal is None:
-        lines.append("no fleet of these kinds meets the objectives, one failure included")
+        spare = ", with one server out" if material.slo.spare_failures else ""
+        lines.append(f"no fleet of these kinds meets the objectives{spare}")
         if plan.best_failing is not None:
             lines += [
                 f"nearest: {fleet_text(material, plan.best_failing.cell)}",

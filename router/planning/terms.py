@@ -34,10 +34,11 @@ class Objective(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         """Raises ValueError for a bound that nothing can meet, or that bounds nothing."""
         for name in Objective.__struct_fields__:
             bound = getattr(self, name)
-            if bound is not None and not 0 <= bound < 1e12:
-                raise ValueError(f"{name} is {bound}: expected a number from 0")
-        if self.max_refused >= 1:
-            raise ValueError(f"max_refused is {self.max_refused}: expected a share below 1")
+            if name == "max_refused":
+                if not 0 <= bound < 1:
+                    raise ValueError(f"{name} is {bound}: expected a share from 0, below 1")
+            elif bound is not None and not 0 < bound < 1e12:
+                raise ValueError(f"{name} is {bound}: expected a number above 0")
 
     def bounds(self) -> dict[str, float]:
         """Returns the bounds on times, by the names of figures."""

@@ -100,6 +100,36 @@ def test_a_traces_prompts_find_what_they_share(tmp_path: Path) -> None:
         read_trace(path)
 
 
+@pytest.mark.parametrize(
+    ("header", "arrived"),
+    [
+        ("arrival_s,input_tokens,output_tokens", ("0", "0.25")),
+        ("timestamp,input_length,output_length", ("0", "250")),
+        (
+            "TIMESTAMP,ContextTokens,GeneratedTokens",
+            ("2023-11-16 18:17:03.9799600", "2023-11-16 18:17:04.2299600"),
+        ),
+    ],
+    ids=["seconds", "Mooncake", "Azure"],
+)
+def test_each_traces_times_are_in_its_own_unit(
+    tmp_path: Path, header: str, arrived: tuple[str, str]
+) -> None:
+    path = tmp_path / "trace.csv"
+    path.write_text(header + "".join(f"\n{each},10,5" for each in arrived))
+    first, second = read_trace(path)[0]
+    assert second.at_us - first.at_us == 250_000
+
+
+def test_a_plan_says_whether_a_server_was_to_be_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert plan(tmp_path, slo="ttft_p95_ms = 0.001\nspare_failures = 0\n") == 1
+    assert "meets the objectives\n" in capsys.readouterr().out
+    assert plan(tmp_path, slo="ttft_p95_ms = 0.001\n") == 1
+    assert "meets the objectives, with one server out\n" in capsys.readouterr().out
+
+
 def test_a_sweep_writes_the_same_again(tmp_path: Path) -> None:
     out = tmp_path / "out"
     assert plan(tmp_path, "--sweep", "--out", str(out), "--scale", "1", "3") == 0
@@ -131,13 +161,18 @@ def test_a_packed_trace_that_was_cut_is_refused(tmp_path: Path) -> None:
     [
         ({"slo": "ttft_p59_ms = 1"}, "ttft_p59_ms"),
         ({"slo": "growth = 0"}, "growth is 0"),
+        ({"slo": "ttft_p95_ms = 0"}, "ttft_p95_ms is 0"),
+        ({"slo": "max_refused = -0.1"}, "expected a share from 0"),
         ({"slo": "spare_failures = 3"}, "spare_failures is 3"),
         ({"prices": PRICES.replace('"gpu"\nper', '"tpu"\nper')}, "kind 'tpu'"),
         ({"prices": PRICES.replace("H200", "H900")}, "unknown GPU 'H900'"),
         ({"prices": PRICES.replace("most = 2", "most = 999")}, "least and most"),
-        ({"prices": "servers = []"}, "at least one kind"),
+        ({"prices": "servers = []"}, "at least one is needed"),
+        ({"prices": PRICES.replace("most = 2", "most = 0")}, "at least one is needed"),
+        ({"prices": PRICES.replace("0.2", "nan")}, "energy_per_kwh: expected a price"),
         ({"trace": "a,b\n1,2\n"}, "no arrival_s"),
         ({"trace": TRACE.replace("0.25,101", "-1,101")}, "line 3: arrival_s is '-1'"),
+        ({"trace": "TIMESTAMP,ContextTokens,GeneratedTokens\nx,1,1\n"}, "TIMESTAMP is 'x'"),
     ],
 )
 def test_a_wrong_file_is_named(

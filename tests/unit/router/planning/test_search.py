@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from router.planning.advice import advise, plan_text
-from router.planning.cells import CellResult, run_cell
+from router.planning.cells import CellResult, run_cell, scaled
 from router.planning.search import Searcher
 from router.planning.terms import Cell, Material, Objective, PlanSlo
 from tests.unit.router.planning.scenes import (
@@ -125,3 +125,11 @@ def test_an_idle_server_costs_what_it_draws() -> None:
         for kind in kinds
     )
     assert part < usual < idling
+
+
+def test_more_traffic_has_users_who_think_less() -> None:
+    first, *others = traffic(SEED, 3)
+    turns = [first, *(msgspec.structs.replace(each, follows=0, think_us=8_000) for each in others)]
+    turns[2] = msgspec.structs.replace(turns[2], think_us=-500)
+    quick = scaled(turns, 4.0)
+    assert [each.think_us for each in quick] == [0, 2_000, -500], "who queued for it still does"
