@@ -184,6 +184,7 @@ async def _inquiry(services: Services, data: Backtest, policies: dict[str, Polic
         policies=policies,
         weights=config.cost_weights,
         prices=config.prices,
+        ceilings=config.own_ceilings,
         waiting=config.waiting,
         adaptation=config.adaptation,
         slo=data.slo,

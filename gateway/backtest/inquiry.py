@@ -67,6 +67,7 @@ class Inquiry(msgspec.Struct, frozen=True, kw_only=True):
     tenants: dict[str, Tenant] = {}
     weights: dict[BackendGroup, CostWeights] = {}
     prices: tuple[ModelPrice, ...] = ()
+    ceilings: dict[BackendGroup, int] = {}
     waiting: WaitingConfig = WaitingConfig()
     adaptation: AdaptationConfig = AdaptationConfig()
     slo: Slo = Slo()
@@ -137,6 +138,7 @@ def question_of(inquiry: Inquiry, on_progress: Progress | None = None) -> Backte
         tenants=inquiry.tenants,
         weights=inquiry.weights,
         prices=PriceList(inquiry.prices),
+        ceilings=inquiry.ceilings,
         waiting=inquiry.waiting,
         adaptation=inquiry.adaptation,
         slo=inquiry.slo,

@@ -95,6 +95,7 @@ def _inquiry(arguments: argparse.Namespace) -> Inquiry:
             "backends": config.backends,
             "weights": config.cost_weights,
             "prices": config.prices,
+            "ceilings": config.own_ceilings,
             "waiting": config.waiting,
             "adaptation": config.adaptation,
         }

@@ -7,6 +7,7 @@ import msgspec
 
 from backends.contract import NO_USAGE, BackendGroup, Usage
 from router.backtest.branch import PlayedBranch
+from router.backtest.ceilings import CappedMemoryPools
 from router.backtest.life import Life
 from router.backtest.queueing import Queueing
 from router.backtest.run import PlayedRun
@@ -14,7 +15,6 @@ from router.classify.task import Task
 from router.decide.admission import demands, outgrown
 from router.decide.decision import RankedRoute
 from router.money.cost import EVEN, Weights, cost_by_group, cost_tokens
-from router.pools.memory_pools import MemoryPools
 from router.pools.pools import Demand, Grant, Reservation, shrunk
 
 HEARTBEAT_US = 10_000_000  # between two renewals of leases, and extensions of what outgrew them
@@ -32,7 +32,12 @@ class Settlements:
     """Holds the pools, and what the tasks that run have reserved."""
 
     def __init__(
-        self, world: PoolWorld, queueing: Queueing, weights: Weights, lives: Mapping[str, Life]
+        self,
+        world: PoolWorld,
+        queueing: Queueing,
+        weights: Weights,
+        lives: Mapping[str, Life],
+        ceilings: Mapping[BackendGroup, int],
     ) -> None:
         """`lives` are the tasks that run, which the simulation keeps."""
         self._world = world
@@ -40,7 +45,7 @@ class Settlements:
         self._limiter = queueing.limiter
         self._weights = weights
         self._lives = lives
-        self._pools = MemoryPools()
+        self._pools = CappedMemoryPools(ceilings)
         self._parts: dict[str, tuple[Life, PlayedBranch]] = {}  # by reservation
         self._heartbeat_is_due = False
 

@@ -61,6 +61,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     fleet: EngineFleet
     tenants: Mapping[str, Tenant]  # by id; tasks of others are refused
     weights: Weights = {}
+    ceilings: dict[BackendGroup, int] = {}  # tasks at once on a group, of all tenants
     waiting: WaitingConfig = WaitingConfig()
     adaptation: AdaptationConfig = AdaptationConfig()
     lengths: Lengths = Lengths()
@@ -118,7 +119,8 @@ class _Simulation:
         self._limiter = self._queueing.limiter
         self._capacity: AdaptiveCapacity | None = None
         self._live: dict[str, Life] = {}  # by task
-        self.settlements = Settlements(self, self._queueing, scenario.weights, self._live)
+        weights, ceilings = scenario.weights, scenario.ceilings
+        self.settlements = Settlements(self, self._queueing, weights, self._live, ceilings)
         self.reserve_part = self.settlements.reserve_part
         self.settle_part = self.settlements.settle_part
         self.group_done = self.settlements.group_done

@@ -12,6 +12,7 @@ from statistics import median
 import msgspec
 import numpy as np
 
+from backends.contract import BackendGroup
 from router.backtest.arrivals import Arrival
 from router.backtest.fleet import EngineFleet
 from router.backtest.lengths import WordOdds, learn_lengths, sources
@@ -55,6 +56,7 @@ class BacktestQuestion(msgspec.Struct, frozen=True, kw_only=True):
     tenants: Mapping[str, Tenant] = {}  # of configured ones; the log's own limits go first
     weights: Weights = {}
     prices: PriceList = PriceList()
+    ceilings: dict[BackendGroup, int] = {}  # tasks at once on a group, of all tenants
     waiting: WaitingConfig = WaitingConfig()
     adaptation: AdaptationConfig = AdaptationConfig()
     odds: WordOdds | None = None  # None: as far as the log shows them
@@ -264,6 +266,7 @@ class _Backtest:
             fleet=fleet,
             tenants=self._tenants,
             weights=asked.weights,
+            ceilings=asked.ceilings,
             waiting=asked.waiting,
             adaptation=asked.adaptation,
             lengths=self._lengths,

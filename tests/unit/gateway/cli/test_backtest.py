@@ -45,6 +45,19 @@ def test_a_bound_that_nothing_can_meet_or_miss_is_refused(
     assert f"the SLO's latency_ms {bound}: expected a number from 0" in capsys.readouterr().err
 
 
+def test_the_ceilings_of_a_configuration_hold(
+    log: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = log.parent / "lanewise.toml"
+    tenants = "[[tenants]]\nid = 'studio'\nkeys = ['sk-studio']\nlimits.fast = "
+    tenants += "{ requests_per_min = 60, tokens_per_min = 100000, max_concurrent = 9 }\n"
+    config.write_text(f"[ceilings]\nfast = 1\n{tenants}")
+    log.write_bytes(line(0, at=1_000.0, asked_route="fast") + line(2, asked_route="fast"))
+    log.with_name("d.jsonl.1").write_bytes(line(1, (WAFER,), at=1_000.0, asked_route="fast"))
+    assert main(["backtest", "--log", str(log), "--config", str(config), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["before"]["limits"] == {"fast concurrent": 1}
+
+
 @pytest.mark.parametrize("name", ["report", "2026.11", "report.json"])
 def test_a_reports_name_may_have_dots(
     name: str, log: Path, capsys: pytest.CaptureFixture[str]

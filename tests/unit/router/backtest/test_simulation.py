@@ -201,6 +201,30 @@ def test_a_slower_and_a_smaller_fleet() -> None:
         fleet().without(frozenset({"gpu", "wafer"}))
 
 
+def test_a_ceiling_is_of_all_tenants_and_its_slots_come_back() -> None:
+    tenants = {name: tenant(name) for name in ("studio", "shop")}
+    pair = changed([arrival(0), arrival(1, 1.0, tenant="shop")], hints=asked("fast"))
+    later = arrival(2, 60_000.0, tenant="shop", hints=asked("fast"))
+    (first, refused, after), _ = played([*pair, later], tenants=tenants, ceilings={"fast": 1})
+    assert [each.outcome for each in (first, refused, after)] == ["ok", "rate_limited", "ok"]
+    assert refused.limited_by == ("fast", "concurrent")
+    elsewhere, _ = played(changed(pair, hints=Hints()), tenants=tenants, ceilings={"fast": 1})
+    assert [each.route for each in elsewhere] == ["fast", "deep"], "the next route is open"
+
+
+@pytest.mark.parametrize("strategy", ["hedge", "verify", "breadth", "delegate"])
+def test_every_slot_of_a_ceiling_is_given_back_once(strategy: str) -> None:
+    policy = parse_policy(f'strategy = "{strategy}"\n[wait_ms]\nfast = 500\ndeep = 500'.encode())
+    after = [arrival(1_000 + n, 600_000.0, hints=asked("deep")) for n in range(7)]
+    ceilings = {"fast": 6, "deep": 6}
+    results, _ = played([*crowd(5, 200, 400.0), *after], policy=policy, ceilings=ceilings)
+    assert any(result.limited_by or result.waited_us for result in results), "they fill up"
+    outcomes = [result.outcome for result in results[-7:]]
+    # The seventh waits until one of them ends, or is refused: there are six, no more and no less.
+    assert outcomes[:6] == ["ok"] * 6
+    assert results[-1].waited_us or outcomes[-1] == "rate_limited"
+
+
 def test_capacity_that_adapts_sheds() -> None:
     bounds = CapacityBounds(min_concurrent=1, max_concurrent=2)
     adaptation = AdaptationConfig({"fast": bounds, "deep": bounds})
