@@ -80,7 +80,10 @@ def _lines(report: BacktestReport) -> Iterator[str]:
         f"{report.num_tasks:,} tasks from {report.first_at}, {report.span_s:,.0f} s; "
         f"SLO: {report.slo.text}; 90 % intervals."
     )
-    for tested in report.policies or (report.before,):
+    if not report.policies:
+        yield ""
+        yield from _replay_lines(report)
+    for tested in report.policies:
         yield ""
         yield from _tested_lines(tested)
     yield ""
@@ -89,6 +92,29 @@ def _lines(report: BacktestReport) -> Iterator[str]:
     )
     yield f"Output lengths on the other engine: {sources}."
     yield from report.notes
+
+
+def _replay_lines(report: BacktestReport) -> Iterator[str]:
+    """Sets what was simulated beside the log, where nothing else is there to compare."""
+    replayed = report.before
+    yield f"== {replayed.name}"
+    yield f"{'':20}{'as logged':>14}{'replayed':>14}  off by"
+    for figure in FIGURES:
+        real, said = (getattr(each, figure) for each in (report.logged, replayed.summary))
+        if figure == "money_usd" and not said:
+            continue
+        row = f"{TITLES[figure]:20}{shown(figure, real):>14}{shown(figure, said):>14}"
+        yield f"{row}  {_off_by(figure, real, said)}".rstrip()
+    yield f"{'energy (kJ)':20}{'-':>14}{replayed.energy_kj:>14,.1f}"
+    yield from _part_lines(replayed)
+
+
+def _off_by(figure: str, real: float | None, said: float | None) -> str:
+    if real is None or said is None:
+        return ""
+    if figure in _SHARES:
+        return f"{(said - real) * 100:+.1f} points"
+    return f"{(said - real) / real:+.1%}" if real else ""
 
 
 def _tested_lines(tested: Tested) -> Iterator[str]:
@@ -101,9 +127,14 @@ def _tested_lines(tested: Tested) -> Iterator[str]:
         yield f"{tested.num_moved:,} tasks go another way:"
     for moved in tested.moved:
         yield f"  {moved.num_tasks:>7,}  {moved.before} -> {moved.after}, by {moved.rule}"
+    yield from _part_lines(tested)
+
+
+def _part_lines(tested: Tested) -> Iterator[str]:
     for title, rows in (("tenant", tested.tenants), ("way", tested.ways)):
         for part in rows if len(rows) > 1 else ():
-            yield f"  {title} {part.name}: {_part(part.before)} -> {_part(part.after)}"
+            before, after = _part(part.before), _part(part.after)
+            yield f"  {title} {part.name}: {before if before == after else f'{before} -> {after}'}"
     for name, count in tested.limits.items():
         yield f"  refused by pool {name}: {count:,}"
     for name, count in tested.waits.items():

@@ -206,6 +206,19 @@ def test_the_report_says_it_in_all_forms(report: BacktestReport) -> None:
     assert as_text(again) == text
 
 
+def test_without_a_policy_the_log_stands_beside_its_replay() -> None:
+    replayed = back_test(BacktestQuestion(logged=logged(), base=DEFAULT_POLICY, fleet=fleet()))
+    lines = as_text(replayed).splitlines()
+    head = next(line for line in lines if "as logged" in line)
+    assert head.split() == ["as", "logged", "replayed", "off", "by"]
+    mean = next(line for line in lines if line.startswith("latency p95"))
+    real, said = replayed.logged.latency_ms_p95, replayed.before.summary.latency_ms_p95
+    assert real is not None
+    assert said is not None
+    assert mean.split()[3:] == [f"{real:,.1f}", f"{said:,.1f}", f"{said / real - 1:+.1%}"]
+    assert not any("->" in line or "before" in line for line in lines), "nothing was changed"
+
+
 def test_twice_the_traffic_stands_beside_what_it_was() -> None:
     asked = BacktestQuestion(logged=logged(), base=DEFAULT_POLICY, fleet=fleet(), scale=2.0)
     (tested,) = back_test(asked).policies
