@@ -33,6 +33,9 @@ class Settings(Protocol):
     @property
     def delivery_us(self) -> int: ...
 
+    @property
+    def ending_us(self) -> int: ...
+
 
 class Life:
     """Holds what has become of a task so far."""
@@ -104,6 +107,7 @@ class Life:
             used[where.name] = usage if known is None else known + usage
             by_group.append((where.info.group, usage))
         first_branch = run.first_branch
+        ending_us = settings.ending_us if outcome == "ok" else delivery_us
         return TaskResult(
             index=self.index,
             at_us=self.arrived_us,
@@ -119,7 +123,7 @@ class Life:
             waited_for=self.waited_for,
             ttft_us=None if run.first_us < 0 else run.first_us - self.arrived_us + delivery_us,
             tpot_us=None if first_branch is None else first_branch.tpot_us,
-            duration_us=now_us - self.arrived_us + delivery_us,
+            duration_us=now_us - self.arrived_us + ending_us,
             answered_by=run.answered_by or None,
             usage=tuple(used.items()),
             cost=_cost(by_group, settings.weights),

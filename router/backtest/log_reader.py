@@ -52,6 +52,7 @@ class LoggedFacts(msgspec.Struct, frozen=True, array_like=True, gc=False):
     cost: int
     started_us: int | None  # of the first generation, from arrival
     first_us: int | None  # its first token
+    last_us: int | None = None  # its last token, where it was the only one
 
 
 OnRead = Callable[[DecisionRecord, Arrival], None]
@@ -175,6 +176,7 @@ def facts_of(record: DecisionRecord) -> LoggedFacts:
     """Returns what became of a record's task."""
     started = min((each.started_ms for each in record.generations), default=None)
     first = record.generations[0].first_ms if record.generations else None
+    last = record.generations[0].last_ms if len(record.generations) == 1 else None
     return LoggedFacts(
         route=record.route,
         strategy=record.strategy,
@@ -189,6 +191,7 @@ def facts_of(record: DecisionRecord) -> LoggedFacts:
         cost=record.cost,
         started_us=None if started is None else round(started * 1e3),
         first_us=None if first is None else round(first * 1e3),
+        last_us=None if last is None else round(last * 1e3),
     )
 
 

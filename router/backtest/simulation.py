@@ -67,7 +67,8 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     lengths: Lengths = Lengths()
     odds: WordOdds = WordOdds()
     overhead_us: int = 0  # of the gateway, from a task's arrival to its engine
-    delivery_us: int = 0  # of the gateway, from an engine's token to the client
+    delivery_us: int = 0  # of the gateway, from an engine's first token to the client
+    ending_us: int = 0  # of the gateway, from an engine's last token to the answer's end
     seed: int = 0
 
 

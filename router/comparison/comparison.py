@@ -84,8 +84,9 @@ class Replayed(msgspec.Struct, frozen=True, kw_only=True):
     num_decided: int
     routed_same: float  # share, with engines and pools simulated, too
     off_by: dict[str, float]  # of each figure, as a share of it
-    overhead_ms: float  # of the gateway, as the log has it
-    delivery_ms: float
+    overhead_ms: float  # of the gateway before an engine starts, as the log has it
+    delivery_ms: float  # behind an engine's first token
+    ending_ms: float = 0.0  # behind its last
 
 
 class Moved(msgspec.Struct, frozen=True, kw_only=True):
@@ -190,7 +191,6 @@ class _Backtest:
         self._infos = {each.info.name: each.info for each in question.fleet.machines}
         self._tenants = dict(question.tenants) | logged.tenants
         self._own = own_times(logged)
-        self._overhead_us, self._delivery_us = self._own.before_us, self._own.behind_us
         self._has_text = all(arrival.text is not None for arrival in logged.arrivals)
         self._names = question.base.metadata_names if logged.schema >= 2 else frozenset[str]()
 
@@ -271,8 +271,9 @@ class _Backtest:
             adaptation=asked.adaptation,
             lengths=self._lengths,
             odds=asked.odds or asked.logged.odds,
-            overhead_us=self._overhead_us,
-            delivery_us=self._delivery_us,
+            overhead_us=self._own.before_us,
+            delivery_us=self._own.behind_us,
+            ending_us=self._own.ending_us,
             seed=asked.seed,
         )
         return table, simulate(arrivals, scenario, take, progress)
@@ -296,8 +297,9 @@ class _Backtest:
             num_decided=asked.redecided.num_tasks,
             routed_same=same / len(table),
             off_by=off_by,
-            overhead_ms=self._overhead_us / 1e3,
-            delivery_ms=self._delivery_us / 1e3,
+            overhead_ms=self._own.before_us / 1e3,
+            delivery_ms=self._own.behind_us / 1e3,
+            ending_ms=self._own.ending_us / 1e3,
         )
 
     def _tested(
@@ -395,24 +397,35 @@ class OwnTimes(msgspec.Struct, frozen=True):
 
     before_us: int  # an engine starts
     behind_us: int  # an engine's first token
-    spread_us: float  # half of what 90 % of the tasks' times behind the first token lie within
+    ending_us: int  # behind its last
+    spread_us: float  # half of what 90 % of the tasks' own times to the first token lie within
 
 
 def own_times(logged: Logged) -> OwnTimes:
-    """Returns the gateway's own time before an engine starts, and behind its first token."""
-    before = [
-        facts.started_us - arrival.queued_us
-        for arrival, facts in zip(logged.arrivals, logged.facts, strict=True)
-        if facts.started_us is not None and facts.waited_us < NO_WAIT_US
-    ]
-    behind = [
-        facts.ttft_us - facts.first_us
-        for facts in logged.facts
-        if facts.ttft_us is not None and facts.first_us is not None and facts.strategy is None
-    ]
-    medians = [max(0, round(median(each))) if each else 0 for each in (before, behind)]
-    low, high = np.percentile(behind, (LOW, HIGH)) if behind else (0.0, 0.0)
-    return OwnTimes(medians[0], medians[1], float(high - low) / 2)
+    """Returns the gateway's own time before an engine starts, and behind its tokens.
+
+    A task that is late at one place mostly is at others, so the sums have their own medians.
+    """
+    before: list[int] = []
+    to_first: list[int] = []
+    to_end: list[int] = []
+    for arrival, facts in zip(logged.arrivals, logged.facts, strict=True):
+        if facts.started_us is None or facts.waited_us >= NO_WAIT_US:
+            continue
+        own_us = facts.started_us - arrival.queued_us
+        before.append(own_us)
+        if facts.strategy is not None:
+            continue
+        if facts.ttft_us is not None and facts.first_us is not None:
+            to_first.append(own_us + facts.ttft_us - facts.first_us)
+        if facts.outcome == "ok" and facts.last_us is not None:
+            to_end.append(own_us + facts.duration_us - facts.last_us)
+    before_us, first_us, end_us = (
+        max(0, round(median(each))) if each else 0 for each in (before, to_first, to_end)
+    )
+    low, high = np.percentile(to_first, (LOW, HIGH)) if to_first else (0.0, 0.0)
+    behind_us, ending_us = max(0, first_us - before_us), max(0, end_us - before_us)
+    return OwnTimes(before_us, behind_us, ending_us, float(high - low) / 2)
 
 
 def _moved(before: ResultTable, after: ResultTable) -> tuple[Moved, ...]:

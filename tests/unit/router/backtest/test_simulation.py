@@ -48,11 +48,11 @@ def test_a_task_takes_what_its_engine_takes() -> None:
 
 def test_the_gateways_own_time_comes_on_top() -> None:
     plain = one([arrival(0)])
-    slower = one([arrival(0)], overhead_us=1_000, delivery_us=500)
+    slower = one([arrival(0)], overhead_us=1_000, delivery_us=500, ending_us=700)
     assert slower.ttft_us is not None
     assert plain.ttft_us is not None
     assert slower.ttft_us - plain.ttft_us == 1_500
-    assert slower.duration_us - plain.duration_us == 1_500
+    assert slower.duration_us - plain.duration_us == 1_700
 
 
 def test_a_task_that_queues_behind_its_stream_holds_up_no_other() -> None:

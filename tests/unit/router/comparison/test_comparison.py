@@ -10,7 +10,12 @@ import pytest
 from backends.contract import Usage
 from router.backtest.log_reader import Logged, read_records
 from router.backtest.results import TaskResult
-from router.comparison.comparison import BacktestQuestion, BacktestReport, back_test
+from router.comparison.comparison import (
+    BacktestQuestion,
+    BacktestReport,
+    back_test,
+    own_times,
+)
 from router.comparison.html import as_html
 from router.comparison.prediction import MIN_TASKS, check, prediction_of
 from router.comparison.report import as_csv, as_text
@@ -20,6 +25,7 @@ from router.comparison.what_if import scaled, without_untestable
 from router.money.prices import ModelPrice, PriceList
 from router.policy.policy import DEFAULT_POLICY, parse_policy
 from router.record.recording import DecisionRecord, UsageRecord
+from router.record.seen import GenerationRecord
 from tests.unit.router.backtest.scenes import START_US, arrival, crowd, fleet, tenant
 
 INFOS = {machine.info.name: machine.info for machine in fleet().machines}
@@ -185,6 +191,41 @@ def report() -> BacktestReport:
     }
     asked = BacktestQuestion(logged=logged(), base=DEFAULT_POLICY, fleet=fleet(), policies=policies)
     return back_test(asked)
+
+
+def test_the_gateways_own_time_is_of_the_first_token_and_of_the_end() -> None:
+    def record(number: int, late_ms: float) -> DecisionRecord:
+        each = arrival(number, number * 1_000.0)
+        return DecisionRecord(
+            id=each.id,
+            at=each.at_us / 1e6,
+            tenant="studio",
+            tier="standard",
+            model="auto",
+            prompt_tokens=100,
+            outcome="ok",
+            queued_ms=3.0,
+            ttft_ms=3.0 + 1.0 + 2.0 + 2 * late_ms,
+            duration_ms=3.0 + 1.0 + 40.0 + 5.0 + 2 * late_ms,
+            generations=(
+                GenerationRecord(
+                    backend="wafer",
+                    part="answer",
+                    state="finished",
+                    started_ms=3.0 + 1.0 + late_ms,
+                    first_ms=3.0 + 1.0 + 1.5 + late_ms,
+                    last_ms=3.0 + 1.0 + 40.0 + late_ms,
+                    input_tokens=100,
+                    cached_tokens=0,
+                    output_tokens=40,
+                    reasoning_tokens=0,
+                ),
+            ),
+        )
+
+    own = own_times(read_records(record(n, late) for n, late in enumerate((0.0, 1.0, 9.0))))
+    # The task that is late to start is late behind its tokens: 1 ms each time in the median.
+    assert (own.before_us, own.behind_us, own.ending_us) == (2_000, 1_500, 6_000)
 
 
 def test_the_report_says_it_in_all_forms(report: BacktestReport) -> None:
