@@ -49,6 +49,22 @@ def test_compose_mounts_files_that_exist() -> None:
     assert gateway["ports"] == ["127.0.0.1:8080:8080"], "the admin address is not published"
 
 
+def test_composes_services_outlive_a_reboot_and_their_containers() -> None:
+    services = yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"]
+    for name, service in services.items():
+        if name != "secrets":  # which ends when it has made them
+            assert service["restart"] == "unless-stopped", name
+    for name, folder in (
+        ("gateway", "/var/lib/lanewise"),
+        ("redis", "/data"),
+        ("prometheus", "/prometheus"),
+        ("alertmanager", "/alertmanager"),
+        ("grafana", "/var/lib/grafana"),
+    ):
+        assert f"{name if name != 'gateway' else 'lanewise'}:{folder}" in services[name]["volumes"]
+    assert "--storage.tsdb.path=/prometheus" in services["prometheus"]["command"]
+
+
 def image_command() -> list[str]:
     """Returns the arguments that the image runs `lanewise` with."""
     (line,) = re.findall(r"^CMD (.*)$", (DEPLOY / "Dockerfile").read_text(), re.MULTILINE)
