@@ -29,13 +29,18 @@ SUMS = (
 )
 
 
+def _share(part: str, whole: str, before: str = "") -> str:
+    """Divides; the share of nothing is 0, so that a quiet night draws zeros and not a gap."""
+    return f"{before}{part} / ({whole} > 0) or {whole}"
+
+
 def _errors(window: str) -> Recording:
-    ratio = f"sum(rate({BAD}[{window}])) / sum(rate({ALL}[{window}]))"
+    ratio = _share(f"sum(rate({BAD}[{window}]))", f"sum(rate({ALL}[{window}]))")
     return Recording(f"lanewise:error_ratio:rate{window}", ratio)
 
 
 def _misses(window: str) -> Recording:
-    ratio = f"1 - sum(rate({ON_TIME}[{window}])) / sum(rate({FAST}[{window}]))"
+    ratio = _share(f"sum(rate({ON_TIME}[{window}]))", f"sum(rate({FAST}[{window}]))", "1 - ")
     return Recording(f"lanewise:fast_ttft_miss_ratio:rate{window}", ratio)
 
 
@@ -44,12 +49,12 @@ def _mean(sums: Recording, window: str) -> str:
 
 
 def _long_errors(window: str) -> Recording:
-    ratio = f"{_mean(SUMS[0], window)} / {_mean(SUMS[1], window)}"
+    ratio = _share(_mean(SUMS[0], window), _mean(SUMS[1], window))
     return Recording(f"lanewise:error_ratio:rate{window}", ratio)
 
 
 def _long_misses(window: str) -> Recording:
-    ratio = f"1 - {_mean(SUMS[2], window)} / {_mean(SUMS[3], window)}"
+    ratio = _share(_mean(SUMS[2], window), _mean(SUMS[3], window), "1 - ")
     return Recording(f"lanewise:fast_ttft_miss_ratio:rate{window}", ratio)
 
 
@@ -113,7 +118,8 @@ ERRORS_REMEDY = """\
 - It began with a policy (annotation in every dashboard): `lanewise policy rollback`.
 - It began with a release: roll the release back.
 - `shed`: more is asked than the engines can do. Add engines, or lower the limits of the tenant that
-  asks most (dashboard *pools and tenants*)."""
+  asks most (dashboard *pools and tenants*). Without Redis a gateway that was just started sheds
+  all: see [LanewisePoolsUnreachable](LanewisePoolsUnreachable.md)."""
 TTFT_LOOK = """\
 1. Dashboard *objectives*, panel **Time to first token**: fast only, or all routes?
 2. Dashboard *engines*, **Phases of a request**: a long queue means too many tasks for the engine, a

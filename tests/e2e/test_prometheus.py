@@ -27,6 +27,7 @@ from tests.e2e.gateway_process import (
     redis_server,
 )
 from tests.e2e.monitoring import (
+    RULES,
     TIMEOUT_S,
     ask,
     needs_alertmanager,
@@ -56,6 +57,44 @@ def test_alerts_are_raised_for_what_they_should_and_for_nothing_else(name: str) 
     for command in (["check", "rules", "lanewise.rules.yml"], ["test", "rules", name]):
         told = told_by("promtool", *command)
         assert told.returncode == 0, told.stdout + told.stderr
+
+
+@needs_prometheus
+def test_a_quiet_night_draws_zeros_and_not_a_gap(tmp_path: Path) -> None:
+    """Shares of no tasks are 0, over short windows and long ones."""
+    counters = (
+        'lanewise_requests_total{route="fast",outcome="ok"}',
+        'lanewise_requests_total{route="fast",outcome="error"}',
+        'lanewise_ttft_seconds_bucket{route="fast",le="0.25"}',
+        'lanewise_ttft_seconds_count{route="fast"}',
+    )
+    shares = [
+        each.name
+        for each in (*RECORDINGS, *LONG_RECORDINGS)
+        if re.match("lanewise:(error|fast_ttft_miss)_ratio:", each.name)
+    ]
+    document = {
+        "rule_files": [str(RULES)],
+        "tests": [
+            {
+                "interval": "30s",
+                "input_series": [{"series": each, "values": "7x60"} for each in counters],
+                "promql_expr_test": [
+                    {
+                        "expr": each,
+                        "eval_time": "30m",
+                        "exp_samples": [{"labels": each, "value": 0}],
+                    }
+                    for each in shares
+                ],
+            }
+        ],
+    }
+    path = tmp_path / "quiet.yml"
+    path.write_text(json.dumps(document))
+    told = told_by("promtool", "test", "rules", str(path))
+    assert len(shares) == 12
+    assert told.returncode == 0, told.stdout + told.stderr
 
 
 @needs_prometheus

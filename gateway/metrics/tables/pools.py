@@ -26,14 +26,17 @@ USED = Row("Used of limit",
             (by.GROUP, by.ASKED), line(
                 'sum by (group, result) (rate(METRIC{result!="admitted"}[$__rate_interval]))'
                 " / ignoring (result) group_left ()"
-                " sum by (group) (rate(METRIC[$__rate_interval]))", "{{group}} {{result}}"),
+                " (sum by (group) (rate(METRIC[$__rate_interval])) > 0)"
+                ' or sum by (group, result) (rate(METRIC{result!="admitted"}[$__rate_interval]))',
+                "{{group}} {{result}}"),  # of no tasks none is refused
             starts_at_zero=True),
         steps=((0.1, "red"),)),
     Panel("Budgets met", "short",
-        "Soft and hard limits of money that were met first in their day, month or run.",
+        "In an hour: soft and hard limits of money, met first in their day, month or run.",
         Metric("lanewise_budget_met_total", "counter",
             "Budgets whose soft limit was spent, or whose hard limit first refused a task.",
-            (by.SCOPE, by.WINDOW, by.KIND), rate("scope", "window", "kind"),
+            (by.SCOPE, by.WINDOW, by.KIND), line("sum by (scope, window, kind)"
+                 " (increase(METRIC[1h]))", "{{scope}} {{window}} {{kind}}"),
             starts_at_zero=True)),
     Panel("Refused for money", "reqps", "Tasks that a hard budget refused.",
         Metric("lanewise_budget_refusals_total", "counter", "Tasks that a hard budget refused.",
