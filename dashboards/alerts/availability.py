@@ -27,7 +27,7 @@ address in `deploy/alertmanager.yml`.""",
     ),
     Alert(
         name="LanewiseTargetDown",
-        expr='up{job="lanewise"} == 0 or absent(up{job="lanewise"})',
+        expr='up{job="lanewise"} == 0',
         severity="page",
         summary="Prometheus cannot reach gateway {{ $labels.instance }}.",
         lasts="30s",
@@ -45,11 +45,12 @@ address in `deploy/alertmanager.yml`.""",
         # A restart that takes one scrape.
         silent=Case({'up{job="lanewise",instance="a"}': "1x4 0 1x10"}, at="2m30s"),
         meaning="""\
-`/metrics` of a gateway has not answered for half a minute, or Prometheus has no gateway to scrape
-at all. The process has ended, hangs, or cannot be reached from Prometheus.""",
+`/metrics` of a gateway has not answered for half a minute. The process has ended, hangs, or cannot
+be reached from Prometheus.""",
         first_look="""\
 1. Does it serve? `curl http://HOST:8080/healthz`. Then only its admin address (8081) is shut.
-2. Does it run? `docker compose ps gateway`, `systemctl status lanewise`.
+2. Does it run? `docker compose -f deploy/compose.yaml ps gateway`, `systemctl status lanewise`,
+   `kubectl -n lanewise get pods`.
 3. Its log's last lines: a `ConfigError` says which setting is wrong; nothing at all after a while
    of work is the kernel's out-of-memory killer (`dmesg | tail`).""",
         remedy="""\
@@ -60,30 +61,57 @@ at all. The process has ended, hangs, or cannot be reached from Prometheus.""",
 - Point Prometheus at `server.admin_address`, and at no public one.""",
     ),
     Alert(
-        name="LanewiseGroupDown",
-        expr="min by (group) (lanewise_group_backends_up) == 0",
+        name="LanewiseNoTargets",
+        expr='absent(up{job="lanewise"})',
         severity="page",
-        summary="No engine is left in the {{ $labels.group }} group.",
+        summary="Prometheus scrapes no gateway: its job `lanewise` has no targets.",
+        lasts="1m",
+        fires=Fires(
+            Case({'up{job="gateways",instance="a"}': "1x20"}, at="4m"),
+            "Prometheus scrapes no gateway: its job `lanewise` has no targets.",
+            {"job": "lanewise"},
+        ),
+        silent=Case({'up{job="lanewise",instance="a"}': "1x4 0x16"}, at="8m"),  # another's
+        meaning="""\
+Nothing is known of any gateway, so no other alert of theirs can be raised. Either none runs, or
+Prometheus does not find them, or its job has another name: alerts and dashboards ask for
+`job="lanewise"`.""",
+        first_look="""\
+1. Prometheus, *Status > Targets*: is there a job `lanewise`, and what was dropped of it?
+2. Do gateways run? `curl http://HOST:8080/healthz`, `kubectl -n lanewise get pods`.
+3. Kubernetes: may Prometheus's service account list the pods of that namespace? Its log says.""",
+        remedy="""\
+- Name the job `lanewise`, as `deploy/prometheus.yml` and `deploy/prometheus.kubernetes.yml` do.
+- No gateway runs: start one; see [LanewiseTargetDown](LanewiseTargetDown.md).""",
+    ),
+    Alert(
+        name="LanewiseGroupDown",
+        expr="count by (group) (lanewise_group_backends_up == 0)",
+        severity="page",
+        summary="No engine is left in the {{ $labels.group }} group, as {{ $value }} of the"
+        " gateways see it.",
         lasts="20s",
         fires=Fires(
             Case(
                 {
-                    'lanewise_group_backends_up{group="fast"}': "2x4 0x20",
-                    'lanewise_group_backends_up{group="deep"}': "1x24",
+                    'lanewise_group_backends_up{group="fast",instance="a"}': "2x4 0x20",
+                    'lanewise_group_backends_up{group="fast",instance="b"}': "2x24",
+                    'lanewise_group_backends_up{group="deep",instance="a"}': "1x24",
                 },
                 at="5m",
             ),
-            "No engine is left in the fast group.",
+            "No engine is left in the fast group, as 1 of the gateways see it.",
             {"group": "fast"},
         ),
         silent=Case({'lanewise_group_backends_up{group="fast"}': "2x4 1x20"}, at="8m"),
         meaning="""\
-Every engine of the group is down or left alone for its failures. Tasks that may run on the other
-group do; all others fail.""",
+Every engine of the group is down, drained, or left alone for its failures. Tasks that may run on
+the other group do; all others fail.""",
         first_look="""\
-1. Dashboard *engines*, row **Now**: which are down (*Up*), which are ejected? Without Grafana:
+1. All gateways, or one, whose network is to blame then? Dashboard *engines*, row **Now**, with each
+   `instance` in turn: which engines are down (*Up*), which are ejected or drained? Without Grafana:
    `lanewise backends list`, or ask Prometheus for
-   `lanewise_backend_up == 0 or lanewise_backend_ejected == 1`.
+   `lanewise_group_backends_up == 0 or lanewise_backend_up == 0 or lanewise_backend_ejected == 1`.
 2. `/readyz` names them; the gateway's log says why, once for each cause: refused, timed out, wrong
    key.
 3. From the gateway's host: does `GET {base_url}/models` answer, with the key of `key_env`?""",
@@ -150,9 +178,9 @@ longer each time.""",
     ),
     Alert(
         name="LanewisePoolsUnreachable",
-        expr="max(lanewise_ratelimit_degraded) > 0",
+        expr="sum(lanewise_ratelimit_degraded) > 0",
         severity="page",
-        summary="A gateway cannot reach Redis.",
+        summary="{{ $value }} of the gateways cannot reach Redis.",
         lasts="30s",
         fires=Fires(
             Case(
@@ -162,15 +190,17 @@ longer each time.""",
                 },
                 at="6m",
             ),
-            "A gateway cannot reach Redis.",
+            "1 of the gateways cannot reach Redis.",
         ),
         silent=Case({'lanewise_ratelimit_degraded{instance="a"}': "0x9 1 0x20"}, at="5m"),
         meaning="""\
 Tasks are limited by each gateway for itself, at half of each limit divided by the gateways that
 live. Nothing fails for it, stored responses aside; limits are rough, and new keys are not learned
-of.""",
+of. A gateway that was started meanwhile refuses every task, and is not ready, unless
+`redis.on_blind` is "local": restart none until Redis is back.""",
         first_look="""\
-1. Dashboard *pools and tenants*, row **Redis**: all gateways, or one?
+1. Dashboard *pools and tenants*, row **Redis**: all gateways, or one? Without Grafana, ask
+   Prometheus for `lanewise_ratelimit_degraded == 1`.
 2. From the gateway's host: `lanewise doctor --no-engines --redis $LANEWISE_REDIS_URL`. "Connect
    call failed": it does not run. "Timeout reading": it runs and answers nothing.
 3. Redis's own log: out of memory, a failover, a disk that is full?""",
