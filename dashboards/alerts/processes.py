@@ -121,4 +121,25 @@ connections without a key, then it refuses new ones.""",
 Raise the limit (`LimitNOFILE=`, `ulimit -n`) and restart, or add gateways. Connections without a
 key: lower `connections.max_per_address`.""",
     ),
+    Alert(
+        name="LanewiseConfigNotTaken",
+        expr="lanewise_config_reload_failed == 1",
+        severity="ticket",
+        summary="{{ $labels.instance }} read its configuration again, and found it wrong.",
+        fires=Fires(
+            Case({'lanewise_config_reload_failed{instance="a"}': "0x5 1x30"}),
+            "a read its configuration again, and found it wrong.",
+            {"instance": "a"},
+        ),
+        silent=Case({'lanewise_config_reload_failed{instance="a"}': "0x5 1x5 0x30"}),  # put right
+        lasts="1m",
+        meaning="""\
+After a SIGHUP the file was found wrong: the configuration from before is in force, without what was
+to change. A gateway that is started with this file ends at once.""",
+        first_look="""\
+The gateway's log says which setting is wrong, and where; so does `lanewise config check FILE`.""",
+        remedy="""\
+Put the file right and `kill -HUP` the gateway again (`systemctl reload lanewise`). The alert ends
+with a file that is taken.""",
+    ),
 )

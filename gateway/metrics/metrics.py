@@ -178,8 +178,9 @@ class Metrics(Counters):
             del decisions[key]
 
     def config_reload(self, result: labels.ConfigReload) -> None:
-        """Counts a SIGHUP."""
+        """Counts a SIGHUP, and keeps whether the last one found a configuration to go by."""
         self.counts["lanewise_config_reloads_total"][(result,)].inc()
+        self.counts["lanewise_config_reload_failed"][()].set(float(result == "invalid"))
 
     def recorded(self, result: Recorded, count: int = 1) -> None:
         """Counts lines of the decision log; a result may be counted in a thread of its own."""

@@ -78,7 +78,9 @@ class Reloading:
         until(lambda: self.gateway.log.count(said) > num_said)
         # A scrape may share a collection that began before.
         until(lambda: self.gateway.metrics().total(RELOADS, result=result) > before)
-        assert self.gateway.metrics().total(RELOADS, result=result) == before + 1
+        scraped = self.gateway.metrics()
+        assert scraped.total(RELOADS, result=result) == before + 1
+        assert scraped.total("lanewise_config_reload_failed") == (result == "invalid")
 
     def ask(self, key: str, model: str = "lanewise-fast") -> str:
         with OpenAI(base_url=self.gateway.base_url, api_key=key, max_retries=0) as client:
