@@ -116,14 +116,66 @@ Each is a task whose gateway died, or could not reach Redis for half a minute.""
 Mend what ends the processes; the pools heal by themselves. Tasks of a killed gateway are charged
 nothing.""",
     ),
+    # A gateway says what it saw with its last entry, so idle ones do not count: an export may have
+    # been since.
+    Alert(
+        name="LanewiseUsageNotExported",
+        expr=(
+            "max(lanewise_ledger_entries / lanewise_ledger_max_entries"
+            " and increase(lanewise_ledger_appended_total[15m]) > 0) > 0.8"
+        ),
+        severity="ticket",
+        summary=(
+            "The usage ledger is {{ $value | humanizePercentage }} full; the oldest entries are"
+            " dropped beyond that. Export it."
+        ),
+        lasts="5m",
+        fires=Fires(
+            Case(
+                {
+                    'lanewise_ledger_entries{instance="a"}': "90000x60",
+                    'lanewise_ledger_max_entries{instance="a"}': "100000x60",
+                    'lanewise_ledger_appended_total{instance="a"}': "0+10x60",
+                },
+                at="20m",
+            ),
+            "The usage ledger is 90% full; the oldest entries are dropped beyond that. Export it.",
+        ),
+        silent=Case(  # idle since the export
+            {
+                'lanewise_ledger_entries{instance="a"}': "90000x60",
+                'lanewise_ledger_max_entries{instance="a"}': "100000x60",
+                'lanewise_ledger_appended_total{instance="a"}': "70000x60",
+                'lanewise_ledger_entries{instance="b"}': "10x60",
+                'lanewise_ledger_max_entries{instance="b"}': "100000x60",
+                'lanewise_ledger_appended_total{instance="b"}': "0+10x60",
+            },
+            at="20m",
+        ),
+        meaning="""\
+The ledger in Redis, of what tenants used, holds more than four fifths of `ledger.max_entries`.
+Nothing is lost yet: at the end the oldest entries are, and
+[LanewiseUsageLost](LanewiseUsageLost.md) says so.""",
+        first_look="""\
+1. Dashboard *pools and tenants*, **Usage ledger** and **Ledger entries**: how long until it is
+   full?
+2. Does the timer of `lanewise usage export` still run, and what does it say?""",
+        remedy="""\
+- Run `lanewise usage export --out FILE`, and by a timer from now on. An export takes what it wrote
+  out of Redis.
+- Or raise `ledger.max_entries`, at some 500 bytes of Redis for each.
+- Nobody bills by it: silence this alert and LanewiseUsageLost's `stream_full`.""",
+    ),
     Alert(
         name="LanewiseUsageLost",
-        expr="sum(increase(lanewise_ledger_lost_total[10m])) > 0",
+        expr="sum by (reason) (increase(lanewise_ledger_lost_total[10m])) > 0",
         severity="ticket",
-        summary="Entries of the usage ledger are lost; export it, or bring Redis back.",
+        summary="Entries of the usage ledger are lost ({{ $labels.reason }}); export it, or bring"
+        " Redis back.",
         fires=Fires(
             Case({'lanewise_ledger_lost_total{reason="stream_full"}': "0x5 0+3x60"}, at="10m"),
-            "Entries of the usage ledger are lost; export it, or bring Redis back.",
+            "Entries of the usage ledger are lost (stream_full); export it, or bring Redis back.",
+            {"reason": "stream_full"},
         ),
         silent=Case({'lanewise_ledger_lost_total{reason="stream_full"}': "0x60"}, at="10m"),
         meaning="""\

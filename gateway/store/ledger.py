@@ -91,6 +91,7 @@ class Ledger:
             self._num_lost,
             self._num_dropped,
             self._num_forgotten,
+            self._max_entries,
         )
 
     def add(self, entry: LedgerEntry) -> None:

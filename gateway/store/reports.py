@@ -16,3 +16,4 @@ class LedgerReport(msgspec.Struct, frozen=True):
     num_lost: int = 0  # for want of room in this process
     num_dropped: int = 0  # at the stream's old end, by this process's batches
     num_forgotten: int = 0  # that Redis had taken, and lost with a master or its data
+    max_entries: int = 0  # of the stream, beyond which the oldest are dropped
