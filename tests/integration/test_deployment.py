@@ -98,6 +98,61 @@ def test_whether_a_gateway_lives_does_not_depend_on_redis(overlay: str) -> None:
     assert f"0.0.0.0:{ports['admin']}" in container["args"]
 
 
+def found_by(config: dict[str, Any], discovered: dict[str, str]) -> dict[str, str] | None:
+    """Returns the labels that a pod's port gets from Prometheus's job; None: it is dropped.
+
+    Debian's Prometheus is built without Kubernetes, so the rules that the file has are done here.
+    """
+    labels = discovered | {"job": config["job_name"]}
+    for rule in config["relabel_configs"]:
+        value = ";".join(labels.get(name, "") for name in rule["source_labels"])
+        if rule.get("action", "replace") == "keep":
+            if re.fullmatch(rule["regex"], value) is None:
+                return None
+        else:
+            assert set(rule) == {"source_labels", "target_label"}
+            labels[rule["target_label"]] = value
+    return {name: value for name, value in labels.items() if not name.startswith("__")}
+
+
+@pytest.mark.parametrize("overlay", ["one-machine", "three-gateways"])
+def test_prometheus_finds_each_gateway_once_as_alerts_and_triggers_ask(overlay: str) -> None:
+    (job,) = yaml.safe_load((DEPLOY / "prometheus.kubernetes.yml").read_text())["scrape_configs"]
+    (places,) = job["kubernetes_sd_configs"]
+    made = [each for each in yaml.safe_load_all(rendered(overlay)) if each]
+    found = []
+    for each in made:
+        if each["kind"] not in ("Deployment", "StatefulSet"):
+            continue
+        assert each["metadata"]["namespace"] in places["namespaces"]["names"]
+        pod = each["spec"]["template"]
+        assert "prometheus.io/scrape" not in pod["metadata"].get("annotations", {}), "twice"
+        found += [
+            found_by(job, discovered_pod(each, port["name"], phase))
+            for port in pod["spec"]["containers"][0]["ports"]
+            for phase in ("Pending", "Running", "Succeeded", "Failed")
+        ]
+    labels = {"job": "lanewise", "namespace": "lanewise", "instance": "gateway-1"}
+    assert [each for each in found if each is not None] == [labels]
+    for each in made:
+        for trigger in each["spec"].get("triggers", ()) if each["kind"] == "ScaledObject" else ():
+            asked_for = re.findall(r'\{(\w+)="(\w+)"\}', trigger["metadata"]["query"])
+            assert asked_for == [("namespace", labels["namespace"])]
+
+
+def discovered_pod(owner: dict[str, Any], port: str, phase: str) -> dict[str, str]:
+    """Returns what Prometheus knows of a port of a pod (kubernetes_sd_config, role pod)."""
+    found = {
+        "namespace": owner["metadata"]["namespace"],
+        "pod_name": f"{owner['metadata']['name']}-1",
+        "pod_phase": phase,
+        "pod_container_port_name": port,
+    }
+    for name, value in owner["spec"]["template"]["metadata"]["labels"].items():
+        found[f"pod_label_{re.sub(r'[^a-zA-Z0-9_]', '_', name)}"] = value
+    return {f"__meta_kubernetes_{name}": value for name, value in found.items()}
+
+
 @pytest.mark.parametrize("unit", UNITS)
 def test_a_unit_is_what_systemd_takes_and_can_do_little(unit: str, tmp_path: Path) -> None:
     analyze = tool("systemd-analyze")
