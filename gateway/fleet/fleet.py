@@ -22,8 +22,12 @@ _ENGINES = msgspec.json.Decoder(tuple[SimulatedConfig, ...])
 class Fleet:
     """Lets one worker query all workers, itself included."""
 
-    def __init__(self, channel: Channel, engines: bytes) -> None:
-        """Takes as `engines`, in JSON, the backends that run in a process of this machine's own."""
+    def __init__(self, channel: Channel, engines: bytes, *, is_successor: bool = False) -> None:
+        """Takes as `engines`, in JSON, the backends that run in a process of this machine's own.
+
+        An `is_successor` takes the place of a worker that still runs.
+        """
+        self.is_successor = is_successor
         self.configure(engines)
         self._channel = channel
 

@@ -16,6 +16,7 @@ class Begin(msgspec.Struct, frozen=True, array_like=True, tag="begin"):
     listeners: tuple[int, ...]  # listening sockets' descriptors; none: the worker makes them
     key: str  # to the shared engines
     engines: bytes = b"[]"  # JSON: the backends that the shared engines serve, as configured
+    is_successor: bool = False  # the worker before it goes on until this one serves
 
 
 class Serving(msgspec.Struct, frozen=True, array_like=True, tag="serving"):

@@ -18,6 +18,7 @@ class WorkersReport(msgspec.Struct, frozen=True):
     num_serving: int = 0
     num_wanted: int = 0
     num_restarts: int = 0  # after crashes
+    num_behind: int = 0  # that could not take the configuration that was read last
 
 
 class Reports(msgspec.Struct):

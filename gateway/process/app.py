@@ -428,6 +428,7 @@ async def _recording(
             keep=recording.keep,
             on_recorded=metrics.recorded,
             engine_settings=lambda: backends.settings(fleet.engines if fleet else ()),
+            waits=fleet is not None and fleet.is_successor,
         )
     except (OSError, LogInUse) as error:
         raise ConfigError(f"recording.path: {error}") from error

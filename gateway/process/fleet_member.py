@@ -29,6 +29,8 @@ STEADY_S = 60.0  # of running, after which the pause is reset
 LAST_WORDS_S = 1.0  # to read the last frames of a process that has ended
 RELOAD_TIMEOUT_S = 10.0  # for a process to take a changed configuration; then it is replaced
 MAX_FALSE_STARTS = 3  # of a process that has never served; then it is given up
+START_LIMIT_S = 60.0  # for a successor to serve; then the one before it goes on
+LOOK_AGAIN_S = 0.05
 
 
 class SharedPort:
@@ -66,6 +68,34 @@ class SharedPort:
 
 
 @dataclass(eq=False)
+class ProcessLife:
+    """Is one run of a process, from its start to its end."""
+
+    process: asyncio.subprocess.Process
+    channel: Channel
+    reading: asyncio.Task[None]
+
+    @property
+    def is_serving(self) -> bool:
+        return self.channel.serving.is_set()
+
+    @property
+    def is_over(self) -> bool:
+        return self.process.returncode is not None
+
+    async def end(self) -> bytes | None:
+        """Kills it where it still runs; returns its last metrics. Cancelling leaves it killed."""
+        if not self.is_over:
+            self.process.kill()
+        try:
+            await self.process.wait()
+            await asyncio.wait((self.reading,), timeout=LAST_WORDS_S)
+        finally:
+            await cancelled(self.reading)
+        return self.channel.farewell
+
+
+@dataclass(eq=False)
 class Member:
     """Is one process; `keep_running` runs it, the other methods may be called meanwhile."""
 
@@ -77,16 +107,16 @@ class Member:
     has_served: asyncio.Event = field(default_factory=asyncio.Event)
     num_starts: int = 0
     num_restarts: int = 0  # after a crash
+    is_behind: bool = False  # it goes on with a configuration that has been changed since
     exit_status: int | None = None
-    _process: asyncio.subprocess.Process | None = None
-    _channel: Channel | None = None
+    _life: ProcessLife | None = None
+    _successor: ProcessLife | None = None  # it serves, and the one before it is to end
     _is_stopping: bool = False
-    _is_replaced: bool = False
 
     @property
     def is_serving(self) -> bool:
         """Says whether the process runs and serves."""
-        return self._channel is not None and self._channel.serving.is_set()
+        return self._life is not None and self._life.is_serving
 
     async def keep_running(self) -> None:
         """Runs the process, and again after a crash, until it is stopped or cannot start."""
@@ -95,11 +125,13 @@ class Member:
         num_false_starts = 0
         while not self._is_stopping:
             began_s = loop.time()
-            await self._run_once()
+            try:
+                await self._run_once()
+            except OSError as error:  # no descriptors, no memory: for a while
+                logger.error("%s cannot be started: %s", self.name, error)
             if self._is_stopping:
                 return
-            if self._is_replaced:
-                self._is_replaced = False
+            if self._successor is not None:
                 continue
             num_false_starts += not self.has_served.is_set()
             if num_false_starts >= MAX_FALSE_STARTS:
@@ -115,34 +147,39 @@ class Member:
             self.num_restarts += 1
 
     async def _run_once(self) -> None:
-        """Runs the process once. Cancelling kills it."""
+        """Runs the process once, or goes on with its successor. Cancelling kills it."""
+        life, self._successor = self._successor, None
+        self._life = life = life or await self._started(self.begin)
+        self.num_starts += 1
+        watching = asyncio.create_task(self._watch(life))
+        try:
+            self.exit_status = await life.process.wait()
+        finally:
+            await cancelled(watching)
+            farewell = await life.end()
+            self._life = None
+            self.on_end(farewell)
+
+    async def _started(self, begin: Begin) -> ProcessLife:
+        """Starts a process, or raises `OSError`."""
         ours, theirs = socket.socketpair()
-        with theirs:
-            handed_on = [theirs.fileno(), *self.begin.listeners]
-            self._process = process = await asyncio.create_subprocess_exec(
+        with contextlib.ExitStack() as stack, theirs:
+            stack.callback(ours.close)
+            process = await asyncio.create_subprocess_exec(
                 # -P: a folder "gateway" in the working directory must not be imported.
                 *(sys.executable, "-P", "-m", "gateway.process.worker", str(theirs.fileno())),
                 stdin=asyncio.subprocess.DEVNULL,
-                pass_fds=handed_on,
+                pass_fds=[theirs.fileno(), *begin.listeners],
                 start_new_session=True,  # Ctrl-C goes to the supervisor, which forwards it
             )
-        self.num_starts += 1
-        self._channel = channel = await opened(ours, self.answers)
-        channel.send(self.begin)
-        reading = asyncio.create_task(channel.run())
-        watching = asyncio.create_task(self._watch(process, channel))
-        try:
-            self.exit_status = await process.wait()
-        finally:
-            if process.returncode is None:
-                process.kill()
-            await asyncio.wait((reading,), timeout=LAST_WORDS_S)
-            await cancelled(reading, watching)
-            self._channel = None
-            self.on_end(channel.farewell)
+            stack.pop_all()
+        channel = await opened(ours, self.answers)
+        channel.send(begin)
+        return ProcessLife(process, channel, asyncio.create_task(channel.run()))
 
-    async def _watch(self, process: asyncio.subprocess.Process, channel: Channel) -> None:
+    async def _watch(self, life: ProcessLife) -> None:
         """Notes that the process serves, and kills it once it does not answer any more."""
+        process, channel = life.process, life.channel
         await channel.serving.wait()
         self.has_served.set()
         clock_s = asyncio.get_running_loop().time
@@ -162,43 +199,70 @@ class Member:
 
     async def ask(self, word: str, timeout_s: float) -> bytes | None:
         """Sends a query; returns None if the process does not answer in time."""
-        if self._channel is not None and self.is_serving:
+        if self._life is not None and self._life.is_serving:
             with contextlib.suppress(ChannelClosed):
-                return await self._channel.ask(word, timeout_s)
+                return await self._life.channel.ask(word, timeout_s)
         return None
 
     async def reload(self, config: bytes, engines: bytes = b"[]") -> str | None:
         """Gives the process a configuration, now and whenever it is started again.
 
         Returns what is wrong with it, empty if nothing is, or None if the process does not answer.
+        Unless nothing is wrong, it goes on with the one before, also when it is started again.
         """
-        self.begin = msgspec.structs.replace(self.begin, config=config, engines=engines)
-        return await self._reload(Reload(0, config, engines), RELOAD_TIMEOUT_S)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(RELOAD_TIMEOUT_S):
+                while not self.is_serving:  # noqa: ASYNC110 - it may be of another life
+                    await asyncio.sleep(LOOK_AGAIN_S)
+        complaint = await self._reload(Reload(0, config, engines), RELOAD_TIMEOUT_S)
+        if complaint == "":
+            self.begin = msgspec.structs.replace(self.begin, config=config, engines=engines)
+        return complaint
 
     async def count_wrong_configuration(self, timeout_s: float) -> None:
         """Lets the process count that a changed configuration was wrong."""
         await self._reload(Reload(0, b""), timeout_s)
 
     async def _reload(self, reload: Reload, timeout_s: float) -> str | None:
-        if self._channel is not None and self.is_serving:
+        if self._life is not None and self._life.is_serving:
             with contextlib.suppress(ChannelClosed):
-                return (await self._channel.ask("reload", timeout_s, reload)).decode()
+                return (await self._life.channel.ask("reload", timeout_s, reload)).decode()
         return None
 
     def signal(self, number: int) -> None:
         """Sends the process a signal, if it runs."""
-        if self._process is not None and self._process.returncode is None:
-            self._process.send_signal(number)
+        if self._life is not None and not self._life.is_over:
+            self._life.process.send_signal(number)
 
-    async def replace(self, timeout_s: float) -> None:
-        """Restarts the process; returns once it serves again, or cannot."""
-        if self._channel is None:
-            return  # it is already restarting
-        self._is_replaced = True
-        life = self.num_starts
-        await self._end(timeout_s, signal.SIGTERM)
-        while self.num_starts == life or not (self.is_serving or self._is_stopping):  # noqa: ASYNC110
-            await asyncio.sleep(0.05)
+    async def replace(self, config: bytes, timeout_s: float, engines: bytes = b"[]") -> str:
+        """Starts another process with a configuration, and once that serves, ends the one before.
+
+        Returns why it does not serve, or nothing; where it does not, the one before goes on as it
+        was, also when it is started again. Cancelling ends one of them.
+        """
+        begin = msgspec.structs.replace(self.begin, config=config, engines=engines)
+        try:
+            successor = await self._started(msgspec.structs.replace(begin, is_successor=True))
+        except OSError as error:
+            return f"no process can be started to follow it: {error}"
+        try:
+            async with asyncio.timeout(START_LIMIT_S):
+                while not (successor.is_serving or successor.is_over):  # noqa: ASYNC110
+                    await asyncio.sleep(LOOK_AGAIN_S)
+            if successor.is_over:
+                status = successor.process.returncode
+                return f"the process that was to follow it ended with status {status}"
+            self.begin, self._successor = begin, successor
+            await self._end(timeout_s, signal.SIGTERM)
+            while self._successor is successor:  # noqa: ASYNC110 - until it is kept running
+                await asyncio.sleep(LOOK_AGAIN_S)
+            return ""
+        except TimeoutError:
+            return f"the process that was to follow it did not serve within {START_LIMIT_S:g} s"
+        finally:
+            if self._life is not successor:
+                self._successor = None
+                await successor.end()
 
     async def stop(self, timeout_s: float) -> None:
         """Stops the process as all others are, and with SIGKILL after the timeout."""
@@ -208,16 +272,16 @@ class Member:
             self.keeps.close()
 
     async def _end(self, timeout_s: float, by: int) -> None:
-        process = self._process
-        if process is None or process.returncode is not None:
+        life = self._life
+        if life is None or life.is_over:
             return
-        self.signal(by)
+        life.process.send_signal(by)
         try:
-            await asyncio.wait_for(process.wait(), timeout_s)
+            await asyncio.wait_for(life.process.wait(), timeout_s)
         except TimeoutError:
             logger.error("%s did not end within %g s and is killed", self.name, timeout_s)
-            self.signal(signal.SIGKILL)
-            await process.wait()
+            life.process.kill()
+            await life.process.wait()
 
 
 def _cpu_s(pid: int) -> float:

@@ -212,24 +212,32 @@ class Supervisor:
         async def one(number: int, worker: Member) -> None:
             content = msgspec.json.encode(worker_config(of_workers, number))
             complaint = await worker.reload(content, engines)
+            if complaint is None:  # it is stuck, or does not come up
+                complaint = await worker.replace(content, drain_s, engines)
+            worker.is_behind = complaint != ""
             if complaint:
-                logger.error("%s goes on as it was: %s", worker.name, complaint)
-            elif complaint is None:  # it has just begun, or is stuck
-                await worker.replace(drain_s)
+                logger.error("%s goes on with the configuration it has: %s", worker.name, complaint)
 
         await asyncio.gather(*(one(*each) for each in enumerate(self._workers, start=1)))
-        logger.info("the configuration was read again by all workers")
+        behind = [worker.name for worker in self._workers if worker.is_behind]
+        if behind:
+            logger.error(
+                "the configuration was read again, but not by %s: mend what the lines above say, "
+                "and send SIGHUP again",
+                ", ".join(behind),
+            )
+        else:
+            logger.info("the configuration was read again by all workers")
 
     async def _reload_engines(self, config: Config) -> None:
         """Raises `ConfigError` if the engines' process cannot take it."""
         if self._engines is None:
             self._start_engines(config)
             return
-        begin = self._engines.begin
-        content = self._config_of_engines(config)
-        complaint = await self._engines.reload(content)
+        complaint = await self._engines.reload(self._config_of_engines(config))
+        if complaint is None:
+            complaint = "the engines' process does not answer; send SIGHUP again once it does"
         if complaint:
-            self._engines.begin = begin
             raise ConfigError(complaint)
 
     def _config_of_workers(self, config: Config) -> Config:
@@ -276,7 +284,8 @@ class Supervisor:
         serving = sum(worker.is_serving for worker in self._workers)
         engines = [] if self._engines is None else [self._engines]
         restarts = sum(member.num_restarts for member in (*self._workers, *engines))
-        workers = WorkersReport(serving, len(self._workers), restarts)
+        behind = sum(worker.is_behind for worker in self._workers)
+        workers = WorkersReport(serving, len(self._workers), restarts, behind)
         own = supervised(workers, self._num_redis_restarts())
         everything = merged([self._past, *self._snapshots.values(), own], self._linked)
         return await asyncio.to_thread(rendered, everything)

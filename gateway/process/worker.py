@@ -96,7 +96,7 @@ async def _serve_gateway(
     listening: "asyncio.Task[None]",
     task_log: TaskLog | None,
 ) -> int:
-    fleet = Fleet(channel, begin.engines)
+    fleet = Fleet(channel, begin.engines, is_successor=begin.is_successor)
     async with services(config, fleet, task_log) as made:
         channel.answers = _answers(made)
         channel.reload = partial(_reload, made, fleet)

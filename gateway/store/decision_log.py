@@ -43,12 +43,14 @@ class Recorder:
         keep: int,
         on_recorded: Callable[[Recorded, int], None],
         engine_settings: Callable[[], tuple[EngineSettings, ...]] = tuple,
+        waits: bool = False,
     ) -> None:
         """Opens the log: files of `max_bytes`, of which `keep` stay besides the newest.
 
         `on_recorded` counts lines, and is called from the thread, too. Some lines have the
         `engine_settings` of that moment, so that a back-test finds them in any file. Raises
         `LogInUse` if another process writes to the path, and `OSError` if it cannot be written.
+        With `waits` neither is so: lines are queued until that process has ended.
         """
         self.recent: deque[DecisionRecord] = deque(maxlen=MAX_RECENT)
         self._max_bytes = max_bytes
@@ -60,9 +62,10 @@ class Recorder:
         self._thread: BatchThread[bytes] | None = None
         if path is not None:
             self._path = path
-            self._lock = _lock(path)
-            self._file = _opened(path)
             self._complained = False
+            self._is_waiting = waits
+            if not waits:
+                self._open()
             self._thread = BatchThread("decision-log", self._write, MAX_QUEUED)
 
     @property
@@ -113,11 +116,23 @@ class Recorder:
             logger.warning("the decision log's disk does not take its last lines")
             return
         self._thread = None
-        self._file.close()
-        self._lock.close()
+        if not self._is_waiting:
+            self._file.close()
+            self._lock.close()
+
+    def _open(self) -> None:
+        held = _lock(self._path, waits=self._is_waiting)
+        try:
+            self._file = _opened(self._path)
+        except OSError:
+            held.close()
+            raise
+        self._lock, self._is_waiting = held, False
 
     def _write(self, lines: list[bytes]) -> None:
         try:
+            if self._is_waiting:
+                self._open()
             if self._file.closed:  # reopening it failed the last time
                 self._file = _opened(self._path)
             if self._file.tell() >= self._max_bytes:
@@ -181,11 +196,11 @@ def _lock_path(path: Path) -> Path:
     return path.with_name(f"{path.name}.lock")
 
 
-def _lock(path: Path) -> io.BufferedWriter:
+def _lock(path: Path, *, waits: bool) -> io.BufferedWriter:
     """Locks the path, because two processes would rotate each other's files away."""
     held = _lock_path(path).open("wb")
     try:
-        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(held, fcntl.LOCK_EX | (0 if waits else fcntl.LOCK_NB))
     except OSError as error:
         held.close()
         raise LogInUse(f"another process writes to {path}; give each its own") from error

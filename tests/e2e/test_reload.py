@@ -1,6 +1,7 @@
 """Tests SIGHUP: a changed file is in force in all processes, and no task fails for it."""
 
 import json
+import os
 import signal
 import ssl
 import time
@@ -13,7 +14,7 @@ import pytest
 import trustme
 from openai import OpenAI
 
-from tests.e2e.gateway_process import DEVELOPMENT_KEY, GatewayProcess, listening_on
+from tests.e2e.gateway_process import DEVELOPMENT_KEY, GatewayProcess, children, listening_on
 from tests.e2e.socket_client import SocketClient
 
 WAIT_S = 60.0  # bounds a hang; decides nothing
@@ -173,6 +174,42 @@ def test_a_wrong_file_changes_nothing(running: Reloading) -> None:
             running.ask(key)
     running.reload(BETA + WAFER + GPU)
     assert running.ask("sk-of-beta-1")
+
+
+def test_a_worker_that_takes_no_configuration_goes_on_as_it_was(
+    tmp_path: Path, redis_url: str
+) -> None:
+    """Its successor cannot start, at each try, and nothing waits for it."""
+    authority = trustme.CA()
+    issued = authority.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.bytes()
+    (tmp_path / "server.pem").write_bytes(issued)
+    trusting = ssl.create_default_context()
+    authority.configure_trust(trusting)
+    tls = "[server]\ntls_cert_path = 'server.pem'\ntls_key_path = 'server.pem'\n"
+    behind = "lanewise_workers_behind"
+    running = Reloading(tmp_path, redis_url, 2, tls + FIRST, trusting=trusting)
+    gateway = running.gateway
+    try:
+        running.wait_until_ready()
+        serving = listening_on(gateway)
+        started = set(children(gateway.process.pid))
+        os.kill(serving[0], signal.SIGSTOP)
+        running.path.write_text(tls + BETA + WAFER + GPU)
+        gateway.process.send_signal(signal.SIGHUP)
+        until(lambda: "is in force" in gateway.log)  # in the other one
+        (tmp_path / "server.pem").write_text("no certificate")
+        until(lambda: set(children(gateway.process.pid)) != started)
+        os.kill(serving[0], signal.SIGCONT)
+        until(lambda: "but not by worker" in gateway.log)
+        assert listening_on(gateway) == serving
+        until(lambda: gateway.metrics().total(behind) == 1)
+        assert gateway.metrics().total("lanewise_workers") == 2
+        (tmp_path / "server.pem").write_bytes(issued)
+        running.reload(tls + BETA + WAFER + GPU)
+        assert listening_on(gateway) == serving
+        assert gateway.metrics().total(behind) == 0
+    finally:
+        assert gateway.stop() == 0, gateway.log
 
 
 def test_what_needs_a_restart_is_named_and_the_rest_applied(running: Reloading) -> None:

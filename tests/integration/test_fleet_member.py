@@ -34,8 +34,8 @@ async def engines() -> AsyncIterator[Member]:
 
 
 def pid_of(member: Member) -> int:
-    assert member._process is not None
-    return member._process.pid
+    assert member._life is not None
+    return member._life.process.pid
 
 
 async def test_one_that_is_silent_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -53,10 +53,52 @@ async def test_one_that_is_silent_is_replaced(monkeypatch: pytest.MonkeyPatch) -
 
 async def test_one_that_hangs_is_killed_when_it_shall_end() -> None:
     async with engines() as member:
+        assert member._life is not None
+        life = member._life
         os.kill(pid_of(member), signal.SIGSTOP)
         await member.stop(0.1)
-        assert member._process is not None
-        assert member._process.returncode == -signal.SIGKILL
+        assert life.process.returncode == -signal.SIGKILL
+
+
+async def test_one_whose_successor_cannot_start_goes_on() -> None:
+    async with engines() as member:
+        first, earlier = pid_of(member), member.begin
+        complaint = await member.replace(b"no configuration", 60.0)
+        assert complaint == "the process that was to follow it ended with status 1"
+        assert pid_of(member) == first
+        assert await member.ask("alive", 60.0) == b""
+        assert member.begin == earlier, "it is started again as it was"
+
+
+async def test_one_whose_successor_does_not_come_up_goes_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(fleet_member, "START_LIMIT_S", 0.0)
+    async with engines() as member:
+        first = pid_of(member)
+        complaint = await member.replace(member.begin.config, 60.0)
+        assert complaint == "the process that was to follow it did not serve within 0 s"
+        assert pid_of(member) == first
+        assert await member.ask("alive", 60.0) == b""
+
+
+async def test_one_is_followed_by_another_without_a_gap() -> None:
+    async with engines() as member:
+        first, changed = pid_of(member), msgspec.json.encode(Config(policy_cache="elsewhere"))
+        assert await member.replace(changed, 60.0) == ""
+        assert pid_of(member) != first
+        assert member.is_serving
+        assert member.begin.config == changed
+        assert (member.num_starts, member.num_restarts) == (2, 0)
+
+
+async def test_one_that_refuses_a_configuration_is_started_again_as_it_was() -> None:
+    async with engines() as member:
+        earlier = member.begin
+        two = Config(backends=(Config().backends[0],) * 2)
+        unusable = msgspec.json.encode(two).replace(b'"wafer"', b'"abacus"')
+        assert await member.reload(unusable, 1.0) is None, "it could not even be read"
+        assert member.begin == earlier
 
 
 async def test_one_that_answers_stays(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,10 +22,14 @@ RECORD = DecisionRecord(
 class Log:
     """Holds a recorder on a file, with what it counts."""
 
-    def __init__(self, path: Path, max_bytes: int = 1 << 20, keep: int = 2) -> None:
+    def __init__(
+        self, path: Path, max_bytes: int = 1 << 20, keep: int = 2, *, waits: bool = False
+    ) -> None:
         self.counts: Counter[str] = Counter()
         self.path = path
-        self.recorder = Recorder(path, max_bytes=max_bytes, keep=keep, on_recorded=self._count)
+        self.recorder = Recorder(
+            path, max_bytes=max_bytes, keep=keep, on_recorded=self._count, waits=waits
+        )
 
     def _count(self, result: str, count: int) -> None:
         self.counts[result] += count
@@ -165,6 +169,18 @@ def test_two_processes_never_share_a_file(path: Path, closing: Callable[[Log], L
     closing(Log(path))
     with pytest.raises(LogInUse, match="each its own"):
         Log(path)
+
+
+def test_one_that_waits_writes_once_the_other_has_ended(
+    path: Path, closing: Callable[[Log], Log]
+) -> None:
+    before, after = Log(path), closing(Log(path, waits=True))
+    after.write(1, 3)
+    before.write(0, 1)
+    before.recorder.close()
+    after.recorder.close()
+    assert after.lines() == ["resp_0", "resp_1", "resp_2"]
+    assert after.counts == {"written": 2}
 
 
 def test_a_path_that_cannot_be_written_is_told_at_once(tmp_path: Path) -> None:
