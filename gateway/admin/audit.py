@@ -3,7 +3,7 @@
 from typing import Annotated, Any, Literal
 
 from litestar import get
-from litestar.params import Parameter
+from litestar.params import FromQuery, Parameter
 
 from gateway.http.services import services_of
 from gateway.http.streams import AnyRequest
@@ -18,7 +18,7 @@ Trail = Literal["policies", "tenants"]
 async def get_audit(
     request: AnyRequest,
     limit: Annotated[int, Parameter(ge=1, le=MAX_LISTED)] = 100,
-    trail: Trail | None = None,
+    trail: FromQuery[Trail | None] = None,
 ) -> list[AuditEntry]:
     """Lists the latest changes, the newest first.
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 from litestar import get, post
+from litestar.params import FromPath
 
 from backends.contract import BackendStats
 from gateway.access.tenant_view import Drain
@@ -42,7 +43,7 @@ async def get_backends(request: AnyRequest) -> list[BackendView]:
 
 
 @post("/backends/{name:str}/drain", status_code=200)
-async def drain_backend(request: AnyRequest, name: str) -> BackendView:
+async def drain_backend(request: AnyRequest, name: FromPath[str]) -> BackendView:
     """Let a backend have no new tasks, on every gateway of this Redis; those that run go on.
 
     It holds until it is resumed, also over reloads and restarts. Doing it again changes nothing.
@@ -57,7 +58,7 @@ async def drain_backend(request: AnyRequest, name: str) -> BackendView:
 
 
 @post("/backends/{name:str}/resume", status_code=200)
-async def resume_backend(request: AnyRequest, name: str) -> BackendView:
+async def resume_backend(request: AnyRequest, name: FromPath[str]) -> BackendView:
     """Let a drained backend have tasks again."""
     services = services_of(request)
     _find(services, name)

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 import msgspec
 from litestar import get, post
+from litestar.params import JSONBody
 from msgspec import Meta
 
 from gateway.admin.guard import READS, require_writer
@@ -59,7 +60,7 @@ class Backtest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
 
 @post("/backtest", status_code=200, opt=READS)
-async def post_backtest(request: AnyRequest, data: Backtest) -> BacktestReport:
+async def post_backtest(request: AnyRequest, data: JSONBody[Backtest]) -> BacktestReport:
     """Says what would have come of the tasks; it makes one back-test at a time, within a minute."""
     services = services_of(request)
     if data.keep_for is not None:

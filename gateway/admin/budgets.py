@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import msgspec
 from litestar import get, put
+from litestar.params import FromQuery, JSONBody
 from msgspec import Meta
 
 from gateway.admin.guard import write_records
@@ -42,14 +43,17 @@ class RunBudget(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
 
 @get("/budgets")
 async def get_budgets(
-    request: AnyRequest, tenant: str, key: str | None = None, run: str | None = None
+    request: AnyRequest,
+    tenant: FromQuery[str],
+    key: FromQuery[str | None] = None,
+    run: FromQuery[str | None] = None,
 ) -> BudgetView:
     """Shows what was spent of a tenant's budgets, of one of its keys' and of one of its runs'."""
     return await _view(request, _find(request, tenant), key, run)
 
 
 @put("/budgets/run")
-async def set_run_budget(request: AnyRequest, data: RunBudget) -> BudgetView:
+async def set_run_budget(request: AnyRequest, data: JSONBody[RunBudget]) -> BudgetView:
     """Raise what one run may spend, so that it goes on; from its next task on."""
     found = _find(request, data.tenant)
     if found.run_account is None:

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import msgspec
 from litestar import get
-from litestar.params import Parameter
+from litestar.params import FromQuery, Parameter
 
 from gateway.http.services import Services, services_of
 from gateway.http.streams import AnyRequest
@@ -25,10 +25,10 @@ UnixTime = Annotated[float | None, Parameter(ge=0, le=MAX_UNIX_S)]
 async def get_decisions(
     request: AnyRequest,
     limit: Annotated[int, Parameter(ge=0, le=1_000_000)] = 50,
-    id: str | None = None,
-    tenant: str | None = None,
-    rule: str | None = None,
-    outcome: Outcome | None = None,
+    id: FromQuery[str | None] = None,
+    tenant: FromQuery[str | None] = None,
+    rule: FromQuery[str | None] = None,
+    outcome: FromQuery[Outcome | None] = None,
     since: UnixTime = None,
     before: UnixTime = None,
 ) -> list[DecisionRecord]:

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import msgspec
 from litestar import get, patch, post
+from litestar.params import FromPath, FromQuery, JSONBody
 from msgspec import Meta
 
 from backends.contract import BackendGroup
@@ -84,7 +85,7 @@ class MadeKey(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @get("/keys")
-async def list_keys(request: AnyRequest, tenant: str | None = None) -> list[KeyView]:
+async def list_keys(request: AnyRequest, tenant: FromQuery[str | None] = None) -> list[KeyView]:
     """Lists keys, the newest first: of one tenant, or of all. Those that ended stay for 30 days."""
     services = services_of(request)
     tenant_view = services.access.keys.tenant_view
@@ -94,7 +95,7 @@ async def list_keys(request: AnyRequest, tenant: str | None = None) -> list[KeyV
 
 
 @post("/keys")
-async def create_key(request: AnyRequest, data: NewKey) -> MadeKey:
+async def create_key(request: AnyRequest, data: JSONBody[NewKey]) -> MadeKey:
     """Make a key for a tenant."""
     services = services_of(request)
     if services.access.keys.tenant_view.tenant(data.tenant) is None:
@@ -119,7 +120,9 @@ async def create_key(request: AnyRequest, data: NewKey) -> MadeKey:
 
 
 @patch("/keys/{key_id:str}")
-async def change_key(request: AnyRequest, key_id: str, data: KeyChange) -> KeyView:
+async def change_key(
+    request: AnyRequest, key_id: FromPath[str], data: JSONBody[KeyChange]
+) -> KeyView:
     """Change a key's own limits; they hold for live connections from their next task on."""
     services = services_of(request)
     record = _find(services, key_id)
@@ -130,7 +133,9 @@ async def change_key(request: AnyRequest, key_id: str, data: KeyChange) -> KeyVi
 
 
 @post("/keys/{key_id:str}/rotate")
-async def rotate_key(request: AnyRequest, key_id: str, data: Rotation) -> MadeKey:
+async def rotate_key(
+    request: AnyRequest, key_id: FromPath[str], data: JSONBody[Rotation]
+) -> MadeKey:
     """Make a key in another's place; the old one holds for `overlap_s` more.
 
     Without `expires_in_s` the new one ends when the old one would have.
@@ -161,7 +166,7 @@ async def rotate_key(request: AnyRequest, key_id: str, data: Rotation) -> MadeKe
 
 
 @post("/keys/{key_id:str}/revoke", status_code=200)
-async def revoke_key(request: AnyRequest, key_id: str) -> KeyView:
+async def revoke_key(request: AnyRequest, key_id: FromPath[str]) -> KeyView:
     """End a key now, and what runs under it. Doing it again changes nothing."""
     services = services_of(request)
     record = _find(services, key_id)

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 from litestar import get, post
+from litestar.params import FromPath
 
 from gateway.admin.guard import write_records
 from gateway.http.services import Services, services_of
@@ -36,7 +37,7 @@ async def get_learning(request: AnyRequest) -> list[LearningView]:
 
 
 @get("/learning/{tenant_id:str}")
-async def get_tenant_learning(request: AnyRequest, tenant_id: str) -> LearningView:
+async def get_tenant_learning(request: AnyRequest, tenant_id: FromPath[str]) -> LearningView:
     """Shows one tenant."""
     services = services_of(request)
     await _know(services, tenant_id)
@@ -44,7 +45,7 @@ async def get_tenant_learning(request: AnyRequest, tenant_id: str) -> LearningVi
 
 
 @post("/learning/{tenant_id:str}/reset", status_code=200)
-async def reset_learning(request: AnyRequest, tenant_id: str) -> LearningView:
+async def reset_learning(request: AnyRequest, tenant_id: FromPath[str]) -> LearningView:
     """Goes back to the prior, on every gateway; can be undone once."""
     services = services_of(request)
     await _know(services, tenant_id)
@@ -54,7 +55,7 @@ async def reset_learning(request: AnyRequest, tenant_id: str) -> LearningView:
 
 
 @post("/learning/{tenant_id:str}/restore", status_code=200)
-async def restore_learning(request: AnyRequest, tenant_id: str) -> LearningView:
+async def restore_learning(request: AnyRequest, tenant_id: FromPath[str]) -> LearningView:
     """Undo the last reset; what was learned since is dropped."""
     services = services_of(request)
     await _know(services, tenant_id)

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import msgspec
 from litestar import get, post
-from litestar.params import Parameter
+from litestar.params import JSONBody, Parameter
 from msgspec import Meta
 
 from backends.contract import ContextItem
@@ -175,7 +175,7 @@ async def get_policies(request: AnyRequest) -> PoliciesView:
 
 
 @post("/policies/check", status_code=200, opt=READS)
-async def check_policy(request: AnyRequest, data: Submission) -> CheckView:
+async def check_policy(request: AnyRequest, data: JSONBody[Submission]) -> CheckView:
     """Lists everything that is wrong with a document."""
     try:
         policy = await _parsed(services_of(request), data)
@@ -202,7 +202,7 @@ async def _warnings(services: Services, policy: Policy, data: Submission) -> tup
 
 
 @post("/policies", status_code=200)
-async def put_policy(request: AnyRequest, data: Submission) -> StoredView:
+async def put_policy(request: AnyRequest, data: JSONBody[Submission]) -> StoredView:
     """Store a document as the next version; nothing changes before it is activated."""
     services = services_of(request)
     policies = services.policies
@@ -269,7 +269,7 @@ def _without_nulls(value: Any) -> Any:
 
 
 @post("/policies/diff", status_code=200, opt=READS)
-async def diff_policies(request: AnyRequest, data: Comparison) -> DiffView:
+async def diff_policies(request: AnyRequest, data: JSONBody[Comparison]) -> DiffView:
     """Shows what would change."""
     services = services_of(request)
     old = services.policies.current.version if data.against is None else data.against
@@ -302,7 +302,7 @@ def _diff(old: bytes, old_name: str, new: bytes, new_name: str) -> str:
 
 @post("/policies/{version:int}/activate", status_code=200)
 async def activate_policy(
-    request: AnyRequest, version: VersionInPath, data: Activation
+    request: AnyRequest, version: VersionInPath, data: JSONBody[Activation]
 ) -> ChangeView:
     """Put a version in force, everywhere within a second."""
     policies = services_of(request).policies
@@ -332,7 +332,7 @@ async def _expected(store: PolicyStore, data: Activation) -> int:
 
 
 @post("/policies/rollback", status_code=200)
-async def roll_policy_back(request: AnyRequest, data: Activation) -> ChangeView:
+async def roll_policy_back(request: AnyRequest, data: JSONBody[Activation]) -> ChangeView:
     """Put the version in force that was before."""
     policies = services_of(request).policies
     before = await _expected(policies.store, data)
@@ -354,7 +354,7 @@ async def roll_policy_back(request: AnyRequest, data: Activation) -> ChangeView:
 
 
 @post("/policies/shadow", status_code=200)
-async def shadow_policy(request: AnyRequest, data: Shadowing) -> ChangeView:
+async def shadow_policy(request: AnyRequest, data: JSONBody[Shadowing]) -> ChangeView:
     """Let a version decide beside the one in force: counted and recorded, without effect."""
     policies = services_of(request).policies
     await _check_readable(services_of(request), data.version)
@@ -366,7 +366,7 @@ async def shadow_policy(request: AnyRequest, data: Shadowing) -> ChangeView:
 
 
 @post("/explain", status_code=200, opt=READS)
-async def explain_prompt(request: AnyRequest, data: Question) -> Explanation:
+async def explain_prompt(request: AnyRequest, data: JSONBody[Question]) -> Explanation:
     """Says which rule takes a prompt, why each other does not, and where it would go now."""
     services = services_of(request)
     tenant_view = services.access.keys.tenant_view

@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 from litestar import Router, get
+from litestar.params import FromPath, FromQuery
 
 from gateway.access.admin_keys import Admin
 from gateway.admin import audit as audit_admin
@@ -89,7 +90,9 @@ async def get_me(request: AnyRequest) -> Admin:
 
 
 @get("/pools/{tenant_id:str}")
-async def get_pools(request: AnyRequest, tenant_id: str, key: str | None = None) -> list[PoolView]:
+async def get_pools(
+    request: AnyRequest, tenant_id: FromPath[str], key: FromQuery[str | None] = None
+) -> list[PoolView]:
     """Shows a tenant's pools, then those of its keys that have own limits: of one, or of 100."""
     services = services_of(request)
     keys, pools = services.access.keys, services.gw.pools

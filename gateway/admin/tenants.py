@@ -4,6 +4,7 @@ from typing import Any
 
 import msgspec
 from litestar import delete, get, patch, post, put
+from litestar.params import FromPath, JSONBody
 from msgspec import UNSET, UnsetType
 
 from backends.contract import BackendGroup
@@ -116,13 +117,13 @@ async def list_tenants(request: AnyRequest) -> list[TenantView]:
 
 
 @get("/tenants/{tenant_id:str}")
-async def get_tenant(request: AnyRequest, tenant_id: str) -> TenantView:
+async def get_tenant(request: AnyRequest, tenant_id: FromPath[str]) -> TenantView:
     """Shows one tenant."""
     return _view(request, _find(request, tenant_id))
 
 
 @post("/tenants")
-async def create_tenant(request: AnyRequest, data: NewTenant) -> TenantView:
+async def create_tenant(request: AnyRequest, data: JSONBody[NewTenant]) -> TenantView:
     """Make a tenant; it has no keys yet. 409 if an earlier one of this id left stored responses.
 
     The same request again, as after a 503, is answered as the first until the tenant has a key.
@@ -143,7 +144,9 @@ async def create_tenant(request: AnyRequest, data: NewTenant) -> TenantView:
 
 
 @patch("/tenants/{tenant_id:str}")
-async def change_tenant(request: AnyRequest, tenant_id: str, data: TenantChange) -> TenantView:
+async def change_tenant(
+    request: AnyRequest, tenant_id: FromPath[str], data: JSONBody[TenantChange]
+) -> TenantView:
     """Change a tenant; it holds for live connections from their next task on."""
     # A change whose reply was lost may have landed, and nothing tells this process of it yet.
     await services_of(request).access.tenant_store.catch_up()
@@ -165,7 +168,7 @@ async def change_tenant(request: AnyRequest, tenant_id: str, data: TenantChange)
 
 
 @delete("/tenants/{tenant_id:str}", status_code=200)
-async def delete_tenant(request: AnyRequest, tenant_id: str) -> DeletedTenant:
+async def delete_tenant(request: AnyRequest, tenant_id: FromPath[str]) -> DeletedTenant:
     """Delete a tenant, its keys and its pools; what runs under them ends."""
     services = services_of(request)
     await services.access.tenant_store.catch_up()  # no key of it may be left behind
@@ -179,7 +182,7 @@ async def delete_tenant(request: AnyRequest, tenant_id: str) -> DeletedTenant:
 
 
 @delete("/tenants/{tenant_id:str}/data", status_code=200)
-async def erase_tenant(request: AnyRequest, tenant_id: str) -> ErasedTenant:
+async def erase_tenant(request: AnyRequest, tenant_id: FromPath[str]) -> ErasedTenant:
     """Erase what is stored of a tenant's requests and answers, also of one that was deleted.
 
     The usage ledger stays, as bills rest on it; it has no text. 404 if there is no such tenant, and
@@ -210,7 +213,9 @@ async def list_tiers(request: AnyRequest) -> list[TierView]:
 
 
 @put("/tiers/{name:str}")
-async def set_tier(request: AnyRequest, name: str, data: TierConfig) -> TierView:
+async def set_tier(
+    request: AnyRequest, name: FromPath[str], data: JSONBody[TierConfig]
+) -> TierView:
     """Make a tier, or change one, also one of the configuration; its tenants follow at once."""
     fault = fault_of_tier(name, data)
     if fault is not None:
@@ -221,7 +226,7 @@ async def set_tier(request: AnyRequest, name: str, data: TierConfig) -> TierView
 
 
 @delete("/tiers/{name:str}", status_code=200)
-async def delete_tier(request: AnyRequest, name: str) -> DeletedTier:
+async def delete_tier(request: AnyRequest, name: FromPath[str]) -> DeletedTier:
     """Delete a tier; one of the configuration is as it is configured again."""
     tenant_view = _tenant_view(request)
     if not tenant_view.raw(f"tier:{name}"):

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 from litestar import get
-from litestar.params import QueryParameter
+from litestar.params import FromQuery, QueryParameter
 
 from gateway.http.services import services_of
 from gateway.http.streams import AnyRequest
@@ -29,10 +29,10 @@ class UsageView(msgspec.Struct, frozen=True):
 @get("/usage")
 async def get_usage(
     request: AnyRequest,
-    first_day: datetime.date | None = None,
-    last_day: datetime.date | None = None,
+    first_day: FromQuery[datetime.date | None] = None,
+    last_day: FromQuery[datetime.date | None] = None,
     by: Annotated[list[By] | None, QueryParameter(name="by")] = None,
-    tenant: str | None = None,
+    tenant: FromQuery[str | None] = None,
 ) -> UsageView:
     """Sums by `by` (several of the fields below), of one tenant or of all; of today if unset.
 

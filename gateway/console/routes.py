@@ -4,6 +4,7 @@ import asyncio
 from typing import Any
 
 from litestar import get
+from litestar.params import FromPath
 from litestar.response.base import ASGIResponse
 
 from gateway.access.auth import is_local
@@ -84,7 +85,7 @@ async def get_site(request: AnyRequest) -> ASGIResponse:
 
 
 @get("/console/{path:path}", include_in_schema=False)
-async def get_console_file(request: AnyRequest, path: str) -> ASGIResponse:
+async def get_console_file(request: AnyRequest, path: FromPath[str]) -> ASGIResponse:
     """Serves one of the console's files."""
     return await _file(request, path.lstrip("/"))
 

@@ -7,6 +7,7 @@ from typing import Any, Literal
 import msgspec
 from litestar import Response, delete, get, post
 from litestar.exceptions import HTTPException
+from litestar.params import FromPath, FromQuery
 from litestar.response.base import ASGIResponse
 from litestar.utils.path import normalize_path
 
@@ -85,7 +86,10 @@ async def post_response(request: AnyRequest) -> ASGIResponse:
 
 @get("/v1/responses/{response_id:str}")
 async def get_response(
-    request: AnyRequest, response_id: str, stream: bool = False, starting_after: int = -1
+    request: AnyRequest,
+    response_id: FromPath[str],
+    stream: FromQuery[bool] = False,
+    starting_after: FromQuery[int] = -1,
 ) -> ASGIResponse:
     """Returns a stored response, or the events of a background one."""
     services, tenant = _caller(request)
@@ -98,7 +102,7 @@ async def get_response(
 
 
 @delete("/v1/responses/{response_id:str}", status_code=200)
-async def delete_response(request: AnyRequest, response_id: str) -> ASGIResponse:
+async def delete_response(request: AnyRequest, response_id: FromPath[str]) -> ASGIResponse:
     """Forget a stored response."""
     services, tenant = _caller(request)
     services.gw.experience.pending_outcomes.forget(tenant.id, response_id)
@@ -108,7 +112,7 @@ async def delete_response(request: AnyRequest, response_id: str) -> ASGIResponse
 
 
 @post("/v1/responses/{response_id:str}/cancel", status_code=200)
-async def cancel_response(request: AnyRequest, response_id: str) -> ASGIResponse:
+async def cancel_response(request: AnyRequest, response_id: FromPath[str]) -> ASGIResponse:
     """Stop a background response."""
     services, tenant = _caller(request)
     cancelled = await services.background.cancel(tenant, response_id)
@@ -124,7 +128,7 @@ async def cancel_response(request: AnyRequest, response_id: str) -> ASGIResponse
 
 
 @post("/v1/responses/{response_id:str}/feedback", status_code=200)
-async def post_feedback(request: AnyRequest, response_id: str) -> ASGIResponse:
+async def post_feedback(request: AnyRequest, response_id: FromPath[str]) -> ASGIResponse:
     """Takes whether an answer did what was asked; the router learns from it."""
     services, tenant = _caller(request)
     feedback = await take_feedback(services.gw, tenant, response_id, await request.document())
@@ -135,10 +139,10 @@ async def post_feedback(request: AnyRequest, response_id: str) -> ASGIResponse:
 @get("/v1/responses/{response_id:str}/input_items")
 async def get_input_items(
     request: AnyRequest,
-    response_id: str,
-    limit: int = 20,
-    order: Literal["asc", "desc"] = "desc",
-    after: str | None = None,
+    response_id: FromPath[str],
+    limit: FromQuery[int] = 20,
+    order: FromQuery[Literal["asc", "desc"]] = "desc",
+    after: FromQuery[str | None] = None,
 ) -> ASGIResponse:
     """Lists the items a response was given, a page at a time."""
     services, tenant = _caller(request)
@@ -267,9 +271,9 @@ async def post_socket_ticket(request: AnyRequest) -> ASGIResponse:
 @get("/v1/models")
 async def get_models(
     request: AnyRequest,
-    limit: int = 20,
-    after_id: str | None = None,
-    before_id: str | None = None,
+    limit: FromQuery[int] = 20,
+    after_id: FromQuery[str | None] = None,
+    before_id: FromQuery[str | None] = None,
 ) -> ASGIResponse:
     """Lists what `model` may be; in Anthropic's form, and in pages, for its clients."""
     services, tenant = _caller(request)
@@ -279,7 +283,7 @@ async def get_models(
 
 
 @get("/v1/models/{model:path}")
-async def get_model(request: AnyRequest, model: str) -> ASGIResponse:
+async def get_model(request: AnyRequest, model: FromPath[str]) -> ASGIResponse:
     """Describes one model; names as Hugging Face's have a slash."""
     services, tenant = _caller(request)
     model = model.removeprefix("/")  # which the framework puts before a path

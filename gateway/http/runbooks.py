@@ -8,6 +8,7 @@ from importlib import resources
 
 import msgspec
 from litestar import get
+from litestar.params import FromPath
 from litestar.response.base import ASGIResponse
 
 from gateway.wire.errors import ProtocolError
@@ -29,7 +30,7 @@ async def list_runbooks() -> ASGIResponse:
 
 
 @get("/runbooks/{name:str}", include_in_schema=False)
-async def get_runbook(name: str) -> ASGIResponse:
+async def get_runbook(name: FromPath[str]) -> ASGIResponse:
     """Returns a runbook by its alert's name, with or without `.md`."""
     page = _pages().get(f"{name.removesuffix('.md')}.md")
     if page is None:

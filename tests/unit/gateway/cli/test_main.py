@@ -118,6 +118,16 @@ def test_an_application_does_not_load_what_it_has_no_use_for() -> None:
     assert not {"pydantic", "attr", "attrs", "openai"} & set(told.stdout.split())
 
 
+def test_an_application_uses_nothing_that_is_deprecated() -> None:
+    check = (
+        "import warnings; from types import SimpleNamespace as Made; "
+        "from gateway.process.app import make_app; warnings.simplefilter('error'); "
+        "make_app(Made(config=Made(server=Made(max_message_bytes=1))))"
+    )
+    told = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True)
+    assert told.returncode == 0, told.stderr
+
+
 def test_bytes_that_are_no_text_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["route", "caf\udce9"]) == 2  # as Python reads an argument in Latin-1
     assert "an argument is not UTF-8 text: 'caf\\udce9'" in capsys.readouterr().err
