@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
+from backends.drive.beats import beat
 from gateway.access.auth import Keys
 from gateway.access.key_sessions import KeySessions
 from gateway.access.tenant_store import FLUSH_USED_S, TenantStore
@@ -78,13 +79,13 @@ async def follow_access(
 
 async def _check_often(check: Callable[[], None]) -> None:
     while True:
-        await asyncio.sleep(CHECK_S)
+        await beat(CHECK_S)
         check()
 
 
 async def _note_used(tenant_store: TenantStore, keys: Keys) -> None:
     while True:
-        await asyncio.sleep(FLUSH_USED_S)
+        await beat(FLUSH_USED_S)
         await _store_used(tenant_store, keys)
 
 

@@ -13,6 +13,7 @@ import msgspec
 import prometheus_client
 
 from backends.contract import BackendError, BackendGroup, BackendStats, Usage
+from backends.drive.beats import pause_s
 from gateway.metrics import labels
 from gateway.metrics.busiest import BusiestTenants
 from gateway.metrics.counters import Counters
@@ -280,9 +281,9 @@ class Metrics(Counters):
         """
         lag = self.histograms["lanewise_event_loop_lag_seconds"][()]
         while True:
-            before = time.perf_counter()
-            await asyncio.sleep(LAG_INTERVAL_S)
-            lag.observe(max(0.0, time.perf_counter() - before - LAG_INTERVAL_S))
+            before, wanted_s = time.perf_counter(), pause_s(LAG_INTERVAL_S)
+            await asyncio.sleep(wanted_s)
+            lag.observe(max(0.0, time.perf_counter() - before - wanted_s))
             self.count_observed()
 
     # Scrape

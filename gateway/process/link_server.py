@@ -18,6 +18,7 @@ from backends.contract import (
     Generation,
     Usage,
 )
+from backends.drive.beats import beat
 from backends.drive.driver import monotonic_us
 from backends.link.frames import (
     VERSION,
@@ -118,7 +119,7 @@ class LinkServer(Flushable):
     async def _tell_of_others(self) -> None:
         """Reports load from other gateways, whose steps do not pass here."""
         while True:
-            await asyncio.sleep(OTHERS_INTERVAL_S)
+            await beat(OTHERS_INTERVAL_S)
             if self._backend.stats() != self._reported:
                 self._stats_due_us = 0
                 self.flush()

@@ -9,6 +9,7 @@ from typing import Any
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
+from backends.drive.beats import beat
 from gateway.config.config import Config
 from gateway.core.gateway import Gateway
 from gateway.run.leases import extend_outgrown, reap_leases
@@ -22,7 +23,7 @@ logger = logging.getLogger("lanewise")
 RENEW_INTERVAL_S = 10.0  # a third of a lease
 CHECK_INTERVAL_S = 1.0
 CEILINGS_INTERVAL_S = 0.25
-REAP_INTERVAL_S = 0.4  # a crash's reservations are free within a lease and a second
+REAP_INTERVAL_S = 0.5  # a crash's reservations are free within a lease and a second
 ADAPT_INTERVAL_S = 1.0
 EVICTIONS_INTERVAL_S = 600.0
 EVICTIONS_RETRY_S = 10.0  # where Redis did not answer
@@ -54,7 +55,7 @@ def maintenance(
 async def every(interval_s: float, act: Callable[[], Awaitable[None]]) -> None:
     """Calls `act` periodically until cancelled; logs failures and goes on."""
     while True:
-        await asyncio.sleep(interval_s)
+        await beat(interval_s)
         try:
             await act()
         except Exception:
@@ -80,7 +81,7 @@ async def follow_evictions(redis: Redis) -> None:
 async def _check_pools(pools: FailoverPools) -> None:
     """Checks Redis until cancelled, more often while something is wrong."""
     while True:
-        await asyncio.sleep(pools.pause_us / 1e6)
+        await beat(pools.pause_us / 1e6)
         try:
             await pools.check()
         except Exception:

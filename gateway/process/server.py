@@ -13,7 +13,7 @@ import ssl
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from typing import Any, Literal, cast
 
@@ -23,6 +23,7 @@ import uvloop
 from litestar.enums import ScopeType
 from litestar.types import ASGIApp, Message, Receive, Scope, Send
 
+from backends.drive.beats import pause_s
 from gateway.config.certificate import tls_context
 from gateway.config.command_error import CommandError
 from gateway.config.config import Config
@@ -60,6 +61,7 @@ logger = logging.getLogger("lanewise")
 # refused by its frame's length.
 MESSAGE_SLACK_BYTES = 1 << 20
 PING_INTERVAL_S = 20.0
+DATE_INTERVAL_S = 1.0
 TERMINAL_TIMEOUT_S = 1.0  # for stopped responses to send their terminal event
 CLOSE_TIMEOUT_S = 3  # for connections to close after the drain
 # New objects until Python collects the youngest, 700 by default. Running tasks hold more, and would
@@ -136,6 +138,7 @@ class StoppedBySignals(uvicorn.Server):
         self._on_serving = on_serving
         self._configured = configured
         self._limits = limits
+        self._is_over = asyncio.Event()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Starts to accept, and reports the port, also if 0 was configured."""
@@ -177,6 +180,21 @@ class StoppedBySignals(uvicorn.Server):
             await self._end_requests()
         return 0 if self.started else 1
 
+    async def main_loop(self) -> None:
+        """Waits for the end; uvicorn's looks ten times a second whether it has come.
+
+        Each second its tick renews the date that answers bear.
+        """
+        while not await self.on_tick(0):
+            with suppress(TimeoutError):
+                async with asyncio.timeout(pause_s(DATE_INTERVAL_S)):
+                    await self._is_over.wait()
+
+    def over(self) -> None:
+        """Ends the main loop."""
+        self.should_exit = True
+        self._is_over.set()
+
     async def _end_requests(self) -> None:
         """Ends what runs still, after a second signal: it settles while Redis can be told."""
         left = list(self.server_state.tasks)
@@ -191,7 +209,7 @@ class StoppedBySignals(uvicorn.Server):
 
     def stop(self) -> None:
         """Stops the server."""
-        self.should_exit = True
+        self.over()
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -258,7 +276,7 @@ class Server(StoppedBySignals):
             for in_use in list(gw.in_use.values()):  # again: a part may just have been reserved
                 in_use.job.stop("draining")  # sends its terminal event, and settles
             await asyncio.sleep(0.01)
-        self.should_exit = True
+        self.over()
 
 
 def _tune_interpreter() -> None:

@@ -33,20 +33,53 @@ class KeepAlive:
         self._slots: list[set[Pinged]] = [set() for _ in range(NUM_SLOTS)]
         self._pause_s = round_s / NUM_SLOTS
         self._chaos = random.Random()
+        self._number = 0  # of the slot whose turn is next
+        self._turn_s = 0.0  # when the turn of the slot before it was
+        self._added: asyncio.Future[None] | None = None  # while empty slots are passed over
 
     def add(self, socket: Pinged) -> set[Pinged]:
         """Puts a socket into a slot; discard it from the slot to remove it."""
         slot = self._chaos.choice(self._slots)
         slot.add(socket)
+        if self._added is not None and not self._added.done():
+            self._added.set_result(None)
         return slot
 
     async def run(self) -> None:
-        """Turns the wheel until cancelled."""
+        """Turns the wheel until cancelled; it wakes for slots that have a socket, and no others."""
+        self._turn_s = time.monotonic()
         while True:
-            for slot in self._slots:
-                await asyncio.sleep(self._pause_s)
-                for socket in tuple(slot):
-                    socket.keep_alive()
+            num_empty = self._num_empty()
+            if num_empty:
+                await self._pass_over(num_empty)
+                continue
+            await asyncio.sleep(self._turn_s + self._pause_s - time.monotonic())
+            for socket in tuple(self._slots[self._number]):
+                socket.keep_alive()
+            self._number = (self._number + 1) % NUM_SLOTS
+            # Not when it was due: after a hold-up no slot may have its turn before a pong can come.
+            self._turn_s = time.monotonic()
+
+    def _num_empty(self) -> int:
+        """Returns how many slots have no socket before the next one that has."""
+        for number in range(NUM_SLOTS):
+            if self._slots[(self._number + number) % NUM_SLOTS]:
+                return number
+        return NUM_SLOTS
+
+    async def _pass_over(self, num_empty: int) -> None:
+        """Waits for as long as the turns of so many slots take, or until a socket comes."""
+        self._added = asyncio.get_running_loop().create_future()
+        left_s = self._turn_s + num_empty * self._pause_s - time.monotonic()
+        await asyncio.wait((self._added,), timeout=None if num_empty == NUM_SLOTS else left_s)
+        self._added = None
+        now_s, num_passed = time.monotonic(), num_empty
+        if self._pause_s:
+            num_passed = min(num_empty, int((now_s - self._turn_s) / self._pause_s))
+        self._number = (self._number + num_passed) % NUM_SLOTS
+        self._turn_s += num_passed * self._pause_s
+        if now_s - self._turn_s > self._pause_s:  # held up: pongs are to be read before the next
+            self._turn_s = now_s
 
 
 class AcceptQueue:

@@ -16,6 +16,7 @@ import ssl
 import time
 from collections.abc import Callable, Sequence
 
+from backends.drive.beats import beat
 from gateway.transport.client_address import (
     MAX_HEADER_BYTES,
     Network,
@@ -231,7 +232,7 @@ async def pass_time(limits: ConnectionLimits) -> None:
     tick_s = min(MAX_TICK_S, bounds.without_key_s / 10, bounds.head_s / 10, bounds.body_s / 10)
     before_s = time.monotonic()
     while True:
-        await asyncio.sleep(tick_s)
+        await beat(tick_s)
         elapsed_s = time.monotonic() - before_s
         before_s += elapsed_s
         limits.advance(min(elapsed_s, 2 * tick_s))

@@ -3,11 +3,12 @@
 This is an edge.
 """
 
-import asyncio
 from collections.abc import AsyncGenerator
 
 from redis.asyncio import Redis, RedisCluster
 from redis.exceptions import RedisError
+
+from backends.drive.beats import beat, pause_s
 
 
 async def announcements(
@@ -26,9 +27,9 @@ async def announcements(
                     while True:
                         yield
                         await subscription.get_message(
-                            ignore_subscribe_messages=True, timeout=poll_s
+                            ignore_subscribe_messages=True, timeout=pause_s(poll_s)
                         )
             except (RedisError, OSError):
                 pass
         yield
-        await asyncio.sleep(poll_s)
+        await beat(poll_s)

@@ -1,6 +1,9 @@
 """Tests turns in a storm, and the wheel of pings."""
 
 import asyncio
+import time
+
+import pytest
 
 from gateway.transport.keepalive import NUM_SLOTS, AcceptQueue, KeepAlive
 from router.redis.cancelling import cancelled
@@ -77,3 +80,39 @@ async def test_each_socket_is_asked_once_a_round_until_it_leaves() -> None:
     await cancelled(wheel)
     assert sockets[0].num_pings == 0
     assert {socket.num_pings for socket in sockets[1:]} <= {2, 3}
+
+
+async def test_a_wheel_wakes_for_sockets_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    keep_alive = KeepAlive(round_s=0.4)
+    looks = 0
+    count = keep_alive._num_empty
+
+    def look() -> int:
+        nonlocal looks
+        looks += 1
+        return count()
+
+    monkeypatch.setattr(keep_alive, "_num_empty", look)
+    wheel = asyncio.ensure_future(keep_alive.run())
+    await asyncio.sleep(0.05)
+    assert looks == 1, "it stands"
+    socket = Socket()
+    keep_alive.add(socket)
+    while socket.num_pings < 3:  # noqa: ASYNC110
+        await asyncio.sleep(0.001)
+    await cancelled(wheel)
+    assert looks <= 10, "two for each ping, and one for each hold-up of the loop"
+
+
+async def test_no_socket_is_asked_twice_for_a_wheel_that_was_held_up() -> None:
+    keep_alive = KeepAlive(round_s=0.02)
+    sockets = [Socket() for _ in range(5)]
+    for socket in sockets:
+        keep_alive.add(socket)
+    wheel = asyncio.ensure_future(keep_alive.run())
+    await asyncio.sleep(0)
+    time.sleep(0.2)  # noqa: ASYNC251 - ten rounds, in which nothing runs
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert max(socket.num_pings for socket in sockets) <= 1
+    await cancelled(wheel)
