@@ -22,10 +22,15 @@ READS = {"reads": True}
 AnyConnection = ASGIConnection[Any, Any, Any, Any]
 
 
+def is_write(method: object, opt: Mapping[str, Any]) -> bool:
+    """Says whether a request may change something, by its method and its route's `opt`."""
+    return method != "GET" and not opt.get("reads", False)
+
+
 def require_admin(connection: AnyConnection, handler: BaseRouteHandler) -> None:
     """Admits requests with an admin key; a read-only key may only read."""
     services = services_of(connection)
-    writes = connection.scope.get("method") != "GET" and not handler.opt.get("reads", False)
+    writes = is_write(connection.scope.get("method"), handler.opt)
     admin = services.admin_keys.admin(connection.headers, writes=writes)
     services.count_connection(connection.scope, f"admin:{admin.name}")
     connection.state.admin = admin

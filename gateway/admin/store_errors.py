@@ -4,41 +4,66 @@ from collections.abc import Callable
 from typing import Any
 
 from litestar import Response
-from redis.exceptions import RedisError
+from redis.exceptions import RedisError, ResponseError
 
+from gateway.admin.guard import is_write
 from gateway.http.routes import answer_error
 from gateway.http.streams import AnyRequest
 from gateway.wire.errors import ProtocolError
 from router.policy.policy import PolicyError
 from router.policy.store import NoSuchVersion, PolicyConflict, PolicyStoreUnavailable
 from router.pools.redis_pools import PoolsUnavailable
+from router.redis.connection import is_wrong_type
+
+_AGAIN = "Try again in 1s."
+_FIND_KEY = "One of its keys (`lw1:*`) has another type than the gateway gave it: delete that."
+_DELETE_POOLS = (
+    "One has another type than the gateway gave it: delete `lw1:{TENANT}:lease` and "
+    "`lw1:{TENANT}:p:*`, and the tenant begins with full pools."
+)
 
 
-def _away(message: str) -> ProtocolError:
-    return ProtocolError("server_is_overloaded", message, retry_after_us=1_000_000)
+def _away(message: str, writes: bool, todo: str = _AGAIN) -> ProtocolError:
+    """Says what to do after an error of Redis; what was to be written may be there all the same."""
+    if writes:
+        todo = f"It may have done it all the same, so look first. {todo}"
+    return ProtocolError("server_is_overloaded", f"{message}. {todo}", retry_after_us=1_000_000)
 
 
-_PROTOCOL_ERRORS: dict[type[Exception], Callable[[Exception], ProtocolError]] = {
-    PolicyError: lambda error: ProtocolError("invalid_value", str(error), param="document"),
-    NoSuchVersion: lambda error: ProtocolError("not_found", f"{error}."),
-    PolicyConflict: lambda error: ProtocolError("conflict", f"{error}.", param="expected"),
-    PolicyStoreUnavailable: lambda error: _away(
-        f"The policy store does not answer ({error}). Try again in 1s."
+def _redis_error(error: Exception, writes: bool) -> ProtocolError:
+    if isinstance(error, ResponseError):  # it answered: it is full, say, or takes no writes
+        todo = _FIND_KEY if is_wrong_type(error) else _AGAIN
+        return _away(f"Redis answers with an error ({error})", writes, todo)
+    return _away(f"Redis does not answer ({type(error).__name__})", writes)
+
+
+def _pools_error(error: Exception, writes: bool) -> ProtocolError:
+    if is_wrong_type(error):
+        return _away(f"Redis cannot use this tenant's keys ({error})", writes, _DELETE_POOLS)
+    return _away(f"The pools do not answer: {error}", writes)
+
+
+_PROTOCOL_ERRORS: dict[type[Exception], Callable[[Exception, bool], ProtocolError]] = {
+    PolicyError: lambda error, _: ProtocolError("invalid_value", str(error), param="document"),
+    NoSuchVersion: lambda error, _: ProtocolError("not_found", f"{error}."),
+    PolicyConflict: lambda error, _: ProtocolError("conflict", f"{error}.", param="expected"),
+    PolicyStoreUnavailable: lambda error, writes: _away(
+        f"The policy store does not answer ({error})", writes
     ),
-    PoolsUnavailable: lambda error: _away(f"The pools do not answer: {error}. Try again in 1s."),
-    RedisError: lambda error: _away(
-        f"Redis does not answer ({type(error).__name__}). It may have done it all the same: look, "
-        "and try again in 1s."
-    ),
+    PoolsUnavailable: _pools_error,
+    RedisError: _redis_error,
 }
 
 
-def _answer_with(
-    translate: Callable[[Exception], ProtocolError],
-) -> Callable[[AnyRequest, Exception], Response[bytes]]:
-    return lambda request, error: answer_error(request, translate(error))
+def told_of(error: Exception, *, writes: bool) -> ProtocolError:
+    """Returns what is told of a store's error; `writes`: the request was to change something."""
+    kind = next(kind for kind in type(error).__mro__ if kind in _PROTOCOL_ERRORS)
+    return _PROTOCOL_ERRORS[kind](error, writes)
 
 
-STORE_ERRORS: dict[Any, Any] = {
-    kind: _answer_with(translate) for kind, translate in _PROTOCOL_ERRORS.items()
-}
+def _answer(request: AnyRequest, error: Exception) -> Response[bytes]:
+    writes = is_write(request.method, request.route_handler.opt)
+    return answer_error(request, told_of(error, writes=writes))
+
+
+STORE_ERRORS: dict[Any, Any] = dict.fromkeys(_PROTOCOL_ERRORS, _answer)
