@@ -3,7 +3,7 @@
 import gc
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from backends.contract import BackendGroup
 from gateway.backtest.fleets import Speeds, fleet_of, fleet_of_settings, has_servers
-from gateway.backtest.log_files import LogFileError, last_lines, read_lines, records_of
+from gateway.backtest.log_files import LogFileError, records_in, records_of
 from gateway.config.backend_kinds import BackendConfig
 from router.backtest.fleet import EngineFleet
 from router.backtest.log_reader import read_records
@@ -185,7 +185,7 @@ def _looked_through(inquiry: Inquiry, on_progress: Progress | None) -> tuple[Inq
 def _settings_before(inquiry: Inquiry) -> tuple[EngineSettings, ...]:
     """Finds how engines were configured in the whole log: only every 500th line of it says so."""
     settings: tuple[EngineSettings, ...] = ()
-    for line in records_of(read_lines(inquiry.paths), _GLANCE.decode):
+    for line in records_in(inquiry.paths, _GLANCE.decode):
         settings = line.engine_settings or settings
     return settings
 
@@ -221,13 +221,11 @@ def _lines(
             on_progress(f"{what} (kB)", num_bytes // 1_000, total_bytes // 1_000)
 
     if inquiry.lines:
-        lines: Iterable[bytes] = inquiry.lines
-    elif inquiry.since_s is None:
-        total_bytes = sum(path.stat().st_size for path in inquiry.paths if path.exists())
-        lines = read_lines(inquiry.paths, told)
+        lines = records_of(inquiry.lines, decode)
     else:
-        lines = last_lines(inquiry.paths, inquiry.since_s)
-    for number, line in enumerate(records_of(lines, decode)):
+        total_bytes = sum(path.stat().st_size for path in inquiry.paths if path.exists())
+        lines = records_in(inquiry.paths, decode, since_s=inquiry.since_s, on_bytes=told)
+    for number, line in enumerate(lines):
         if number >= MAX_TASKS:
             raise InquiryError(f"the log has more than {MAX_TASKS:,} tasks: take a part, --last 1h")
         if inquiry.since_s is not None and line.at < inquiry.since_s:
@@ -251,7 +249,8 @@ def _name(inquiry: Inquiry, version: str, digest: str | None) -> str:
 def _base(inquiry: Inquiry, seen: _Seen) -> Policy:
     """Finds the policy that made the log, or most of it."""
     if not seen.versions:
-        raise InquiryError("no task of the log, or of this part of it, was decided by a policy")
+        log = ", ".join(map(str, inquiry.paths)) or "the log"
+        raise InquiryError(f"no task of {log}, or of this part of it, was decided by a policy")
     version = seen.versions.most_common(1)[0][0]
     if inquiry.base is not None:
         base = inquiry.bases[inquiry.base]

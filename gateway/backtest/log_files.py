@@ -54,7 +54,7 @@ def read_lines(paths: Iterable[Path], on_bytes: OnBytes | None = None) -> Iterat
                         on_bytes(num_before + file.tell())
                 num_before += file.tell()
         except (OSError, EOFError, zlib.error) as error:
-            raise LogFileError(f"{path}: {error}") from error
+            raise LogFileError(_unread(path, error)) from error
 
 
 def last_end_s(paths: Iterable[Path]) -> float:
@@ -71,7 +71,7 @@ def last_end_s(paths: Iterable[Path]) -> float:
                 when = _WHEN.decode(line)
                 latest_s = max(latest_s, min(written_s, when.at + when.duration_ms / 1e3))
         except OSError as error:
-            raise LogFileError(f"{path}: {error}") from error
+            raise LogFileError(_unread(path, error)) from error
     return latest_s
 
 
@@ -85,8 +85,12 @@ def last_lines(paths: Iterable[Path], since_s: float) -> list[bytes]:
         try:
             found += _tail(path, since_s)
         except OSError as error:
-            raise LogFileError(f"{path}: {error}") from error
+            raise LogFileError(_unread(path, error)) from error
     return found
+
+
+def _unread(path: Path, error: Exception) -> str:
+    return f"{path}: {getattr(error, 'strerror', None) or error}"
 
 
 def _tail(path: Path, since_s: float, most: int | None = None) -> list[bytes]:
@@ -123,25 +127,57 @@ def _end_of_packed(path: Path, since_s: float, most: int | None) -> list[bytes]:
     return list(found)
 
 
-def records_of(lines: Iterable[bytes], decode: Callable[[bytes], Record]) -> Iterator[Record]:
-    """Decodes lines; of those that are none, a few are passed over. Raises `LogFileError`."""
-    num_bad, num_good = 0, 0
+def records_in(
+    paths: Iterable[Path],
+    decode: Callable[[bytes], Record],
+    *,
+    since_s: float | None = None,
+    on_bytes: OnBytes | None = None,
+) -> Iterator[Record]:
+    """Decodes the lines of files, of which each is a decision log. Raises `LogFileError`.
+
+    `since_s`, a Unix time, reads only tasks that arrived since. `on_bytes` is as `read_lines` has
+    it, and hears nothing of such a part.
+    """
+    num_before = 0
+
+    def told(num_bytes: int) -> None:
+        if on_bytes is not None:
+            on_bytes(num_before + num_bytes)
+
+    for path in paths:
+        lines = read_lines([path], told) if since_s is None else last_lines([path], since_s)
+        yield from records_of(lines, decode, f"{path}: ")
+        num_before += path.stat().st_size
+
+
+def records_of(
+    lines: Iterable[bytes], decode: Callable[[bytes], Record], where: str = ""
+) -> Iterator[Record]:
+    """Decodes lines; of those that are none, a few are passed over. Raises `LogFileError`.
+
+    `where` begins its message, and says of which file the lines are.
+    """
+    num_bad, num_good, is_cut = 0, 0, False
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
         if len(line) > MAX_LINE_BYTES:
-            raise LogFileError(f"line {number} has {len(line):,} bytes: this is no decision log")
+            words = f"line {number} has {len(line):,} bytes: this is no decision log"
+            raise LogFileError(where + words)
         try:
             record = decode(line)
         except (msgspec.DecodeError, ValueError) as error:
             num_bad += 1
+            is_cut = not line.endswith(b"\n")  # as it is written, or where its gateway was killed
             if num_bad > MAX_BAD_LINES or "schema" in str(error):
-                raise LogFileError(f"line {number} is no line of a decision log: {error}") from None
+                words = f"line {number} is no line of a decision log: {error}"
+                raise LogFileError(where + words) from None
             continue
         num_good += 1
         yield record
-    if num_bad and not num_good:
-        raise LogFileError(f"none of {num_bad} lines is one of a decision log")
+    if num_bad > is_cut and not num_good:
+        raise LogFileError(f"{where}none of its {num_bad} lines is one of a decision log")
 
 
 def with_rotated(path: Path) -> list[Path]:

@@ -80,14 +80,18 @@ def _inquiry(arguments: argparse.Namespace) -> Inquiry:
     base = None
     if arguments.base is not None:
         base = str(arguments.base)
-        bases[base] = _policy(arguments.base)
+        bases[base] = _policy(arguments.base, "--base")
+    for log in arguments.log:
+        if not with_rotated(log):
+            raise BacktestError(f"--log {log}: no such file")
     # A rotated file that is named beside its log counts once.
     paths = list(dict.fromkeys(path for log in arguments.log for path in with_rotated(log)))
-    if not paths:
-        raise BacktestError(f"--log {arguments.log[0]}: no such file")
     since_s = None
     if arguments.last is not None:
-        since_s = last_end_s(paths) - arguments.last
+        end_s = last_end_s(paths)
+        if not end_s:
+            raise BacktestError(f"--log {arguments.log[0]}: no line of a decision log in it")
+        since_s = end_s - arguments.last
     more: dict[str, Any] = {}
     if config is not None:
         more = {
@@ -133,17 +137,27 @@ def _slo(arguments: argparse.Namespace) -> Slo:
         raise BacktestError(f"the SLO's {error}") from error
 
 
-def _policy(path: Path) -> Policy:
+def _policy(path: Path, option: str = "--policy") -> Policy:
     try:
-        return parse_policy(path.read_bytes(), str(path))
+        return parse_policy(_content(path, option), str(path))
     except PolicyError as error:
         raise ConfigError(str(error)) from error
+
+
+def _content(path: Path, option: str) -> bytes:
+    try:
+        return path.read_bytes()
     except OSError as error:
-        raise ConfigError(f"--policy {error.filename}: {error.strerror}") from error
+        raise ConfigError(f"{option} {error.filename}: {error.strerror}") from error
 
 
 def _ask_gateway(arguments: argparse.Namespace) -> int:
     """Back-tests what a running gateway has recorded, from there."""
+    for option in ("base", "config"):
+        if getattr(arguments, option) is not None:
+            raise BacktestError(
+                f"--{option} goes with --log: a running gateway knows its own policies and engines"
+            )
     last_s = 900.0 if arguments.last is None else arguments.last
     documents = {name: _text(path) for name, path in named(arguments.policy).items()}
     body = {
@@ -161,13 +175,17 @@ def _ask_gateway(arguments: argparse.Namespace) -> int:
 
 def _text(path: Path) -> str:
     try:
-        return path.read_text()
-    except OSError as error:
-        raise ConfigError(f"--policy {error.filename}: {error.strerror}") from error
+        return _content(path, "--policy").decode()
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"--policy {path}: not UTF-8: {error.reason}") from error
 
 
 def _check(arguments: argparse.Namespace) -> int:
     """Compares what came of the policy in force with what was predicted when it was applied."""
+    if arguments.log or arguments.policy:
+        raise BacktestError(
+            "check asks a running gateway about the policy in force: it takes no --log or --policy"
+        )
     found = ask_admin(arguments, "GET", "backtest", "check")
     return show(arguments, found, "\n".join(found["text"]), 0 if found["within"] else 1)
 
@@ -199,9 +217,12 @@ def _checked(read: Callable[[str], Any]) -> Callable[[str], Any]:
 
 def _speed(text: str) -> tuple[str, float]:
     name, equals, speed = text.rpartition("=")
-    if not equals:
-        raise ValueError(f"{text!r}: expected BACKEND=SPEED, like gpu=0.5 for half its speed")
-    return name, float(speed)
+    try:
+        if equals:
+            return name, float(speed)
+    except ValueError:
+        pass  # it is told as what has no speed at all
+    raise ValueError(f"{text!r}: expected BACKEND=SPEED, like gpu=0.5 for half its speed")
 
 
 COMMAND = Command(

@@ -16,7 +16,7 @@ import msgspec
 from backends.simulated.gpu import GpuBackendConfig, GpuOptions
 from backends.simulated.wafer import WaferBackendConfig, WaferOptions
 from gateway.backtest.fleets import Speeds, fleet_of
-from gateway.backtest.log_files import LogFileError, read_lines, records_of, with_rotated
+from gateway.backtest.log_files import LogFileError, records_in, with_rotated
 from gateway.config.command_error import CommandError
 from gateway.config.policy_file import named
 from router.backtest.arrivals import AnswerLength, Arrival
@@ -149,10 +149,12 @@ def read_trace(path: Path, seed: int = 0) -> tuple[Sequence[Arrival], dict[str, 
     try:
         if path.name.removesuffix(".gz").endswith(".csv"):
             return _of_csv(path, seed), {PLAN_TENANT: "standard"}
-        records = records_of(read_lines(with_rotated(path)), decode_line)
+        records = records_in(with_rotated(path), decode_line)
         # What was refused as a mistake of its client, no fleet could answer.
         logged = read_records(each for each in records if each.outcome != "invalid")
-    except (LogFileError, OSError, EOFError, zlib.error, ValueError) as error:
+    except LogFileError as error:  # which names the file, perhaps a rotated one
+        raise PlanError(str(error)) from error
+    except (OSError, EOFError, zlib.error, ValueError) as error:
         raise PlanError(f"{path}: {error}") from error
     if not logged.arrivals:
         raise PlanError(f"{path}: no task with a size in this log")

@@ -12,6 +12,7 @@ from gateway.backtest.log_files import (
     last_end_s,
     last_lines,
     read_lines,
+    records_in,
     records_of,
     with_rotated,
 )
@@ -65,15 +66,33 @@ def test_how_far_it_has_read_is_told_across_files(tmp_path: Path) -> None:
     assert len(told) == 2_000 // TOLD_EVERY
     assert told == sorted(set(told)), "it only grows"
     assert told[-1] == sum(path.stat().st_size for path in paths)
+    told_by_line: list[int] = []
+    assert sum(1 for _ in records_in(paths, decode_line, on_bytes=told_by_line.append)) == 2_000
+    assert told_by_line == told
 
 
 def test_what_is_no_log(tmp_path: Path) -> None:
-    with pytest.raises(LogFileError, match="none of 2 lines"):
+    with pytest.raises(LogFileError, match="none of its 2 lines"):
         list(records_of([b"hello\n", b"{}\n"], decode_line))
     with pytest.raises(LogFileError, match="schema 9"):
         list(records_of([line(0, 1.0).replace(b'"schema":2', b'"schema":9')], decode_line))
     with pytest.raises(LogFileError, match="missing"):
         list(read_lines([tmp_path / "missing"]))
+
+
+@pytest.mark.parametrize("since_s", [None, 0.0])
+def test_a_file_that_is_no_log_is_named_beside_one_that_is(
+    since_s: float | None, tmp_path: Path
+) -> None:
+    log, other = tmp_path / "d.jsonl", tmp_path / "policy.toml"
+    log.write_bytes(line(0, 1.0))
+    other.write_bytes(b'{"at": 1}\n{"at": 2}\n')
+    with pytest.raises(LogFileError, match=r"policy\.toml: none of its 2 lines"):
+        list(records_in([log, other], decode_line, since_s=since_s))
+    other.write_bytes(line(1, 2.0)[:40])  # what is being written is cut, and no fault of the log
+    assert len(list(records_in([log, other], decode_line, since_s=since_s))) == 1
+    with pytest.raises(LogFileError, match=f"^{tmp_path}: Is a directory$"):
+        list(records_in([tmp_path], decode_line, since_s=since_s))
 
 
 def test_the_last_part_is_read_from_the_end(tmp_path: Path) -> None:

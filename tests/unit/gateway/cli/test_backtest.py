@@ -37,6 +37,57 @@ def test_policies_of_one_file_name_are_told_apart(
     assert [each["name"] for each in tested] == [str(path) for path in paths]
 
 
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (["policy.toml"], "policy.toml: none of its 2 lines is one of a decision log"),
+        (["policy.toml", "--last", "15m"], "policy.toml: no line of a decision log in it"),
+        (["d.jsonl", "--log", "policy.toml"], "policy.toml: none of its 2 lines"),
+        (["d.jsonl", "--log", "missing.jsonl"], "missing.jsonl: no such file"),
+        (["d.jsonl", "--base", "missing.toml"], "--base missing.toml: No such file"),
+    ],
+)
+def test_a_wrong_file_is_named(
+    given: list[str],
+    said: str,
+    log: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(log.parent)
+    Path("policy.toml").write_text('[[rules]]\nname = "a"\n')
+    assert main(["backtest", "--log", *given]) == 2
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (["--policy", "binary"], "--policy binary: not UTF-8"),
+        (["--base", "policy.toml"], "--base goes with --log"),
+        (["--config", "lanewise.toml"], "--config goes with --log"),
+        (["check", "--log", "d.jsonl"], "it takes no --log or --policy"),
+    ],
+)
+def test_what_no_gateway_is_to_be_asked_is_refused_first(
+    given: list[str],
+    said: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("binary").write_bytes(b"\x80\x81")
+    assert main(["backtest", *given]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_a_speed_that_is_no_number_is_told_as_one(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["backtest", "--slow", "gpu=x"])
+    assert "'gpu=x': expected BACKEND=SPEED" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("bound", ["-5", "nan", "inf"])
 def test_a_bound_that_nothing_can_meet_or_miss_is_refused(
     bound: str, log: Path, capsys: pytest.CaptureFixture[str]
