@@ -31,7 +31,7 @@ from gateway.wire.events import (
 from gateway.wire.requests import make_task, parse_create
 from router.policy.diff import PolicyChange, policy_changes
 from router.policy.document import Problem
-from router.policy.policy import Policy, PolicyError, parse_policy
+from router.policy.policy import DEFAULT_POLICY, Policy, PolicyError, parse_policy
 from router.policy.slips import Known, slips_of
 from router.policy.store import (
     MAX_LISTED,
@@ -378,6 +378,8 @@ async def explain_prompt(request: AnyRequest, data: JSONBody[Question]) -> Expla
     policy = services.gw.state.policy
     if data.document is not None:
         policy = await services.apart(parse_policy, data.document.encode(), data.name)
+        if policy.version == DEFAULT_POLICY.version:  # it names no version, and is not the default
+            policy = policy.named(data.name)
     elif data.version is not None:
         _, content = await _document(services, data.version)
         policy = await services.apart(read_version, data.version, content)

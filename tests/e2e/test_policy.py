@@ -208,9 +208,15 @@ def test_the_walk_through(pair: tuple[GatewayProcess, ...], tmp_path: Path, poli
     assert f"To put it in force: lanewise policy apply {file} --expect 0\n" in told
     told = policy(first, "explain", REFACTOR, "--tenant", "studio", "--file", str(file))
     assert "studio-refactorings-go-fast: fires" in told
+    assert "Rules of policy studio-fast for tenant studio" in told
     assert "'studio-refactorings-go-fast' comes first" in told
     told = policy(first, "explain", REFACTOR, "--tenant", "dev", "--file", str(file))
     assert "studio-refactorings-go-fast: no: tenants = studio (here dev)" in told
+
+    unnamed = tmp_path / "unnamed.toml"
+    unnamed.write_text(POLICY.replace('version = "studio-fast"', ""))
+    told = policy(first, "explain", REFACTOR, "--file", str(unnamed))
+    assert f"Rules of policy {unnamed} for tenant" in told, "not of the default policy"
 
     with Load(pair) as load:
         load.wait_for(4)
