@@ -78,6 +78,12 @@ class Keys:
                 self._configured[digest] = named
         self._configured_ids = frozenset(self._configured.values())
 
+    def is_configured_key(self, tenant_id: str, key_id: str) -> bool:
+        """Says whether the configuration has or had a key of this id, since the start."""
+        number = key_id.removeprefix("config-")
+        named = number != key_id and number.isdecimal() and str(int(number)) == number
+        return named and 0 < int(number) <= self._num_named.get(tenant_id, 0)
+
     def tenant(self, headers: Mapping[str, str], now_s: int) -> Tenant:
         """Returns the tenant who sent these headers (names in lower case) at this Unix time.
 

@@ -10,7 +10,7 @@ from litestar import get, put
 from litestar.params import FromQuery, JSONBody
 from msgspec import Meta
 
-from gateway.admin.guard import write_records
+from gateway.admin.guard import no_tenant, write_records
 from gateway.config.budgets import Usd
 from gateway.config.tenants import for_key
 from gateway.http.services import services_of
@@ -49,6 +49,8 @@ async def get_budgets(
     run: FromQuery[str | None] = None,
 ) -> BudgetView:
     """Shows what was spent of a tenant's budgets, of one of its keys' and of one of its runs'."""
+    if key is not None:
+        _check_key(request, tenant, key)
     return await _view(request, _find(request, tenant), key, run)
 
 
@@ -57,7 +59,10 @@ async def set_run_budget(request: AnyRequest, data: JSONBody[RunBudget]) -> Budg
     """Raise what one run may spend, so that it goes on; from its next task on."""
     found = _find(request, data.tenant)
     if found.run_account is None:
-        message = f"Runs of tenant '{data.tenant}' have no budget. Set one: budgets.run."
+        message = (
+            f"Runs of tenant '{data.tenant}' have no budget to raise. Set one first: `budgets.run` "
+            "of the tenant, or of its tier."
+        )
         raise ProtocolError("conflict", message)
     limit = -1 if data.hard_usd is None else round(data.hard_usd * NUSD)
     before = await _view(request, found, None, data.run)
@@ -76,8 +81,21 @@ HANDLERS: list[Any] = [get_budgets, set_run_budget]
 def _find(request: AnyRequest, tenant_id: str) -> Tenant:
     tenant = services_of(request).access.keys.tenant_view.tenant(tenant_id)
     if tenant is None:
-        raise ProtocolError("not_found", f"No tenant '{tenant_id[:80]}'.")
+        raise no_tenant(request, tenant_id)
     return tenant
+
+
+def _check_key(request: AnyRequest, tenant_id: str, key_id: str) -> None:
+    """Raises `ProtocolError` for a key that neither was made for a tenant nor is configured."""
+    services = services_of(request)
+    made = {key.id for key in services.access.keys.tenant_view.keys_of(tenant_id)}
+    if key_id in made or services.access.keys.is_configured_key(tenant_id, key_id):
+        return
+    message = (
+        f"Tenant '{tenant_id[:80]}' has no key '{key_id[:80]}'. `lanewise keys list` has the ids "
+        "of its keys; configured ones are config-1, config-2 in their order."
+    )
+    raise ProtocolError("not_found", message, param="key")
 
 
 async def _view(

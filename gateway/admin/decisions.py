@@ -11,6 +11,7 @@ import msgspec
 from litestar import get
 from litestar.params import FromQuery, Parameter
 
+from gateway.admin.guard import no_tenant
 from gateway.http.services import Services, services_of
 from gateway.http.streams import AnyRequest
 from gateway.metrics.labels import Outcome
@@ -47,9 +48,16 @@ async def get_decisions(
         since=since,
         before=before,
     )
+    found = await _found(services, query)
+    if tenant is not None and not found and not services.access.keys.tenant_view.tenant(tenant):
+        raise no_tenant(request, tenant)  # a deleted one's are shown as long as they are kept
+    return found
+
+
+async def _found(services: Services, query: DecisionQuery) -> list[DecisionRecord]:
     found = found_in_memory(await _in_memory(services), query)
     path = services.config.recording.path
-    if len(found) >= query.limit or path is None or (id is not None and found):
+    if len(found) >= query.limit or path is None or (query.id is not None and found):
         return found
     older = await services.apart(found_in_files, Path(path), query)
     known = {record.id for record in found}

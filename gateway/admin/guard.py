@@ -15,9 +15,11 @@ from gateway.access.tenant_store import Change
 from gateway.http.services import services_of
 from gateway.http.streams import AnyRequest
 from gateway.transport.ids import REQUEST_ID
+from gateway.wire.errors import ProtocolError
 from router.redis.audit import AuditEntry, Author
 
 READS = {"reads": True}
+MAX_NAMED = 20  # tenants, in an error
 
 AnyConnection = ASGIConnection[Any, Any, Any, Any]
 
@@ -51,6 +53,14 @@ def author_of(request: AnyRequest) -> Author:
     """Returns who is to stand in the audit for a change that a guarded request makes."""
     admin = admin_of(request)
     return Author(admin.name, admin.key, request.scope["state"].get(REQUEST_ID, ""))
+
+
+def no_tenant(request: AnyRequest, tenant_id: str) -> ProtocolError:
+    """Makes the error for a tenant that is not known, with some that are."""
+    known = sorted(services_of(request).access.keys.tenant_view.tenants)
+    names = ", ".join(known[:MAX_NAMED]) + (", ..." if len(known) > MAX_NAMED else "")
+    message = f"No tenant '{tenant_id[:80]}'. Known tenants: {names or 'none'}."
+    return ProtocolError("not_found", message, param="tenant")
 
 
 def changed_entries(own: Mapping[Any, Any], changes: Mapping[Any, Any] | None) -> dict[Any, Any]:

@@ -14,7 +14,7 @@ from litestar.params import FromPath, FromQuery, JSONBody
 from msgspec import Meta
 
 from backends.contract import BackendGroup
-from gateway.admin.guard import admin_of, changed_entries, write_records
+from gateway.admin.guard import admin_of, changed_entries, no_tenant, write_records
 from gateway.config.keys import (
     ID_BYTES,
     MAX_NAME_CHARS,
@@ -89,7 +89,9 @@ async def list_keys(request: AnyRequest, tenant: FromQuery[str | None] = None) -
     """Lists keys, the newest first: of one tenant, or of all. Those that ended stay for 30 days."""
     services = services_of(request)
     tenant_view = services.access.keys.tenant_view
-    records = tenant_view.keys.values() if tenant is None else tenant_view.keys_of(tenant)
+    records = list(tenant_view.keys.values() if tenant is None else tenant_view.keys_of(tenant))
+    if tenant is not None and not records and tenant not in tenant_view.tenants:
+        raise no_tenant(request, tenant)
     newest = sorted(records, key=lambda record: record.created_s, reverse=True)[:MAX_LISTED]
     return await _views(services, newest)
 

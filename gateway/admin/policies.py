@@ -14,7 +14,7 @@ from msgspec import Meta
 
 from backends.contract import ContextItem
 from gateway.admin.decisions import MAX_UNIX_S
-from gateway.admin.guard import READS, author_of
+from gateway.admin.guard import READS, author_of, no_tenant
 from gateway.http.services import Services, services_of
 from gateway.http.streams import AnyRequest
 from gateway.task.explanation import Explanation, explain_task
@@ -373,8 +373,7 @@ async def explain_prompt(request: AnyRequest, data: JSONBody[Question]) -> Expla
     tenant_id = data.tenant or next(iter(tenant_view.tenants), "")
     tenant = tenant_view.tenant(tenant_id)
     if tenant is None:
-        known = ", ".join(sorted(tenant_view.tenants)[:20])
-        raise ProtocolError("not_found", f"No tenant '{tenant_id[:80]}'. Known tenants: {known}.")
+        raise no_tenant(request, tenant_id)
     policy = services.gw.state.policy
     if data.document is not None:
         policy = await services.apart(parse_policy, data.document.encode(), data.name)

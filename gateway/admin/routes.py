@@ -19,7 +19,7 @@ from gateway.admin import learning as learning_admin
 from gateway.admin import policies as policy_admin
 from gateway.admin import tenants as tenant_admin
 from gateway.admin import usage as usage_admin
-from gateway.admin.guard import admin_of, require_admin
+from gateway.admin.guard import admin_of, no_tenant, require_admin
 from gateway.admin.store_errors import STORE_ERRORS
 from gateway.config.version import VERSION
 from gateway.http.services import Services, services_of
@@ -99,8 +99,7 @@ async def get_pools(
     tenant_view = keys.tenant_view
     tenant = tenant_view.tenant(tenant_id)
     if tenant is None:
-        known = ", ".join(list(tenant_view.tenants)[:20])
-        raise ProtocolError("not_found", f"No tenant '{tenant_id[:80]}'. Known tenants: {known}.")
+        raise no_tenant(request, tenant_id)
     limited = keys.limited_keys(tenant_id, services.gw.wall_s())
     shown = [one for one in limited if key in (None, one.key_id)][:MAX_KEYS_SHOWN]
     if key is not None and not shown:

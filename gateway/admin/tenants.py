@@ -9,7 +9,7 @@ from msgspec import UNSET, UnsetType
 
 from backends.contract import BackendGroup
 from gateway.access.tenant_view import TenantsView
-from gateway.admin.guard import changed_entries, write_records
+from gateway.admin.guard import changed_entries, no_tenant, write_records
 from gateway.config.budgets import Budget, BudgetName, Budgets
 from gateway.config.tenants import (
     KeyLimits,
@@ -254,7 +254,7 @@ def _tenant_view(request: AnyRequest) -> TenantsView:
 def _find(request: AnyRequest, tenant_id: str) -> TenantRecord:
     record = _tenant_view(request).tenants.get(tenant_id)
     if record is None:
-        raise ProtocolError("not_found", f"No tenant '{tenant_id[:80]}'.")
+        raise no_tenant(request, tenant_id)
     return record
 
 

@@ -7,6 +7,7 @@ import msgspec
 from litestar import get
 from litestar.params import FromQuery, QueryParameter
 
+from gateway.admin.guard import no_tenant
 from gateway.http.services import services_of
 from gateway.http.streams import AnyRequest
 from gateway.store.usage_days import NUM_DAYS, Dimension, UsageRow, rows_of_days
@@ -52,6 +53,8 @@ async def get_usage(
     await services.ledger.flush()
     days = await services.ledger.used(_unix_s(first), _unix_s(last))
     rows = rows_of_days(days, dimensions, tenant)
+    if tenant is not None and not rows and not services.access.keys.tenant_view.tenant(tenant):
+        raise no_tenant(request, tenant)  # a deleted one's usage is shown as long as it is kept
     if len(rows) > MAX_ROWS:
         raise ProtocolError(
             "invalid_value",

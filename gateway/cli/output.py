@@ -33,8 +33,12 @@ def show_table(
     rows: list[Row],
     columns: tuple[str, ...],
     cells: Callable[[Row], Row] = lambda row: row,
+    *,
+    nothing: str,
 ) -> int:
-    """Prints rows as a table; `cells` makes a row's values readable."""
+    """Prints rows as a table, or says `nothing`; `cells` makes a row's values readable."""
+    if not rows:
+        return show(arguments, rows, nothing)
     table = [[column.upper().removesuffix("_AT") for column in columns]]
     if not arguments.json:
         table += [

@@ -73,7 +73,8 @@ def reconcile(arguments: argparse.Namespace) -> int:
         ours = sum_bill(_exported(arguments.ledger))
     found = compare(theirs, ours, names, arguments.tolerance / 100)
     num_beyond = sum(each.beyond for each in found)
-    show_table(arguments, [msgspec.to_builtins(each) for each in found], _COLUMNS, _cells)
+    rows = [msgspec.to_builtins(each) for each in found]
+    show_table(arguments, rows, _COLUMNS, _cells, nothing="There is nothing to compare.")
     if not arguments.json:
         words = f"{num_beyond} of {len(found)} figures differ by more than"
         print(f"{words} {arguments.tolerance:g} %", file=sys.stderr)

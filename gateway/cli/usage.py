@@ -55,7 +55,13 @@ def _show(arguments: argparse.Namespace) -> int:
     view = ask_admin(arguments, "GET", "usage", query=query)
     if arguments.json:
         return show(arguments, view, "")
-    return show_table(arguments, view["rows"], (*by, *_SUMS), partial(_cells, by))
+    whose = f" of tenant {arguments.tenant}" if arguments.tenant else ""
+    days = view["first_day"]
+    if view["last_day"] != days:
+        days += f" to {view['last_day']}"
+    nothing = f"No task{whose} ended on {days} (UTC). --days N goes further back, to {NUM_DAYS}."
+    columns = (*by, *_SUMS)
+    return show_table(arguments, view["rows"], columns, partial(_cells, by), nothing=nothing)
 
 
 def _cells(by: Sequence[str], row: Row) -> Row:

@@ -49,6 +49,14 @@ REFUSED = [
     ("tenants create x --tier pro --limit fast=3", "expected GROUP.LIMIT=N"),
     ("tenants create x --tier pro --weight much", "expected a number"),
     ("keys create nobody", "Create it first"),
+    ("keys list nobody", "Known tenants: dev"),
+    ("usage show --tenant nobody", "Known tenants: dev"),
+    ("decisions --tenant nobody", "Known tenants: dev"),
+    ("tenants set nobody --tier pro", "Known tenants: dev"),
+    ("budgets show nobody", "Known tenants: dev"),
+    ("budgets show dev --key nothing", "has no key 'nothing'"),
+    ("budgets show dev --key config-2", "has no key 'config-2'"),
+    ("budgets raise dev a-run --to 5", "no budget to raise"),
     ("keys list --admin-key wrong-admin-key", "Incorrect admin key"),
 ]
 
@@ -56,6 +64,19 @@ REFUSED = [
 @pytest.mark.parametrize(("words", "answer"), REFUSED)
 def test_what_is_refused(shell: Shell, words: str, answer: str) -> None:
     assert answer in shell.refused(words)
+
+
+NOTHING = [
+    ("keys list fast-only", "No key was made at run time for tenant fast-only"),
+    ("usage show --tenant fast-only", "No task of tenant fast-only ended on "),
+    ("decisions --rule none-such", "No decision here fits"),
+    ("budgets show dev --key config-1", "Tenant dev has no budget for this"),
+]
+
+
+@pytest.mark.parametrize(("words", "answer"), NOTHING)
+def test_where_there_is_nothing_it_says_so(shell: Shell, words: str, answer: str) -> None:
+    assert answer in shell(words)
 
 
 def test_nobody_answers(capsys: pytest.CaptureFixture[str]) -> None:

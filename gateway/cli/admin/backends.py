@@ -19,7 +19,7 @@ _NAME = argument("name", metavar="NAME", help="as `lanewise backends list` has i
 def _list(arguments: argparse.Namespace) -> int:
     rows = ask_admin(arguments, "GET", "backends")
     columns = ("name", "group", "model", "state", "running", "waiting", "kv")
-    return show_table(arguments, rows, columns, _cells)
+    return show_table(arguments, rows, columns, _cells, nothing="No backend.")
 
 
 def _cells(row: Row) -> Row:

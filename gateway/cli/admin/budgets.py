@@ -47,8 +47,13 @@ def _raise(arguments: argparse.Namespace) -> int:
 def _table(arguments: argparse.Namespace, view: Row) -> int:
     if arguments.json:
         return show(arguments, view, "")
-    status = show_table(arguments, view["budgets"], _COLUMNS, _cells)
-    print(_COUNTED, flush=True)
+    nothing = (
+        f"Tenant {view['tenant']} has no budget for this. `lanewise tenants set --budget` gives it "
+        "one, `tiers set` its tier; of a tenant of the configuration it is set there."
+    )
+    status = show_table(arguments, view["budgets"], _COLUMNS, _cells, nothing=nothing)
+    if view["budgets"]:
+        print(_COUNTED, flush=True)
     return status
 
 

@@ -7,11 +7,18 @@ from gateway.cli.admin_client import ADMIN_ARGUMENTS, ask_admin
 from gateway.cli.command import Command, argument
 from gateway.cli.output import Row, show, show_table
 from gateway.cli.times import instant, time_text, unix_s
+from gateway.config.command_error import CommandError
 
+_NOTHING = (
+    "No decision here fits. Each gateway process keeps its latest 200, and more where "
+    "`recording.path` is set."
+)
 _EXACT = ("id", "tenant", "rule", "outcome")
 
 
 def _decisions(arguments: argparse.Namespace) -> int:
+    if arguments.limit < 1:
+        raise CommandError(f"--limit: expected 1 or more, got {arguments.limit}")
     query = {name: getattr(arguments, name) for name in _EXACT if getattr(arguments, name)}
     query["limit"] = str(arguments.limit)
     for name in ("since", "before"):
@@ -21,7 +28,7 @@ def _decisions(arguments: argparse.Namespace) -> int:
     if arguments.id and rows and not arguments.json:
         return show(arguments, rows, "\n".join(_story(rows[0])))
     columns = ("at", "id", "tenant", "route", "why", "outcome", "ttft_ms", "duration_ms", "tokens")
-    return show_table(arguments, rows, columns, _cells)
+    return show_table(arguments, rows, columns, _cells, nothing=_NOTHING)
 
 
 def _cells(row: Row) -> Row:

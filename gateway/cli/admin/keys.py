@@ -49,6 +49,7 @@ def _create(arguments: argparse.Namespace) -> int:
 def _list(arguments: argparse.Namespace) -> int:
     query = {"tenant": arguments.tenant} if arguments.tenant else {}
     rows = ask_admin(arguments, "GET", "keys", query=query)
+    whose = f" for tenant {arguments.tenant}" if arguments.tenant else ""
     times = ("created_at", "expires_at", "last_used_at")
     columns = ("id", "tenant", "name", "state", *times, "limits")
     return show_table(
@@ -60,6 +61,7 @@ def _list(arguments: argparse.Namespace) -> int:
             | {time: time_text(row[time]) for time in times}
             | {"limits": limits_in_words(row["limits"], "")}
         ),
+        nothing=f"No key was made at run time{whose}. Keys of the configuration are not listed.",
     )
 
 

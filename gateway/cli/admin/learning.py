@@ -23,7 +23,8 @@ def _list(arguments: argparse.Namespace) -> int:
     else:
         rows = ask_admin(arguments, "GET", "learning")
     columns = ("tenant", "trust", "distance", "outcomes", "epoch", "drift")
-    return show_table(arguments, rows, columns, _cells)
+    nothing = "Nothing was learned here yet: no task has run since this gateway started."
+    return show_table(arguments, rows, columns, _cells, nothing=nothing)
 
 
 def _cells(row: Row) -> Row:

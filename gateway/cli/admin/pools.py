@@ -14,7 +14,8 @@ def _pools(arguments: argparse.Namespace) -> int:
     query = {"key": arguments.key} if arguments.key else {}
     rows = ask_admin(arguments, "GET", "pools", arguments.tenant, query=query)
     columns = ("key", "group", "unit", "used", "limit", "remaining", "full_in")
-    return show_table(arguments, rows, columns, _cells)
+    nothing = f"Tenant {arguments.tenant} may use no engine, so it has no pools."
+    return show_table(arguments, rows, columns, _cells, nothing=nothing)
 
 
 def _cells(row: Row) -> Row:

@@ -185,7 +185,8 @@ def _own(arguments: argparse.Namespace) -> dict[str, Any]:
 
 def _show_tenants(arguments: argparse.Namespace, tenants: list[Row]) -> int:
     columns = ("id", "tier", "weight", "active_keys", "from", "limits")
-    return show_table(arguments, tenants, columns, _cells)
+    nothing = "No tenant. Make one: lanewise tenants create --help"
+    return show_table(arguments, tenants, columns, _cells, nothing=nothing)
 
 
 def _cells(tenant: Row) -> Row:

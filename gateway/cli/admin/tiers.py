@@ -14,7 +14,8 @@ COMMAND = Command("lanewise tiers list --json", shared=ADMIN_ARGUMENTS)
 def _list(arguments: argparse.Namespace) -> int:
     tiers = ask_admin(arguments, "GET", "tiers")
     columns = ("name", "tenants", "weight", "limits", "key_limits")
-    return show_table(arguments, tiers, columns, _cells)
+    nothing = "No tier. Make one: lanewise tiers set --help"
+    return show_table(arguments, tiers, columns, _cells, nothing=nothing)
 
 
 def _cells(tier: Row) -> Row:
