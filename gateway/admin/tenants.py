@@ -1,6 +1,7 @@
 """`/admin/tenants` and `/admin/tiers` say who may use what. This is an edge."""
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Literal
 
 import msgspec
 from litestar import delete, get, patch, post, put
@@ -29,6 +30,7 @@ from router.classify.task import TENANT_ID, GroupLimits, StorePolicy
 
 MAX_LISTED = 1_000
 
+LimitChange = Limit | Literal["tier"] | None
 OwnLimits = dict[BackendGroup, dict[str, Limit | None]]
 
 
@@ -50,7 +52,8 @@ class TenantChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     """Says what is to be different; null gives a field back to the tier."""
 
     tier: str | UnsetType = UNSET
-    limits: dict[BackendGroup, dict[str, Limit | None] | None] | UnsetType | None = UNSET
+    # Limit by limit: "tier" gives one back, null is none at all; of a group null gives back all.
+    limits: dict[BackendGroup, dict[str, LimitChange] | None] | UnsetType | None = UNSET
     access: tuple[BackendGroup, ...] | UnsetType | None = UNSET
     weight: Weight | UnsetType | None = UNSET
     store: StorePolicy | UnsetType = UNSET
@@ -156,7 +159,7 @@ async def change_tenant(
     changes = {name: value for name, value in given.items() if value is not UNSET}
     if isinstance(data.limits, dict):  # limit by limit, and not group by group as the others
         changes["limits"] = {
-            group: None if own is None else {**record.limits.get(group, {}), **own}
+            group: None if own is None else _changed_limits(record.limits.get(group, {}), own)
             for group, own in data.limits.items()
         }
     for name in ("limits", "budgets", "key_limits"):
@@ -262,6 +265,14 @@ def _check_not_configured(request: AnyRequest, tenant_id: str) -> None:
     if tenant_id in _tenant_view(request).configured:
         message = f"Tenant '{tenant_id}' stands in the configuration. Change it there."
         raise ProtocolError("conflict", message)
+
+
+def _changed_limits(
+    own: Mapping[str, int | None], changes: Mapping[str, LimitChange]
+) -> dict[str, int | None] | None:
+    """Returns a tenant's own limits of a group; None: it has none any more."""
+    wanted = {**own, **changes}
+    return {name: limit for name, limit in wanted.items() if limit != "tier"} or None
 
 
 def _budgets_of_tier(tenant_view: TenantsView, name: str) -> Budgets:

@@ -228,6 +228,10 @@ def _merged(base: GroupLimits | None, changes: Mapping[str, int | None]) -> Grou
     if unknown:
         known = ", ".join(GroupLimits.__struct_fields__)
         return f"no limit {unknown[0][:80]!r}: expected some of {known}"
+    if base is not None:
+        for name, limit in changes.items():
+            if limit is None and name != "tokens_per_day":
+                return f"{name} cannot be none, as tokens_per_day alone can: give a number"
     fields = {} if base is None else msgspec.structs.asdict(base)
     try:
         return msgspec.convert({**fields, **changes}, GroupLimits)

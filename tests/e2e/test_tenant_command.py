@@ -49,6 +49,19 @@ REFUSED = [
     ("tenants create x --tier pro --limit fast=3", "expected GROUP.LIMIT=N"),
     ("tenants create x --tier pro --weight much", "expected a number"),
     ("keys create nobody", "Create it first"),
+    ("tenants create x --tier pro --weight nan", "expected a number above 0"),
+    ("tenants create x --tier pro --limit dep.max_concurrent=1", "no group 'dep', but fast and"),
+    ("tenants create x --tier pro --limit deep.concurrent=1", "no limit 'concurrent', but"),
+    ("tenants create x --tier pro --limit fast.max_concurrent=none", "cannot be none"),
+    ("tenants create x --tier pro --budget week.hard=1", "no budget 'week', but day"),
+    ("tenants set x --limit fast=tier --limit fast.max_concurrent=1", "not both"),
+    ("tenants set x --limit fast.max_concurrent=1 --limit fast=tier", "not both"),
+    ("tenants set x --budget day=tier --budget day.hard=1", "not both"),
+    ("tenants set x --key-limit fast.max_concurrent=tier", "or GROUP=tier"),
+    ("tiers set x --limit fast=tier", "expected GROUP.LIMIT=N, such as"),
+    ("tiers set x --limit fast.max_concurrent=1 --budget day=tier", "nothing to give it back"),
+    ("tiers set x --weight 2", "--limit is missing"),
+    ("tiers set pro --limit deep.max_concurrent=1 --weight inf", "expected a number above 0"),
     ("keys list nobody", "Known tenants: dev"),
     ("usage show --tenant nobody", "Known tenants: dev"),
     ("decisions --tenant nobody", "Known tenants: dev"),
@@ -64,6 +77,32 @@ REFUSED = [
 @pytest.mark.parametrize(("words", "answer"), REFUSED)
 def test_what_is_refused(shell: Shell, words: str, answer: str) -> None:
     assert answer in shell.refused(words)
+
+
+@pytest.mark.parametrize("amount", ["nan", "inf", "-1", "much", "1e99"])
+def test_an_amount_that_is_none_takes_no_limit_away(shell: Shell, amount: str) -> None:
+    with pytest.raises(SystemExit):
+        shell(f"budgets raise dev a-run --to {amount}")
+
+
+def test_one_limit_is_given_back_alone(shell: Shell) -> None:
+    shell("tenants create alone --tier pro --limit fast.max_concurrent=1")
+    shell("tenants set alone --limit fast.requests_per_min=7 --budget day.hard=10")
+    shell("tenants set alone --limit fast.max_concurrent=tier --limit deep.max_concurrent=3")
+    own = {"fast": {"requests_per_min": 7}, "deep": {"max_concurrent": 3}}
+    assert _tenant(shell, "alone")["own_limits"] == own
+    told = shell("tenants set alone --limit fast.requests_per_min=tier --budget day.soft=8")
+    assert "Its budgets now: day: soft 8 USD" in told, "a budget is set as a whole"
+    assert _tenant(shell, "alone")["own_limits"] == {"deep": {"max_concurrent": 3}}
+    assert "Its API keys hold as before" in shell("tenants erase alone")
+    shell("tenants delete alone")
+
+
+def _tenant(shell: Shell, name: str) -> dict[str, object]:
+    found: dict[str, object] = next(
+        each for each in shell.json("tenants list") if each["id"] == name
+    )
+    return found
 
 
 NOTHING = [

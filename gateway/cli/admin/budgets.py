@@ -1,13 +1,25 @@
 """`lanewise budgets` shows what was spent of budgets, and raises a run's. This is an edge."""
 
 import argparse
+import math
+import re
 
 from gateway.cli.admin_client import ADMIN_ARGUMENTS, ask_admin
 from gateway.cli.command import Command, argument
 from gateway.cli.output import Row, show, show_table
+from gateway.config.budgets import MAX_USD
 from router.money.prices import in_digits
 
 COMMAND = Command("lanewise budgets show acme", shared=ADMIN_ARGUMENTS)
+
+
+def usd(word: str) -> float:
+    """Parses an amount; what is no number JSON would send as none, which takes a limit away."""
+    amount = float(word) if re.fullmatch(r"\d+(?:\.\d+)?", word) else math.nan
+    if not 0 <= amount <= MAX_USD:
+        raise argparse.ArgumentTypeError(f"{word!r}: expected US dollars, from 0 to {MAX_USD:,}")
+    return amount
+
 
 _COUNTED = (
     "Only tasks that began while their tenant, key or run had a budget are counted; "
@@ -37,7 +49,7 @@ def _show(arguments: argparse.Namespace) -> int:
     "lanewise budgets raise acme nightly-42 --to 5",
     argument("tenant"),
     argument("named_run", metavar="RUN", help="as metadata.run names it"),
-    argument("--to", type=float, metavar="USD", help="in all; left out: as configured again"),
+    argument("--to", type=usd, metavar="USD", help="in all; left out: as configured again"),
 )
 def _raise(arguments: argparse.Namespace) -> int:
     body = {"tenant": arguments.tenant, "run": arguments.named_run, "hard_usd": arguments.to}

@@ -2,8 +2,14 @@
 
 import argparse
 
-from gateway.cli.admin.tenants import limits_in_words, parse_budgets, parse_limits
-from gateway.cli.admin_client import ADMIN_ARGUMENTS, ask_admin
+from gateway.cli.admin.tenants import (
+    budgets_in_words,
+    limits_in_words,
+    parse_budgets,
+    parse_limits,
+    parse_weight,
+)
+from gateway.cli.admin_client import ADMIN_ARGUMENTS, AdminError, ask_admin
 from gateway.cli.command import Command, argument
 from gateway.cli.output import Row, show, show_table
 
@@ -45,21 +51,29 @@ def _cells(tier: Row) -> Row:
         help="money of each of its tenants: day, month, key_day, key_month or run, with .soft or "
         ".hard, such as day.hard=10",
     ),
-    argument("--weight", type=float, default=1.0, help="share when tenants wait"),
+    argument("--weight", default="1", help="share when tenants wait (default: 1)"),
 )
 def _set(arguments: argparse.Namespace) -> int:
+    if not arguments.limit:
+        raise AdminError(
+            "--limit is missing: this replaces the whole tier, and without limits its tenants may "
+            "use nothing (limits of 0 say that it is meant so)"
+        )
+    budgets = parse_budgets(arguments.budget)
+    if None in budgets.values():
+        raise AdminError("--budget NAME=tier: a tier has nothing to give it back to")
     body = {
-        "limits": parse_limits(arguments.limit),
-        "key_limits": parse_limits(arguments.key_limit),
-        "budgets": parse_budgets(arguments.budget),
-        "weight": arguments.weight,
+        "limits": parse_limits(arguments.limit, "nothing"),
+        "key_limits": parse_limits(arguments.key_limit, "nothing"),
+        "budgets": budgets,
+        "weight": parse_weight(arguments.weight),
     }
     tier = ask_admin(arguments, "PUT", "tiers", arguments.tier, body=body)
     words = limits_in_words(tier["limits"])
     if tier["key_limits"]:
         words += f"; each key: {limits_in_words(tier['key_limits'])}"
     if tier["budgets"]:
-        words += f"; budgets: {', '.join(tier['budgets'])}"
+        words += f"; budgets: {budgets_in_words(tier['budgets'])}"
     return show(arguments, tier, f"Tier {tier['name']} ({tier['tenants']} tenants): {words}")
 
 
