@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Locator, Page, Route, expect
+from playwright.sync_api import Browser, Dialog, Locator, Page, Route, expect
 from redis import Redis
 
 from tests.e2e.admin_api import ask, run_task
@@ -172,10 +172,40 @@ def test_two_editors_cannot_undo_each_other(own: GatewayProcess, browser: Browse
         _, stored = ask(own, "POST", "/admin/policies", {"document": 'version = "theirs"\n'})
         ask(own, "POST", f"/admin/policies/{stored['version']}/activate", {"expected": 0})
         page.get_by_role("button", name="Store and activate").click()
-        expect(page.get_by_role("alert")).to_be_visible()
+        expect(page.get_by_role("alert")).to_contain_text("The draft is stored as v2;")
         _, told = ask(own, "GET", "/admin/policies")
         assert told["active"] == stored["version"]
         tab.faults = [fault for fault in tab.faults if "409" not in fault]
+
+
+def test_a_draft_that_is_stored_nowhere_is_replaced_only_on_purpose(
+    own: GatewayProcess, browser: Browser
+) -> None:
+    ask(own, "POST", "/admin/policies", {"document": 'version = "stored"\n'})
+    with opened(browser, f"{own.url}/console/#policies") as tab:
+        page, text = tab.page, tab.page.get_by_label("Policy document")
+        asked: list[str] = []
+        answers = [False, True]
+
+        def answer(dialog: Dialog) -> None:
+            asked.append(dialog.message)
+            dialog.accept() if answers.pop(0) else dialog.dismiss()
+
+        page.on("dialog", answer)
+        opening = page.get_by_role("button", name="Open")
+        write(page, 'version = "written"\n')
+        with page.expect_event("dialog"):
+            opening.press("Enter")
+        expect(text).to_contain_text("written")
+        opening.press("Enter")
+        expect(text).to_contain_text("stored")
+        assert asked == ["Replace the draft by v1? What you wrote is not stored."] * 2
+        write(page, 'version = "stored, too"\n')
+        page.get_by_role("button", name="Store", exact=True).click()
+        expect(page.get_by_text("Stored; nothing has changed yet.")).to_be_visible()
+        opening.last.click()  # of v1
+        expect(text).not_to_contain_text("too")
+        assert len(asked) == 2, "nothing was lost"
 
 
 def test_a_lost_document_does_not_hide_the_way_back(browser: Browser, tmp_path: Path) -> None:

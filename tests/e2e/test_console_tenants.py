@@ -80,7 +80,38 @@ def test_limits_are_changed_live(gateway: GatewayProcess, browser: Browser) -> N
         expect(limit).to_have_attribute("placeholder", "120")
         _, told = ask(gateway, "GET", "/admin/tenants/studio")
         assert told["limits"]["deep"]["requests_per_min"] == 120
+        page.get_by_role("button", name="Save").click()
+        expect(page.get_by_text("Nothing differs from what is in force.")).to_be_visible()
     ask(gateway, "DELETE", "/admin/tenants/studio")
+
+
+def test_limits_change_all_at_once_and_undo_nobody(
+    gateway: GatewayProcess, browser: Browser
+) -> None:
+    limits = {"deep": {"requests_per_min": 9, "max_concurrent": 3}}
+    ask(gateway, "POST", "/admin/tenants", {"id": "whole", "tier": "pro", "limits": limits})
+    with opened(browser, f"{gateway.url}/console/#tenants") as tab:
+        page, sent = tab.page, list[object]()
+        page.get_by_role("button", name="whole").click()
+        other = {"limits": {"fast": {"max_concurrent": 5}}}  # of another admin, meanwhile
+        assert ask(gateway, "PATCH", "/admin/tenants/whole", other)[0] == 200
+        page.on(
+            "request",
+            lambda each: sent.append(each.post_data_json) if each.method == "PATCH" else None,
+        )
+        page.get_by_label("Requests/min, deep").fill("")
+        page.get_by_label("At once, deep").fill("4")
+        page.get_by_label("Tokens/min, fast").fill("1000")
+        page.get_by_role("button", name="Save").click()
+        expect(page.get_by_text("In force from the next task on.")).to_be_visible()
+        deep = {"requests_per_min": "tier", "max_concurrent": 4}
+        assert sent == [{"limits": {"fast": {"tokens_per_min": 1000}, "deep": deep}}]
+    _, told = ask(gateway, "GET", "/admin/tenants/whole")
+    assert told["own_limits"] == {
+        "fast": {"max_concurrent": 5, "tokens_per_min": 1000},
+        "deep": {"max_concurrent": 4},
+    }
+    ask(gateway, "DELETE", "/admin/tenants/whole")
 
 
 def test_a_limit_of_nothing_is_shown_and_saved(gateway: GatewayProcess, browser: Browser) -> None:

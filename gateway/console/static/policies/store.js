@@ -17,6 +17,7 @@ fallback = ["deep"]
 export const versions = signal(null); // GET /admin/policies; null before it came
 export const error = signal(null);
 export const draft = signal("");
+const kept = signal(""); // the draft as it was last loaded or stored: what differs exists nowhere else
 export const checked = signal(null); // { text, valid, problems, warnings }: what the gateway last said of a draft
 export const isChecked = computed(() => checked.value?.text === draft.value); // not while it is being checked anew
 export const isValid = computed(() => isChecked.value && checked.value.valid); // as it stands
@@ -34,7 +35,7 @@ export async function load() {
       versions.value = found;
       audit.value = lines;
       base.value = { version: found.active, document };
-      if (!draft.value) draft.value = (found.active && document) || TEMPLATE;
+      if (!draft.value) kept.value = draft.value = (found.active && document) || TEMPLATE;
     });
     takeRule();
   } catch (fault) {
@@ -63,7 +64,10 @@ function takeRule() {
 
 /** Stores the draft as the next version; nothing changes before it is activated. */
 export async function storeDraft(comment) {
-  return (await admin("POST", "policies", { document: draft.value, name: "console", comment })).version;
+  const document = draft.value;
+  const { version } = await admin("POST", "policies", { document, name: "console", comment });
+  kept.value = document;
+  return version;
 }
 
 /** Puts a version in force, unless another admin changed what is in force since it was loaded. */
@@ -82,6 +86,10 @@ export async function shadow(version) {
   await load();
 }
 
+/** Takes a version as the draft; one that was typed and is stored nowhere only if that is meant so. */
 export async function open(version) {
-  draft.value = (await admin("GET", `policies/${version}`)).document;
+  const { document } = await admin("GET", `policies/${version}`);
+  const isLost = draft.value !== kept.value && draft.value !== document;
+  if (isLost && !confirm(`Replace the draft by v${version}? What you wrote is not stored.`)) return;
+  kept.value = draft.value = document;
 }

@@ -25,8 +25,13 @@ export function Writing({ canWrite }) {
   };
   const store = async (andActivate) => {
     const version = await storeDraft(comment.value);
-    if (andActivate) await activate(version, comment.value);
-    else await load();
+    if (!andActivate) return load();
+    try {
+      await activate(version, comment.value);
+    } catch (error) {
+      error.message += ` The draft is stored as v${version}; Reload shows what is in force.`;
+      throw error;
+    }
   };
 
   return html`

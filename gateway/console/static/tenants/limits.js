@@ -17,12 +17,16 @@ export function Limits({ tenant, tiers, canWrite, changed }) {
   const save = (event) => {
     event.preventDefault();
     const form = new FormData(event.target);
-    run(async () => {
-      for (const change of changesOf(form, tenant)) {
+    const change = changeOf(form, tenant);
+    const isNothing = Object.keys(change).length === 0;
+    run(
+      async () => {
+        if (isNothing) return;
         await admin("PATCH", `tenants/${encodeURIComponent(tenant.id)}`, change);
-      }
-      changed();
-    }, "In force from the next task on.");
+        changed();
+      },
+      isNothing ? "Nothing differs from what is in force." : "In force from the next task on.",
+    );
   };
   return html`
     <section class="card" aria-labelledby="limits">
@@ -73,18 +77,19 @@ function Limit({ tenant, group, name, title, canWrite }) {
   `;
 }
 
-/** The changes to ask for: a group of which a limit goes back to the tier is given back first, whole. */
-function changesOf(form, tenant) {
-  const wanted = {};
-  const givenBack = {};
+/** What differs from what was loaded, as one change: it holds whole or not at all, and undoes nobody's else. */
+function changeOf(form, tenant) {
+  const change = {};
+  if (form.get("tier") !== tenant.tier) change.tier = form.get("tier");
   for (const group of GROUPS) {
-    const given = LIMITS.map(([name]) => [name, form.get(`${group}.${name}`)]).filter(([, value]) => value);
-    wanted[group] = Object.fromEntries(given.map(([name, value]) => [name, Number(value)]));
-    const own = tenant.own_limits[group] ?? {};
-    if (Object.keys(own).some((name) => own[name] !== null && !(name in wanted[group]))) givenBack[group] = null;
-    if (given.length === 0) delete wanted[group];
+    for (const [name] of LIMITS) {
+      const own = tenant.own_limits[group]?.[name] ?? "";
+      const wanted = form.get(`${group}.${name}`);
+      if (wanted === String(own)) continue;
+      change.limits ??= {};
+      change.limits[group] ??= {};
+      change.limits[group][name] = wanted === "" ? "tier" : Number(wanted);
+    }
   }
-  const changes = [{ tier: form.get("tier"), limits: givenBack }];
-  if (Object.keys(wanted).length) changes.push({ limits: wanted });
-  return changes;
+  return change;
 }
