@@ -30,7 +30,7 @@ MAX_TENANTS = 8  # whose pools are shown: those of the latest decisions
 
 Sections = dict[str, Any]  # name -> what the page shows there
 TakeSamples = Callable[[], Awaitable[list[WorkerSample]]]
-# Takes tenants' ids and returns their pools; raises if Redis does not answer.
+# Takes tenants' ids and returns their pools; raises if Redis answers for none of them.
 ReadPools = Callable[[list[str]], Awaitable[list[dict[str, Any]]]]
 
 

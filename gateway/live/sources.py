@@ -3,7 +3,7 @@
 This is an edge.
 """
 
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from itertools import chain
 from typing import Any
 
@@ -16,7 +16,12 @@ from gateway.live.feed import Feed
 from gateway.live.sample import MAX_DECISIONS, WorkerSample, backend_sample
 from gateway.store.policy_watch import PolicyWatch
 from gateway.wire.routing import pool_balances
+from router.classify.task import Tenant
+from router.pools.pools import Balance
+from router.pools.redis_pools import PoolsUnavailable
 from router.record.recording import DecisionRecord
+
+UNREADABLE = "Redis cannot use its keys: one has another type (docs/pools.md)."
 
 
 def worker_sample(gw: Gateway, keys: Keys, policies: PolicyWatch) -> WorkerSample:
@@ -45,6 +50,22 @@ def worker_sample(gw: Gateway, keys: Keys, policies: PolicyWatch) -> WorkerSampl
     )
 
 
+async def shown_pools(
+    tenant: Tenant, read: Callable[[Tenant], Awaitable[tuple[Balance, ...]]]
+) -> dict[str, Any]:
+    """Returns what is shown of a tenant's pools: why, too, where Redis cannot use them alone.
+
+    Raises `PoolsUnavailable` if Redis answers for nobody.
+    """
+    try:
+        balances = pool_balances(await read(tenant))
+    except PoolsUnavailable as error:
+        if not error.is_of_tenant:
+            raise
+        return {"tenant": tenant.id, "pools": [], "fault": UNREADABLE}
+    return {"tenant": tenant.id, "pools": msgspec.to_builtins(balances)}
+
+
 def make_feed(
     gw: Gateway, keys: Keys, policies: PolicyWatch, fleet: Fleet | None, num_workers: int
 ) -> Feed:
@@ -64,12 +85,7 @@ def make_feed(
         return sorted(chain(*of_all), key=lambda record: record.at)
 
     async def read_pools(tenant_ids: list[str]) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = []
-        for tenant_id in tenant_ids:
-            tenant = keys.tenant_view.tenant(tenant_id)
-            if tenant is not None:
-                balances = pool_balances(await gw.pools.balances(tenant))
-                found.append({"tenant": tenant_id, "pools": msgspec.to_builtins(balances)})
-        return found
+        known = map(keys.tenant_view.tenant, tenant_ids)
+        return [await shown_pools(each, gw.pools.balances) for each in known if each is not None]
 
     return Feed(take_samples, read_pools, read_records, num_workers)

@@ -147,7 +147,10 @@ def _pools(picture: Picture, width: int, most: int) -> Table:
     chars = _bar_chars(width)
     rows = [(each["tenant"], pool) for each in picture.pools for pool in each["pools"]]
     rows.sort(key=lambda row: row[1]["remaining"] / max(1, row[1]["limit"]))
-    for tenant, pool in rows[:most]:
+    for each in picture.pools:
+        if fault := each.get("fault"):
+            table.add_row(each["tenant"], "cannot be read", "", fault, "")
+    for tenant, pool in rows[: max(0, most - table.row_count)]:
         used = pool["limit"] - pool["remaining"]
         name = f"{pool['group']} {pool['unit']}"
         left = f"{count(max(0, pool['remaining']))} of {count(pool['limit'])} left"

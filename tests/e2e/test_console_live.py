@@ -6,11 +6,19 @@ from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, expect
+from redis import Redis
 
 from tests.e2e.admin_api import ADMIN_KEY, run_task
 from tests.e2e.browser import Theme, chromium, needs_chromium, opened
 from tests.e2e.console_faults import FAULTS
-from tests.e2e.gateway_process import GatewayProcess, lone_gateway, served
+from tests.e2e.gateway_process import (
+    CONFIG,
+    NARROW_KEY,
+    GatewayProcess,
+    lone_gateway,
+    redis_server,
+    served,
+)
 
 pytestmark = needs_chromium
 VIEWS = [(1440, "light"), (1440, "dark"), (360, "light"), (360, "dark")]
@@ -88,6 +96,24 @@ def test_what_is_killed_shows_and_goes(name: str, browser: Browser) -> None:
         tab.picture(f"live-{name.replace(' ', '-')}-away")
         fault.mend()
         expect(wrong).to_contain_text("Nothing is wrong.")
+
+
+def test_a_tenant_whose_keys_cannot_be_used_hides_no_other(
+    tmp_path: Path, browser: Browser
+) -> None:
+    (tmp_path / "lanewise.toml").write_text(CONFIG)
+    with redis_server(tmp_path) as url:
+        arguments = ("--config", "lanewise.toml", "--redis", url)
+        with served(tmp_path, *arguments) as own, Redis.from_url(url) as redis:
+            run_task(own)
+            run_task(own, key=NARROW_KEY)
+            for name in redis.scan_iter("lw1:{narrow}:p:*"):
+                redis.delete(name)
+                redis.set(name, "of another type")
+            with opened(browser, f"{own.url}/console/#live") as tab:
+                pools = tab.page.get_by_role("region", name="Pools", exact=True)
+                expect(pools).to_contain_text("Redis cannot use its keys")
+                expect(pools.get_by_role("article", name="Pools of dev")).to_contain_text("left")
 
 
 def test_a_gateway_that_is_killed_is_told_by_the_page(tmp_path: Path, browser: Browser) -> None:

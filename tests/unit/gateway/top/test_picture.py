@@ -87,6 +87,15 @@ def test_a_snapshot_and_then_changes() -> None:
     assert len(picture.points) == 1, "a snapshot begins anew"
 
 
+def test_a_tenant_whose_pools_cannot_be_read_stands_among_the_others() -> None:
+    picture = Picture()
+    unread = {"tenant": "broken", "pools": [], "fault": "one has another type"}
+    picture.take("snapshot", snapshot() | {"pools": [unread, {"tenant": "acme", "pools": [POOL]}]})
+    shown = text(picture)
+    assert "one has another type" in shown
+    assert "50.0k of 200.0k left" in shown
+
+
 def test_nothing_was_told_yet() -> None:
     assert "no gateway answers" in text(Picture(), "no gateway answers")
 
