@@ -50,7 +50,10 @@ class AdminKeys:
         admin = self._find(_digest(key), headers.get("host", ""))
         if admin is None:
             self.num_refused += 1
-            raise ProtocolError("invalid_api_key", "Incorrect admin key.")
+            message = (
+                "Incorrect admin key. The right ones are in `admin.keys` or LANEWISE_ADMIN_KEY."
+            )
+            raise ProtocolError("invalid_api_key", message)
         if writes and admin.read_only:
             message = f"The admin key {admin.name!r} may only read. Use another key to change."
             raise ProtocolError("insufficient_permissions", message)

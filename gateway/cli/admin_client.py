@@ -22,6 +22,12 @@ from gateway.config.version import VERSION
 
 TIMEOUT_S = 30.0
 EVENTS_TIMEOUT_S = 5.0  # without an event; one comes each second at least
+# What key a refused request had, by whether --admin-key was given, and whether any was.
+_SENT = {
+    (True, True): "This is what --admin-key gave.",
+    (False, True): f"${ADMIN_KEY_VARIABLE} or its file gave it; --admin-key gives another.",
+    (False, False): "None was given, so the development one was sent; --admin-key gives another.",
+}
 _FAULTS = (OSError, ValueError, http.client.HTTPException)
 
 
@@ -99,6 +105,8 @@ def _sent(
     base = http_url(base or DEFAULT_URL, "--url")
     own_key = arguments.admin_key or secret_of(environ, ADMIN_KEY_VARIABLE)
     admin_key = own_key or DEVELOPMENT_ADMIN_KEY
+    if not (admin_key.isascii() and admin_key.isprintable()):
+        raise AdminError("the admin key has characters that no key has: give it without line ends")
     url = "/".join([base, "admin", *(quote(part, safe="") for part in path)])
     if query:
         url += f"?{urlencode(query, doseq=True)}"
@@ -107,10 +115,16 @@ def _sent(
         request = urllib.request.Request(url, content, headers, method=method)
         answer = opener_for(base).open(request, timeout=timeout_s)
     except urllib.error.HTTPError as error:
-        raise AdminError(_refusal(error), error.code) from None
+        message = _refusal(error, base)
+        if error.code == 401:
+            message += f" {_SENT[bool(arguments.admin_key), bool(own_key)]}"
+        raise AdminError(message, error.code) from None
     except _FAULTS as error:  # a bad URL, no listener, or no gateway
         reason = getattr(error, "reason", error)
-        raise AdminError(f"no gateway answers at {base}: {reason}") from None
+        raise AdminError(
+            f"no gateway answers at {base}: {reason}. `lanewise serve` starts one; --url or "
+            "$LANEWISE_ADMIN_URL names another"
+        ) from None
     with answer:
         try:
             yield answer
@@ -118,11 +132,11 @@ def _sent(
             raise AdminError(f"the answer of {base} broke off: {error}") from None
 
 
-def _refusal(error: urllib.error.HTTPError) -> str:
+def _refusal(error: urllib.error.HTTPError, base: str) -> str:
     with error:
         content = error.read()
     try:
         message: str = msgspec.json.decode(content)["error"]["message"]
     except (msgspec.DecodeError, KeyError, TypeError):
-        return f"{error.code} {error.reason}"
+        return f"{base} answers as no gateway does: {error.code} {error.reason}"
     return message

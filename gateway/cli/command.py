@@ -66,7 +66,7 @@ class Command:
         for add_one in self.arguments:
             add_one(parser)
         if self.run is not None:
-            parser.set_defaults(run=self.run)
+            parser.set_defaults(run=self.run, prog=parser.prog)
             return
         below = parser.add_subparsers(required=True, metavar=self.metavar)
         for held_name, (held_text, command) in self.held.items():

@@ -48,7 +48,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     given = sys.argv[1:] if argv is None else argv
     try:
         _check_text(given)
-        arguments = make_parser(given).parse_args(given)
+        parser = make_parser(given)
+        arguments, unknown = parser.parse_known_args(given)
+        if unknown:  # of which argparse shows the usage of all commands, which has none of them
+            parser.exit(
+                2,
+                f"{arguments.prog}: error: unrecognized arguments: {' '.join(unknown)}\n"
+                f"`{arguments.prog} --help` has those that there are.\n",
+            )
         status: int = arguments.run(arguments)
     except CommandError as error:
         print(f"lanewise: {plain(str(error))}", file=sys.stderr)

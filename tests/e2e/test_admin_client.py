@@ -61,6 +61,39 @@ def test_a_fault_is_one_line(
     assert said in told
 
 
+@pytest.mark.parametrize("key", ["of\ntwo lines", "ключ"])
+def test_what_can_be_no_key_is_no_gateway_that_does_not_answer(
+    capsys: pytest.CaptureFixture[str], key: str
+) -> None:
+    assert main(["keys", "list", "--url", "http://127.0.0.1:9", "--admin-key", key]) == 2
+    assert "the admin key has characters that no key has" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("variable", "option", "said"),
+    [
+        ("", "", "None was given, so the development one was sent"),
+        ("wrong", "", "$LANEWISE_ADMIN_KEY or its file gave it"),
+        ("wrong", "wrong, too", "This is what --admin-key gave."),
+    ],
+)
+def test_a_refused_key_is_told_by_where_it_came_from(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    variable: str,
+    option: str,
+    said: str,
+) -> None:
+    monkeypatch.setenv("LANEWISE_ADMIN_KEY", variable)
+    body = b'{"error": {"message": "Incorrect admin key."}}'
+    head = b"HTTP/1.1 401 Unauthorized\r\ncontent-length: %d\r\n\r\n" % len(body)
+    with answering(head + body) as url:
+        assert main(["keys", "list", "--url", url, "--admin-key", option]) == 2
+    assert capsys.readouterr().err == f"lanewise: Incorrect admin key. {said}" + (
+        "\n" if said.endswith(".") else "; --admin-key gives another.\n"
+    )
+
+
 def test_this_machine_is_asked_without_a_proxy(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

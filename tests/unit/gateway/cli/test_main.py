@@ -52,6 +52,21 @@ def test_the_table_says_what_the_command_says(name: str) -> None:
     assert helps == COMMANDS
 
 
+@pytest.mark.parametrize(
+    ("given", "command"),
+    [("decisions --last 5", "decisions"), ("keys list --nosuch", "keys list")],
+)
+def test_what_a_command_does_not_take_is_told_by_its_own_name(
+    capsys: pytest.CaptureFixture[str], given: str, command: str
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(given.split())
+    told = capsys.readouterr().err
+    assert ended.value.code == 2
+    assert told.startswith(f"lanewise {command}: error: unrecognized arguments: ")
+    assert f"`lanewise {command} --help` has those" in told
+
+
 @pytest.mark.parametrize("given", [["keys"], ["--help", "keys"], ["unknown"], [], ["--version"]])
 def test_every_command_is_named_whatever_is_called(given: list[str]) -> None:
     action = choices(make_parser(given))
