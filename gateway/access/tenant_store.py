@@ -144,7 +144,7 @@ class TenantStore:
         arguments += [MAX_AUDIT, _audited(audit, changes)]
         for change in changes:
             arguments += [change.name, change.before, change.after]
-        with _as_protocol_error():
+        with _as_protocol_error("It may have done it all the same, so look first. "):
             version: int = await self._write(keys=_KEYS, args=arguments)
             if version > 0:
                 await self.refresh()
@@ -219,12 +219,12 @@ def _records(names: Sequence[bytes], found: Sequence[bytes | None]) -> dict[str,
 
 
 @contextlib.contextmanager
-def _as_protocol_error() -> Iterator[None]:
+def _as_protocol_error(warning: str = "") -> Iterator[None]:
     try:
         yield
     except (RedisError, OSError) as error:
         raise ProtocolError(
             "server_is_overloaded",
-            f"Redis does not answer ({type(error).__name__}). Try again in 1s.",
+            f"Redis does not answer ({type(error).__name__}). {warning}Try again in 1s.",
             retry_after_us=1_000_000,
         ) from error
