@@ -35,6 +35,11 @@ MAX_AUDIT = 10_000
 MAX_ENTRY_BYTES = 32_768  # of the audit; in a larger one the records are left out
 FLUSH_USED_S = 60.0  # the resolution of "last used"
 
+CHANGED = "Somebody else changed it in between. Look at it and try again."
+LOST = (
+    "Redis has lost the records of keys, tenants and tiers; this gateway shows and uses its copy. "
+    "Restore Redis to change them, or make them anew: the first one that is made ends the copy."
+)
 _TAG = "lw1:{directory}:"
 _KEYS = [f"{_TAG}{name}" for name in ("records", "changed", "head", "audit", "used")]
 _RECORDS, _CHANGED, _HEAD, _AUDIT, _USED = _KEYS
@@ -84,7 +89,8 @@ class TenantStore:
         """Reads the head first, so that changes made meanwhile are read again the next time."""
         head: Any = await self._redis.hmget(_HEAD, "epoch", "v")
         epoch, version = head[0] or b"", int(head[1] or 0)
-        if not epoch and self._epoch:
+        self._tenant_view.is_lost = not epoch and bool(self._epoch)
+        if self._tenant_view.is_lost:
             self._complain("Redis has lost the records of keys, tenants and tiers")
             self._age()
             return
@@ -149,8 +155,9 @@ class TenantStore:
             if version > 0:
                 await self.refresh()
         if version == 0:
-            message = "Somebody else changed it in between. Look at it and try again."
-            raise ProtocolError("conflict", message)
+            with _as_protocol_error():
+                await self.refresh()
+            raise ProtocolError("conflict", LOST if self._tenant_view.is_lost else CHANGED)
         if version < 0:
             message = f"There are {MAX_RECORDS} records, and no more may be. Delete some first."
             raise ProtocolError("conflict", message)

@@ -41,6 +41,7 @@ class TenantsView:
         """Takes as `limits_percent` this site's part of what the records say."""
         self.configured = {record.id: record for record in configured}
         self.is_current = False  # read from Redis lately
+        self.is_lost = False  # Redis has them no more, and these are a copy
         self.keys: dict[str, KeyRecord] = {}
         self.drains: dict[str, Drain] = {}  # by the backend's name; the same object for ever
         self._configured_tiers = dict(tiers or {})

@@ -90,6 +90,11 @@ def _keys(_: Expected, now: GatewaySample) -> Iterator[tuple[str, str]]:
         )
 
 
+def _lost(_: Expected, now: GatewaySample) -> Iterator[tuple[str, str]]:
+    if now.keys_lost:
+        yield "", "Redis has lost the keys, tenants and tiers made at run time: a copy holds."
+
+
 def _policy(_: Expected, now: GatewaySample) -> Iterator[tuple[str, str]]:
     if now.policy_source == "last_good":
         yield "", f"The policy store cannot be read: {now.policy} holds, the last good one."
@@ -126,6 +131,13 @@ CONDITIONS = (
     ),
     Condition(
         "keys_stale", "bad", _keys, "See whether Redis answers.", "operations.md#without-redis"
+    ),
+    Condition(
+        "keys_lost",
+        "bad",
+        _lost,
+        "Restore Redis; make none before, since the first that is made anew ends the copy.",
+        "tenants.md#when-redis-is-away",
     ),
     Condition("policy_last_good", "warn", _policy, "See whether Redis answers.", "policies.md"),
     Condition(

@@ -37,6 +37,7 @@ class WorkerSample(msgspec.Struct, frozen=True, kw_only=True):
     pools: str  # redis, or degraded while it is away
     num_gateways: int  # that Redis heard from just now
     keys_current: bool
+    keys_lost: bool = False  # Redis came back without them, and this is a copy
     policy: str
     policy_source: str
     shadow: int
@@ -86,6 +87,7 @@ def together(workers: Sequence[WorkerSample]) -> GatewaySample:
         pools=next((each.pools for each in workers if each.pools != "redis"), "redis"),
         num_gateways=max(worker.num_gateways for worker in workers),
         keys_current=all(worker.keys_current for worker in workers),
+        keys_lost=any(worker.keys_lost for worker in workers),
         policy=newest.policy,
         policy_source=newest.policy_source,
         shadow=newest.shadow,

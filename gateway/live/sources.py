@@ -35,6 +35,7 @@ def worker_sample(gw: Gateway, keys: Keys, policies: PolicyWatch) -> WorkerSampl
         pools=gw.pools.mode,
         num_gateways=gw.pools.report.num_heard,
         keys_current=keys.tenant_view.is_current,
+        keys_lost=keys.tenant_view.is_lost,
         policy=gw.state.policy.version,
         policy_source=in_force.source,
         shadow=in_force.shadow_version,

@@ -110,10 +110,15 @@ async def test_lost_records_are_kept_until_somebody_makes_new_ones(
         await client.flushall()
     await second.directory.refresh()
     assert set(second.tenant_view.tenants) == {"a"}
+    assert second.tenant_view.is_lost
+    with pytest.raises(ProtocolError, match="Redis has lost the records"):
+        await first.directory.write([change(first, "tenant:a", tenant("a", "pro"))], AUDIT)
     fresh = Change("tenant:b", b"", tenant("b", "pro"))
     await first.directory.write([fresh], AUDIT)
     await second.directory.refresh()
     assert set(first.tenant_view.tenants) == set(second.tenant_view.tenants) == {"b"}
+    assert not first.tenant_view.is_lost
+    assert not second.tenant_view.is_lost
 
 
 async def test_there_is_an_end_to_records_and_to_remembered_removals(

@@ -53,6 +53,7 @@ FULL = msgspec.structs.replace(ENGINE, waiting=3)
         ({"workers": 1}, ["worker_missing"]),
         ({"draining": True}, ["draining"]),
         ({"keys_current": False}, ["keys_stale"]),
+        ({"keys_lost": True}, ["keys_lost"]),
         ({"policy_source": "last_good"}, ["policy_last_good"]),
         ({"num_gateways": 1}, ["gateway_gone"]),
         ({"num_gateways": 1, "pools": "degraded"}, ["redis_away"]),  # nobody can be counted then
