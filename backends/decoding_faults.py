@@ -1,12 +1,13 @@
 """Says more of what is wrong with a document than its decoder does.
 
 msgspec names the path of a wrong value, and not which values a literal may have, nor what stands
-there that is out of bounds.
+there that is out of bounds, nor the key of a map's entry.
 """
 
 import re
 from collections.abc import Sequence
 from functools import cache
+from itertools import islice
 from typing import Any, TypeAlias
 
 import msgspec
@@ -14,23 +15,66 @@ from msgspec import inspect
 
 Json: TypeAlias = "bytes | str | msgspec.Raw"  # a document's text
 MAX_SAID_CHARS = 32  # of a number, whose digits have no end
+MAX_TRIED = 1_000  # entries of a map, to find the wrong one
 
 _STEP = re.compile(r"\[[^\]]*\]|[^.\[\]]+")  # of a path such as `.tools[0].name`
 
 
-def got_at(text: Json, path: str) -> str:
-    """Returns ", got ..." for what stands at a path; "" if that cannot be said."""
+def got_at(text: Json, path: str, key: str | None = None) -> str:
+    """Returns ", got ..." for what stands at a path, or there at a key; "" if it cannot be said."""
     try:
         found = msgspec.json.decode(text)
         for step in _STEP.findall(path):  # a map's `[...]` names no key: ValueError
             found = found[int(step[1:-1])] if step.startswith("[") else found[step]
+        if key is not None:
+            found = found[key]
     except (msgspec.DecodeError, RecursionError, ValueError, LookupError, TypeError):
         return ""  # what follows the wrong value may be no JSON at all
     if isinstance(found, int | float):
         return f", got {msgspec.json.encode(found).decode()[:MAX_SAID_CHARS]}"
-    units: dict[type, str] = {str: "characters", list: "entries", dict: "fields"}
-    unit = units.get(type(found))
-    return "" if unit is None else f", got {len(found)} {unit}"
+    units: dict[type, tuple[str, str]] = {
+        str: ("character", "characters"),
+        list: ("entry", "entries"),
+        dict: ("field", "fields"),
+    }
+    one_and_many = units.get(type(found))
+    return "" if one_and_many is None else f", got {len(found)} {one_and_many[len(found) != 1]}"
+
+
+def wrong_key(kind: Any, text: Json, path: str) -> str | None:
+    """Finds the key of the entry for which the map at a path is refused; None if none is found.
+
+    An entry is wrong if it is refused where it stands alone in its document.
+    """
+    above: list[tuple[str, Any]] = []
+    try:
+        found = msgspec.json.decode(text)
+        for step in _STEP.findall(path):
+            above.append((step, found))
+            found = found[int(step[1:-1])] if step.startswith("[") else found[step]
+        entries: list[tuple[str, Any]] = list(islice(found.items(), MAX_TRIED))
+    except (
+        msgspec.DecodeError,
+        RecursionError,
+        ValueError,
+        LookupError,
+        TypeError,
+        AttributeError,
+    ):
+        return None
+    for key, value in entries:
+        alone: Any = {key: value}
+        for step, around in reversed(above):
+            if step.startswith("["):
+                alone = [alone]
+            else:  # an object's type tells which of several Structs it is
+                alone = {name: around[name] for name in ("type",) if name in around} | {step: alone}
+        try:
+            msgspec.json.decode(msgspec.json.encode(alone), type=kind)
+        except msgspec.ValidationError as error:
+            if "[...]" in str(error) or "`key` in" in str(error):
+                return key
+    return None
 
 
 def literals_at(kind: Any, path: str) -> list[Any]:

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from backends.decoding_faults import Json, got_at, literals_at
+from backends.decoding_faults import Json, got_at, literals_at, wrong_key
 
 
 class ErrorKind(NamedTuple):
@@ -53,6 +53,8 @@ ERRORS: dict[str, ErrorKind] = {
     "server_is_overloaded": ErrorKind(503, 503, "server_error"),
     "server_draining": ErrorKind(503, 503, "server_error"),
 }
+
+MAX_KEY_CHARS = 64  # of a map's key, in an error about it
 
 # What else the client of a large message can do, in the Responses API alone.
 OR_CONTINUE = ", or continue with 'previous_response_id'"
@@ -144,11 +146,16 @@ def from_validation(
     """Turns a decoder's error for a `kind` that sat at `prefix` into a protocol error.
 
     msgspec says what it expected, what it got and the path: "Expected `str`, got `int` - at `$.a`".
-    It does not say which values a literal may have, nor what was out of bounds in the `text`.
+    It does not say which values a literal may have, nor what was out of bounds in the `text`, nor
+    which entry of a map is wrong.
     """
     said, _, path = str(error).replace(" - at `key` in", " in a key - at").partition(" - at `")
     path = path.rstrip("`").removeprefix("$")
-    param = (prefix + path.replace("[...]", "")).lstrip(".")  # it names no keys of maps
+    before, in_map, _ = path.partition("[...]")
+    is_key = " in a key" in said
+    key = wrong_key(kind, text, before) if in_map or is_key else None
+    named = "" if key is None or is_key else f".{key[:MAX_KEY_CHARS]}"
+    param = (prefix + path.replace("[...]", named, 1).replace("[...]", "")).lstrip(".")
     if said.startswith(("Object missing required field `", "Object contains unknown field `")):
         field = said.split("`")[1]
         param = f"{param}.{field}" if param else field
@@ -159,8 +166,10 @@ def from_validation(
     if literals:
         known = ", ".join(f"'{value}'" for value in literals)
         said = f"expected {known}, got {said.removeprefix('Invalid enum value ')}"
-    elif ", got " not in said and " in a key" not in said:
-        said += got_at(text, path)
+    elif is_key and key is not None:
+        said += f", got {len(key)} characters: '{key[:MAX_KEY_CHARS]}'"
+    elif ", got " not in said and not is_key:
+        said += got_at(text, path) if key is None else got_at(text, before, key)
     code = "invalid_type" if ", got `" in said else "invalid_value"
     where = f"'{param}'" if param else "request body"
     return ProtocolError(code, f"Invalid {where}: {said}.", param=param or None)

@@ -215,7 +215,7 @@ REFUSED: list[tuple[list[Any], dict[str, Any], str, str | None]] = [
         "unsupported_parameter",
         "messages[1].audio",
     ),
-    ([HELLO], {"logit_bias": {"50256": -1_000}}, "invalid_value", "logit_bias"),
+    ([HELLO], {"logit_bias": {"50256": -1_000}}, "invalid_value", "logit_bias.50256"),
     ([HELLO, {"role": "user", "content": 5}], {}, "invalid_type", "messages[1].content"),
     ([{"role": "user", "content": ["x"]}], {}, "invalid_type", "messages[0].content"),
     ([{"role": "user"}], {}, "missing_required_parameter", "messages[0].content"),
