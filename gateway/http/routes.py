@@ -47,7 +47,7 @@ from gateway.http.streams import (
 from gateway.http.usage import usage_view
 from gateway.metrics.metrics import CONTENT_TYPE
 from gateway.task.outcomes import take_feedback
-from gateway.wire.errors import OR_CONTINUE, ProtocolError
+from gateway.wire.errors import OR_CONTINUE, ProtocolError, check_limit
 from gateway.wire.events import CompactBody, CountBody, decode
 from gateway.wire.items import wire_item
 from router.classify.task import Tenant
@@ -146,6 +146,7 @@ async def get_input_items(
 ) -> ASGIResponse:
     """Lists the items a response was given, a page at a time."""
     services, tenant = _caller(request)
+    check_limit(limit, MAX_LISTED_ITEMS)
     items = await services.gw.store.input_items(tenant.id, response_id)
     if items is None:
         raise _not_found(response_id)
@@ -162,7 +163,7 @@ async def get_input_items(
     if after is not None and after not in ids:
         raise ProtocolError("invalid_value", f"No item '{after[:80]}' in this list.", param="after")
     start = ids.index(after) + 1 if after is not None else 0
-    page = [listed[key] for key in ids[start : start + max(1, min(limit, MAX_LISTED_ITEMS))]]
+    page = [listed[key] for key in ids[start : start + limit]]
     return json_response(
         {
             "object": "list",

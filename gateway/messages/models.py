@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from gateway.messages.ratelimit import rfc3339
-from gateway.wire.errors import ProtocolError
+from gateway.wire.errors import ProtocolError, check_limit
 from router.policy.policy import AUTO
 
 MAX_LISTED = 1_000  # of one page; Anthropic's limit
@@ -68,14 +68,14 @@ def model_page(
     """Makes a page of entries: those after one, or before one.
 
     Raises `ProtocolError` if there is no such one, as after the model was taken away: a client
-    that got the first page again would have it twice.
+    that got the first page again would have it twice. So it does for a limit that is none.
     """
+    check_limit(limit, MAX_LISTED)
     ids = [entry["id"] for entry in entries]
     for name, given in (("after_id", after_id), ("before_id", before_id)):
         if given is not None and given not in ids:
             message = f"{name}: no model '{given[:80]}' is listed."
             raise ProtocolError("invalid_value", message, param=name)
-    limit = max(1, min(limit, MAX_LISTED))
     start, stop = 0, len(entries)
     if after_id in ids:
         start = ids.index(after_id) + 1

@@ -54,7 +54,7 @@ ERRORS: dict[str, ErrorKind] = {
     "server_draining": ErrorKind(503, 503, "server_error"),
 }
 
-MAX_KEY_CHARS = 64  # of a map's key, in an error about it
+MAX_SAID_CHARS = 64  # of a map's key or of a number, in an error about it
 
 # What else the client of a large message can do, in the Responses API alone.
 OR_CONTINUE = ", or continue with 'previous_response_id'"
@@ -140,6 +140,13 @@ def missing_parameter(param: str, hint: str = "") -> ProtocolError:
     return ProtocolError("missing_required_parameter", message, param=param)
 
 
+def check_limit(limit: int, most: int) -> None:
+    """Raises `ProtocolError` if a page of a list cannot have as many entries."""
+    if not 1 <= limit <= most:
+        message = f"Invalid 'limit': expected 1 to {most}, got {str(limit)[:MAX_SAID_CHARS]}."
+        raise ProtocolError("invalid_value", message, param="limit")
+
+
 def from_validation(
     error: msgspec.ValidationError, kind: Any, prefix: str = "", text: Json = b""
 ) -> ProtocolError:
@@ -154,7 +161,7 @@ def from_validation(
     before, in_map, _ = path.partition("[...]")
     is_key = " in a key" in said
     key = wrong_key(kind, text, before) if in_map or is_key else None
-    named = "" if key is None or is_key else f".{key[:MAX_KEY_CHARS]}"
+    named = "" if key is None or is_key else f".{key[:MAX_SAID_CHARS]}"
     param = (prefix + path.replace("[...]", named, 1).replace("[...]", "")).lstrip(".")
     if said.startswith(("Object missing required field `", "Object contains unknown field `")):
         field = said.split("`")[1]
@@ -167,7 +174,7 @@ def from_validation(
         known = ", ".join(f"'{value}'" for value in literals)
         said = f"expected {known}, got {said.removeprefix('Invalid enum value ')}"
     elif is_key and key is not None:
-        said += f", got {len(key)} characters: '{key[:MAX_KEY_CHARS]}'"
+        said += f", got {len(key)} characters: '{key[:MAX_SAID_CHARS]}'"
     elif ", got " not in said and not is_key:
         said += got_at(text, path) if key is None else got_at(text, before, key)
     code = "invalid_type" if ", got `" in said else "invalid_value"

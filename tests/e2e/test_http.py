@@ -59,6 +59,7 @@ def create(**body: Any) -> bytes:
         ("POST", "/v1/responses/resp_nothing/cancel", b"", 404, "response_not_found"),
         ("GET", "/v1/responses/resp_nothing/input_items", b"", 404, "response_not_found"),
         ("GET", "/v1/responses/resp_nothing/input_items?order=ASC", b"", 400, "invalid_value"),
+        ("GET", "/v1/responses/resp_nothing/input_items?limit=0", b"", 400, "invalid_value"),
         ("GET", "/v1/models/gpt-0", b"", 404, "model_not_found"),
     ],
 )
@@ -72,6 +73,18 @@ def test_errors_have_the_protocols_form(
     assert set(error) == {"message", "type", "param", "code"}
     assert len(error["message"]) > 15
     assert answer.headers["x-request-id"]
+
+
+@pytest.mark.parametrize("limit", ["0", "-1", "101", "9" * 4_000])
+def test_a_page_of_no_possible_length_says_what_is(http: httpx.Client, limit: str) -> None:
+    made = body_of(http.post("/v1/responses", content=create(max_output_tokens=16)))
+    path = f"/v1/responses/{made['id']}/input_items"
+    assert len(body_of(http.get(path, params={"limit": 100}))["data"]) == 1
+    answer = http.get(path, params={"limit": limit})
+    assert answer.status_code == 400, answer.text
+    error = body_of(answer)["error"]
+    assert (error["code"], error["param"]) == ("invalid_value", "limit")
+    assert f"expected 1 to 100, got {limit[:64]}." in error["message"]
 
 
 def test_tokens_are_counted_without_a_model(http: httpx.Client) -> None:

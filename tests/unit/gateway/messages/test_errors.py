@@ -159,3 +159,7 @@ def test_models_are_listed_in_pages() -> None:
         with pytest.raises(ProtocolError, match=r"no model '(gone)?' is listed") as caught:
             model_page(entries, 4, **unknown)
         assert caught.value.kind.status == 400
+    for limit in (0, -1, 1_001):
+        with pytest.raises(ProtocolError, match=f"'limit': expected 1 to 1000, got {limit}") as bad:
+            model_page(entries, limit, None, None)
+        assert (bad.value.code, bad.value.param) == ("invalid_value", "limit")
