@@ -22,7 +22,7 @@ from redis.exceptions import RedisError
 from backends.contract import ContextItem
 from gateway.store.recent_saves import LostReason, RecentSaves
 from gateway.store.stored_bytes import StoredBytes
-from gateway.store.stored_response import Context, Lineage, StoredResponse
+from gateway.store.stored_response import Context, Gone, Lineage, StoredResponse
 from gateway.wire.errors import ProtocolError
 
 # A process renews its background responses' keys once a second; ten missed, and it is gone.
@@ -164,14 +164,19 @@ class ResponseStore:
         """Drops what waits here for Redis of a tenant."""
         self._recent.forget_all(tenant_id)
 
-    async def context(self, tenant_id: str, response_id: str) -> Context | None:
-        """Loads the conversation up to a response; None if any of it is gone."""
+    async def context(self, tenant_id: str, response_id: str) -> Context | Gone | None:
+        """Loads the conversation up to a response, or names what of it is gone.
+
+        None if there is no such response, or if it cannot be continued.
+        """
         last = await self.load(tenant_id, response_id)
         if last is None or not last.can_continue:
             return None
-        records = await self._ancestors(tenant_id, last)
-        if records is None:
-            return None
+        records: list[StoredResponse] = []
+        for ancestor, record in await self._ancestors(tenant_id, last):
+            if record is None:
+                return Gone(ancestor)
+            records.append(record)
         items = tuple(
             item for record in (*records, last) for item in (*record.input, *record.output)
         )
@@ -180,23 +185,29 @@ class ResponseStore:
         return Context(items, last.backend, lineage)
 
     async def input_items(self, tenant_id: str, response_id: str) -> tuple[ContextItem, ...] | None:
-        """Loads the input that the model saw, ancestors first; None if it is not stored."""
+        """Loads the input that the model saw, ancestors first; None if it is not stored.
+
+        What an ancestor brought that was deleted since is left out; all else is there.
+        """
         last = await self.load(tenant_id, response_id)
         if last is None:
             return None
-        records = await self._ancestors(tenant_id, last) or []
+        found = await self._ancestors(tenant_id, last)
+        records = [record for _, record in found if record is not None]
         before = (item for record in records for item in (*record.input, *record.output))
         return (*before, *last.input)
 
-    async def _ancestors(self, tenant_id: str, last: StoredResponse) -> list[StoredResponse] | None:
+    async def _ancestors(
+        self, tenant_id: str, last: StoredResponse
+    ) -> list[tuple[str, StoredResponse | None]]:
+        """Loads the responses before one, oldest first, by their ids; None for those gone."""
         if not last.ancestors:
             return []
         keys = [_key(tenant_id, ancestor) for ancestor in last.ancestors]
         with self._asking:
             found: list[Any] = await self._redis.mget(keys)
-        if any(record is None for record in found):
-            return None
-        return [self._decoder.decode(record) for record in found]
+        records = (None if each is None else self._decoder.decode(each) for each in found)
+        return list(zip(last.ancestors, records, strict=True))
 
 
 def _key(tenant_id: str, response_id: str) -> str:

@@ -43,3 +43,9 @@ class Context(msgspec.Struct, frozen=True):
     items: tuple[ContextItem, ...]
     backend: str | None
     lineage: Lineage
+
+
+class Gone(msgspec.Struct, frozen=True):
+    """Names an earlier response of a conversation that is not stored any more."""
+
+    response_id: str

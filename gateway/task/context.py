@@ -6,7 +6,7 @@ from backends.contract import Compaction, ContextItem
 from backends.prompt import PIECE_ITEMS
 from gateway.core.gateway import Gateway
 from gateway.core.job import Job
-from gateway.store.stored_response import Lineage
+from gateway.store.stored_response import Gone, Lineage
 from gateway.task.cut_calls import cut_calls
 from gateway.task.own_input import make_prefix
 from gateway.task.stages import LoadedTask
@@ -50,13 +50,8 @@ async def load_task(gw: Gateway, job: Job, queued_us: int = 0) -> Task:
     parent_id = job.parsed.body.previous_response_id
     if job.parent is None and parent_id is not None:
         context = await gw.store.context(job.tenant.id, parent_id)
-        if context is None:
-            raise ProtocolError(
-                "previous_response_not_found",
-                f"Previous response '{parent_id[:80]}' not found. Send the full context as 'input' "
-                "without 'previous_response_id'.",
-                param="previous_response_id",
-            )
+        if context is None or isinstance(context, Gone):
+            raise _not_continued(parent_id, context)
         job.parent, job.last_backend, job.lineage = context.items, context.backend, context.lineage
     parent = job.parent or ()
     given = job.parsed.input.items
@@ -91,6 +86,18 @@ async def load_task(gw: Gateway, job: Job, queued_us: int = 0) -> Task:
     if may_move(run):
         task = msgspec.structs.replace(task, also_held=gw.experience.also_held(task))
     return task
+
+
+def _not_continued(parent_id: str, gone: Gone | None) -> ProtocolError:
+    """Makes the error for a parent that is not there, or whose own parents are not all there."""
+    message = f"Previous response '{parent_id[:80]}' not found."
+    if gone is not None:
+        message = (
+            f"Previous response '{parent_id[:80]}' cannot be continued: '{gone.response_id}', "
+            "which came before it, is not stored any more. It was deleted or has expired."
+        )
+    message += " Send the full context as 'input' without 'previous_response_id'."
+    return ProtocolError("previous_response_not_found", message, param="previous_response_id")
 
 
 def _without_cut_calls(job: Job, items: tuple[ContextItem, ...]) -> tuple[ContextItem, ...]:

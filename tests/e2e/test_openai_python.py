@@ -53,6 +53,29 @@ def test_create_retrieve_chain_delete(client: OpenAI, model: str) -> None:
         client.responses.delete(response.id)
 
 
+def test_what_continues_a_deleted_response_says_which_one_is_gone(client: OpenAI) -> None:
+    made: list[str] = []
+    for number in range(4):
+        response = client.responses.create(
+            model="lanewise-fast",
+            input=f"Turn {number}.",
+            previous_response_id=made[-1] if made else openai.omit,
+            max_output_tokens=16,
+        )
+        made.append(response.id)
+    client.responses.delete(made[1])
+    listed = client.responses.input_items.list(made[3], order="asc").model_dump_json()
+    assert [f"Turn {number}." in listed for number in range(4)] == [True, False, True, True]
+    with pytest.raises(openai.BadRequestError) as refused:
+        client.responses.create(model="auto", input="And?", previous_response_id=made[3])
+    error = refused.value
+    assert (error.code, error.param) == ("previous_response_not_found", "previous_response_id")
+    assert f"'{made[1]}', which came before it, is not stored any more" in error.message
+    assert "Send the full context as 'input'" in error.message
+    follow_up = client.responses.create(model="auto", input="And?", previous_response_id=made[0])
+    assert follow_up.output_text, "what came before the deleted one goes on"
+
+
 @pytest.mark.parametrize("order", ["asc", "desc"])
 def test_items_that_came_twice_are_listed_once_each(client: OpenAI, order: Any) -> None:
     """Codex sends an item again, by its id, after a connection was lost."""
