@@ -19,6 +19,8 @@ from gateway.wire.errors import ProtocolError, draining
 from gateway.wire.events import decode
 from router.classify.task import Tenant
 
+_LEFT = "The client left before the answer came."
+
 
 async def answer_relayed(
     path: RelayedPath,
@@ -43,15 +45,19 @@ async def answer_relayed(
     if outbox is None:
         await attended(pump, receive)
         if pump.cancelled():
-            raise ProtocolError("server_error", "The client left before the answer came.")
+            raise ProtocolError("server_error", _LEFT)
         pump.result()
         return HttpAnswer(JSON.encode(), call.headers(), call.body)
     pump.add_done_callback(lambda _: call.opened.set())
+    opening = asyncio.create_task(call.opened.wait())
     try:
-        await call.opened.wait()
+        await attended(opening, receive)
     except asyncio.CancelledError:
         pump.cancel()
         raise
+    if opening.cancelled():
+        pump.cancel()
+        raise ProtocolError("server_error", _LEFT)
     if pump.done():
         pump.result()
     return EventStream(gw, outbox, pump, call.headers())

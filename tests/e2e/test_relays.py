@@ -10,6 +10,7 @@ import httpx
 import pytest
 from openai import (
     APIStatusError,
+    APITimeoutError,
     AuthenticationError,
     BadRequestError,
     NotFoundError,
@@ -253,6 +254,35 @@ def test_a_key_that_is_revoked_meanwhile_is_told(
             ask(relaying, "POST", f"/admin/keys/{made['record']['id']}/revoke", b"{}")
             with pytest.raises(AuthenticationError, match="revoked"):
                 embedding.result()
+    finally:
+        server.may_answer.set()
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_client_that_leaves_before_the_answer_holds_nothing(
+    relaying: GatewayProcess, asked: OpenAI, server: RelayedServer, stream: bool
+) -> None:
+    def places() -> int:
+        pools = asked.get("/usage", cast_to=dict[str, Any])["pools"]
+        places = [pool for pool in pools if pool["unit"] == "concurrent"]
+        return sum(pool["limit"] - pool["remaining"] for pool in places)
+
+    server.may_answer.clear()
+    try:
+        with client_of(relaying) as leaving, ThreadPoolExecutor() as pool:
+            asking = pool.submit(
+                leaving.completions.create,
+                model="complete",
+                prompt="Count.",
+                stream=stream,
+                timeout=0.5,
+            )
+            while not places():
+                time.sleep(0.01)
+            with pytest.raises(APITimeoutError):
+                asking.result()
+        while places():  # although the server has not answered yet
+            time.sleep(0.01)
     finally:
         server.may_answer.set()
 
