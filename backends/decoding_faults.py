@@ -15,9 +15,31 @@ from msgspec import inspect
 
 Json: TypeAlias = "bytes | str | msgspec.Raw"  # a document's text
 MAX_SAID_CHARS = 32  # of a number, whose digits have no end
+MAX_KEY_CHARS = 64
 MAX_TRIED = 1_000  # entries of a map, to find the wrong one
 
 _STEP = re.compile(r"\[[^\]]*\]|[^.\[\]]+")  # of a path such as `.tools[0].name`
+
+
+def fuller(kind: Any, text: Json, path: str, said: str) -> tuple[str, str]:
+    """Returns an error's path with the key of a map's entry in it, and all that there is to say.
+
+    Args:
+        path: As msgspec gives it; of a map's key, that of the map.
+        said: What msgspec says without the path, as "Expected `str`, got `int`".
+    """
+    before, in_map, after = path.partition("[...]")
+    is_key = " in a key" in said
+    key = wrong_key(kind, text, before) if in_map or is_key else None
+    if said.startswith("Invalid enum value ") and (literals := literals_at(kind, path)):
+        known = ", ".join(f"'{value}'" for value in literals)
+        said = f"expected {known}, got {said.removeprefix('Invalid enum value ')}"
+    elif is_key and key is not None:
+        said += f", got {len(key)} characters: '{key[:MAX_KEY_CHARS]}'"
+    elif ", got " not in said and not is_key:
+        said += got_at(text, path) if key is None else got_at(text, before, key)
+    named = "" if key is None or is_key else f".{key[:MAX_KEY_CHARS]}"
+    return before + named + after.replace("[...]", ""), said
 
 
 def got_at(text: Json, path: str, key: str | None = None) -> str:

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from backends.decoding_faults import Json, got_at, literals_at, wrong_key
+from backends.decoding_faults import Json, fuller
 
 
 class ErrorKind(NamedTuple):
@@ -54,7 +54,7 @@ ERRORS: dict[str, ErrorKind] = {
     "server_draining": ErrorKind(503, 503, "server_error"),
 }
 
-MAX_SAID_CHARS = 64  # of a map's key or of a number, in an error about it
+MAX_SAID_CHARS = 64  # of a number, in an error about it
 
 # What else the client of a large message can do, in the Responses API alone.
 OR_CONTINUE = ", or continue with 'previous_response_id'"
@@ -153,30 +153,18 @@ def from_validation(
     """Turns a decoder's error for a `kind` that sat at `prefix` into a protocol error.
 
     msgspec says what it expected, what it got and the path: "Expected `str`, got `int` - at `$.a`".
-    It does not say which values a literal may have, nor what was out of bounds in the `text`, nor
-    which entry of a map is wrong.
+    What it does not say of the `text`, `fuller` does.
     """
     said, _, path = str(error).replace(" - at `key` in", " in a key - at").partition(" - at `")
     path = path.rstrip("`").removeprefix("$")
-    before, in_map, _ = path.partition("[...]")
-    is_key = " in a key" in said
-    key = wrong_key(kind, text, before) if in_map or is_key else None
-    named = "" if key is None or is_key else f".{key[:MAX_SAID_CHARS]}"
-    param = (prefix + path.replace("[...]", named, 1).replace("[...]", "")).lstrip(".")
+    path, said = fuller(kind, text, path, said)
+    param = (prefix + path).lstrip(".")
     if said.startswith(("Object missing required field `", "Object contains unknown field `")):
         field = said.split("`")[1]
         param = f"{param}.{field}" if param else field
         if said.startswith("Object contains"):
             return ProtocolError("invalid_value", f"Unknown parameter: '{param}'.", param=param)
         return missing_parameter(param)
-    literals = literals_at(kind, path) if said.startswith("Invalid enum value ") else []
-    if literals:
-        known = ", ".join(f"'{value}'" for value in literals)
-        said = f"expected {known}, got {said.removeprefix('Invalid enum value ')}"
-    elif is_key and key is not None:
-        said += f", got {len(key)} characters: '{key[:MAX_SAID_CHARS]}'"
-    elif ", got " not in said and not is_key:
-        said += got_at(text, path) if key is None else got_at(text, before, key)
     code = "invalid_type" if ", got `" in said else "invalid_value"
     where = f"'{param}'" if param else "request body"
     return ProtocolError(code, f"Invalid {where}: {said}.", param=param or None)
