@@ -26,6 +26,7 @@ from backends.contract import (
     Tool,
     ToolChoice,
 )
+from backends.image_urls import objection
 from backends.prompt import TooLongError, measure, overflow_words
 from gateway.wire.errors import ProtocolError, missing_parameter
 from gateway.wire.events import NULL, decode
@@ -92,7 +93,7 @@ class _WireReasoning(msgspec.Struct, frozen=True, gc=False):
 class _WireImage(msgspec.Struct, frozen=True, gc=False):
     image_url: str | None = None
     file_id: str | None = None
-    detail: str | None = None
+    detail: Literal["auto", "low", "high", "original"] | None = None
 
 
 class _WireFile(msgspec.Struct, frozen=True, gc=False):
@@ -298,6 +299,9 @@ def _parse_content(value: str | list[msgspec.Raw] | None, json_path: str) -> tup
                 raise unknown_file(f"{where}.file_id")
             if not image.image_url:
                 raise missing_parameter(f"{where}.image_url")
+            if (why := objection(image.image_url)) is not None:
+                url = f"{where}.image_url"
+                raise ProtocolError("invalid_image_url", f"Invalid '{url}': {why}.", param=url)
             parts.append(ImagePart(image.image_url, None, image.detail or "auto"))
         elif kind == "input_file":
             file = decode(raw, _WireFile, where)

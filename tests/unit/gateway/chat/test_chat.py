@@ -265,6 +265,12 @@ REFUSED: list[tuple[list[Any], dict[str, Any], str, str | None]] = [
         "messages[0].content[0].image_url.url",
     ),
     (
+        [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "a.png"}}]}],
+        {},
+        "invalid_image_url",
+        "messages[0].content[0].image_url",
+    ),
+    (
         [{"role": "user", "content": [{"type": "text"}]}],
         {},
         "missing_required_parameter",

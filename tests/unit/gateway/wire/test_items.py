@@ -258,6 +258,16 @@ BAD_ITEMS: list[tuple[list[Any], str, str]] = [
         "input[0].content[0].image_url",
     ),
     (
+        [{"role": "user", "content": [{"type": "input_image", "image_url": "a picture"}]}],
+        "invalid_image_url",
+        "input[0].content[0].image_url",
+    ),
+    (
+        [{"role": "user", "content": [{"type": "input_image", "image_url": URL, "detail": "x"}]}],
+        "invalid_value",
+        "input[0].content[0].detail",
+    ),
+    (
         [{"role": "user", "content": [{"type": "input_file", "filename": "a.pdf"}]}],
         "missing_required_parameter",
         "input[0].content[0].file_data",
