@@ -22,7 +22,7 @@ from redis.exceptions import RedisError
 from backends.contract import ContextItem
 from gateway.store.recent_saves import LostReason, RecentSaves
 from gateway.store.stored_bytes import StoredBytes
-from gateway.store.stored_response import Context, Gone, Lineage, StoredResponse
+from gateway.store.stored_response import Context, Lineage, MissingAncestor, StoredResponse
 from gateway.wire.errors import ProtocolError
 
 # A process renews its background responses' keys once a second; ten missed, and it is gone.
@@ -164,7 +164,7 @@ class ResponseStore:
         """Drops what waits here for Redis of a tenant."""
         self._recent.forget_all(tenant_id)
 
-    async def context(self, tenant_id: str, response_id: str) -> Context | Gone | None:
+    async def context(self, tenant_id: str, response_id: str) -> Context | MissingAncestor | None:
         """Loads the conversation up to a response, or names what of it is gone.
 
         None if there is no such response, or if it cannot be continued.
@@ -175,7 +175,7 @@ class ResponseStore:
         records: list[StoredResponse] = []
         for ancestor, record in await self._ancestors(tenant_id, last):
             if record is None:
-                return Gone(ancestor)
+                return MissingAncestor(ancestor)
             records.append(record)
         items = tuple(
             item for record in (*records, last) for item in (*record.input, *record.output)

@@ -45,7 +45,7 @@ class Context(msgspec.Struct, frozen=True):
     lineage: Lineage
 
 
-class Gone(msgspec.Struct, frozen=True):
+class MissingAncestor(msgspec.Struct, frozen=True):
     """Names an earlier response of a conversation that is not stored any more."""
 
     response_id: str

@@ -6,7 +6,7 @@ from backends.contract import Compaction, ContextItem
 from backends.prompt import PIECE_ITEMS
 from gateway.core.gateway import Gateway
 from gateway.core.job import Job
-from gateway.store.stored_response import Gone, Lineage
+from gateway.store.stored_response import Lineage, MissingAncestor
 from gateway.task.cut_calls import cut_calls
 from gateway.task.own_input import make_prefix
 from gateway.task.stages import LoadedTask
@@ -50,7 +50,7 @@ async def load_task(gw: Gateway, job: Job, queued_us: int = 0) -> Task:
     parent_id = job.parsed.body.previous_response_id
     if job.parent is None and parent_id is not None:
         context = await gw.store.context(job.tenant.id, parent_id)
-        if context is None or isinstance(context, Gone):
+        if context is None or isinstance(context, MissingAncestor):
             raise _not_continued(parent_id, context)
         job.parent, job.last_backend, job.lineage = context.items, context.backend, context.lineage
     parent = job.parent or ()
@@ -88,7 +88,7 @@ async def load_task(gw: Gateway, job: Job, queued_us: int = 0) -> Task:
     return task
 
 
-def _not_continued(parent_id: str, gone: Gone | None) -> ProtocolError:
+def _not_continued(parent_id: str, gone: MissingAncestor | None) -> ProtocolError:
     """Makes the error for a parent that is not there, or whose own parents are not all there."""
     message = f"Previous response '{parent_id[:80]}' not found."
     if gone is not None:
