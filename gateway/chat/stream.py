@@ -81,7 +81,8 @@ class ChatStream(ResponseWriter):
         self._include_usage = bool(chat.stream_options and chat.stream_options.include_usage)
         self._head: Json = {}
         self._tier = asked_tier(chat.service_tier)  # until it is known which one was used
-        self._around_text: tuple[bytes, bytes] | None = None  # of a chunk, the same for each text
+        # Of a chunk, the same for each text; and what sends it.
+        self._around_text: tuple[bytes, bytes, Callable[[bytes], None]] | None = None
         self._routing: Routing | None = None
         self._texts: list[str] = []
         self._comments: list[str] = []
@@ -208,16 +209,18 @@ class ChatStream(ResponseWriter):
 
     def _text_chunk(self, text: str) -> None:
         """Sends what `_chunk` would of a text, which makes the rest of the chunk only once."""
-        if self._emit is None or self.num_events == 0:
-            self._chunk({"content": text})
-            return
-        if self._around_text is None:
+        around = self._around_text
+        if around is None:
+            if self._emit is None or self.num_events == 0:
+                self._chunk({"content": text})
+                return
             whole = _encode(self._chunk_of({"content": ""}))
             before, name, after = whole.partition(b'"content":""')
-            self._around_text = b"data: " + before + name[:-2], after + b"\n\n"
-        before, after = self._around_text
+            around = b"data: " + before + name[:-2], after + b"\n\n", self._emit
+            self._around_text = around
+        before, after, emit = around
         self.num_events += 1
-        self._emit(before + _encode(text) + after)
+        emit(before + _encode(text) + after)
 
     def _chunk(self, delta: Json, finish_reason: str | None = None) -> None:
         self._send(self._chunk_of(delta, finish_reason))

@@ -31,6 +31,7 @@ from gateway.transport.refusals import (
 )
 from gateway.transport.socket_handshake import can_be_parsed, plain_key
 from gateway.transport.socket_protocol import VISIT, WRITE_NOW, SocketProtocol
+from gateway.transport.unbroken_lines import LINE_SEPARATORS, NEXT_LINE, unbroken
 from gateway.transport.until_close import CycleUntilClose
 
 # What a request's line and headers may hold. A browser's are below 16 KiB.
@@ -322,7 +323,7 @@ class _Trailers(list[tuple[bytes, bytes]]):
 
 
 def _write_body_now(cycle: "weakref.ref[RequestResponseCycle]", pieces: Iterable[bytes]) -> bool:
-    """Sends more of a streamed body, as one chunk, if the transport has room.
+    """Sends more server-sent events, as one chunk, if the transport has room.
 
     Otherwise, or if the response is not chunked, it returns false: use ASGI's `send` then.
     """
@@ -332,6 +333,8 @@ def _write_body_now(cycle: "weakref.ref[RequestResponseCycle]", pieces: Iterable
     if not (one.response_started and one.chunked_encoding):
         return False
     body = b"".join(pieces)
+    if LINE_SEPARATORS in body or NEXT_LINE in body:
+        body = unbroken(body)
     if body:  # an empty chunk would end the response
         writes: Any = one.transport  # it gathers; what comes here is gathered
         chunk = b"%x\r\n%b\r\n" % (len(body), body)
