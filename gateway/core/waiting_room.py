@@ -20,7 +20,7 @@ import msgspec
 from backends.contract import BackendGroup
 from gateway.metrics.counters import Counters
 from gateway.metrics.labels import WaitOutcome
-from gateway.wire.errors import ProtocolError, draining
+from gateway.wire.errors import ProtocolError, cancelled_in_queue, draining
 from router.classify.task import Task
 from router.decide.concurrency_limiter import ConcurrencyLimiter
 from router.decide.decision import RankedRoute
@@ -319,5 +319,4 @@ class WaitingRoom:
 
 def _stop(outcome: "asyncio.Future[Attempt | None]") -> None:
     if not outcome.done():
-        message = "The response was cancelled while it waited for its turn."
-        outcome.set_exception(ProtocolError("response_cancelled", message))
+        outcome.set_exception(cancelled_in_queue())

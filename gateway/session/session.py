@@ -15,17 +15,22 @@ from gateway.rejoin.recent_responses import RecentResponses, Remembered
 from gateway.rejoin.unconfirmed import Unconfirmed
 from gateway.session.actions import Action, Join, RedirectJob, RejoinJob, StartJob, StopJob
 from gateway.session.stream_state import (
+    MAX_NAMED_STREAMS,
     Active,
     Losable,
     Stream,
     Waiting,
     check_idle,
+    check_queue,
+    check_steers,
+    redirectable,
     remembered_of,
+    too_many_streams,
     with_steers,
 )
 from gateway.store.stored_response import Lineage
 from gateway.transport.byte_budgets import Budgets, ByteBudgets, MemoryBudgets
-from gateway.wire.errors import ProtocolError, too_many_bytes
+from gateway.wire.errors import ProtocolError, cancelled_in_queue, missing_parameter, too_many_bytes
 from gateway.wire.events import (
     BadFrameError,
     ClientEvent,
@@ -43,11 +48,6 @@ from gateway.wire.steering import Steer, failed_fields, inject_failed, parse_ste
 from router.classify.task import Tenant
 
 MAX_RUNNING = 16
-MAX_NAMED_STREAMS = 32
-MAX_WAITING = 256  # ours: the protocol names no bound on waiting creates
-MAX_WAITING_BYTES = 32 << 20  # ours
-MAX_PENDING_STEERS = 16  # ours
-MAX_REDIRECTS = 16  # ours: steers of a response's sub-tasks, each a generation more
 
 
 class Session:
@@ -215,7 +215,8 @@ class Session:
                 store=self.tenant.store,
             )
             stream = self._open_stream(stream_id)
-            self._check_waiting(num_bytes)
+            check_queue(self._num_waiting, self._waiting_bytes + num_bytes)
+            self._take_bytes(num_bytes)
         except ProtocolError as error:
             self._send(error.event(stream_id))
             return []
@@ -258,25 +259,9 @@ class Session:
         if stream is None:
             num_named = len(self._streams) - (None in self._streams)
             if stream_id is not None and num_named >= MAX_NAMED_STREAMS:
-                raise ProtocolError(
-                    "websocket_stream_limit_reached",
-                    f"This connection has used its {MAX_NAMED_STREAMS} named streams. Send on one "
-                    "of them, on the default stream, or open another connection.",
-                    param="stream_id",
-                )
+                raise too_many_streams()
             stream = self._streams[stream_id] = Stream(stream_id, deque())
         return stream
-
-    def _check_waiting(self, num_bytes: int) -> None:
-        full = self._num_waiting >= MAX_WAITING
-        if full or self._waiting_bytes + num_bytes > MAX_WAITING_BYTES:
-            raise ProtocolError(
-                "rate_limit_exceeded",
-                f"Too much is waiting on this connection: at most {MAX_WAITING} requests and "
-                f"{MAX_WAITING_BYTES >> 20} MiB. Wait for a response to end, then send it again.",
-                retry_after_us=1_000_000,
-            )
-        self._take_bytes(num_bytes)
 
     def _take_bytes(self, num_bytes: int) -> None:
         if not self._in_flight.take(self.tenant.id, num_bytes):
@@ -289,9 +274,32 @@ class Session:
         subtask = self._subtask(event.response_id)
         if subtask is not None:
             return [RedirectJob(subtask[0].job, subtask[1], None)]
-        message = f"No response '{event.response_id[:80]}' is running on this connection."
-        error = ProtocolError("response_not_found", message, param="response_id")
-        self._send(error.event(None))
+        try:
+            if not event.response_id:
+                return self._cancel_on(event.stream_id)
+            message = f"No response '{event.response_id[:80]}' is running on this connection."
+            raise ProtocolError("response_not_found", message, param="response_id")
+        except ProtocolError as error:
+            self._send(error.event(None))
+            return []
+
+    def _cancel_on(self, value: object) -> list[Action]:
+        """Stops what runs on a stream, or takes back the first that waits: it has no id yet."""
+        if (stream_id := stream_id_of(value)) is None:
+            raise missing_parameter("response_id", " Or name its stream as 'stream_id'.")
+        stream = self._streams.get(stream_id)
+        if stream is not None and (job := stream.unended) is not None:
+            return [StopJob(job, "cancelled")]
+        if stream is None or not stream.waiting:
+            message = f"Nothing runs or waits on stream '{stream_id}' of this connection."
+            raise ProtocolError("response_not_found", message, param="stream_id")
+        waiting = stream.waiting.popleft()
+        self._num_waiting -= 1
+        self._waiting_bytes -= waiting.num_bytes
+        self._in_flight.give(self.tenant.id, waiting.num_bytes)
+        if not stream.waiting and stream in self._ready:
+            self._ready.remove(stream)
+        self._send(cancelled_in_queue().event(stream_id))
         return []
 
     def _subtask(self, subtask_id: str) -> tuple[Active, int] | None:
@@ -307,7 +315,7 @@ class Session:
         subtask = self._subtask(target) if isinstance(target, str) else None
         try:
             items = parse_steer(event, self._max_context_tokens)
-            active = self._steerable(target) if subtask is None else self._redirectable(subtask[0])
+            active = self._steerable(target) if subtask is None else redirectable(subtask[0])
             self._take_bytes(num_bytes)
         except ProtocolError as error:
             self._refuse_steer(target, event.input, error)
@@ -327,15 +335,7 @@ class Session:
         active = self._active.get(target)
         if active is None or not active.writer.is_open:
             raise self._not_steerable(target)
-        if len(active.steers) >= MAX_PENDING_STEERS:
-            message = f"At most {MAX_PENDING_STEERS} steers may wait for one response."
-            raise ProtocolError("too_many_pending_steers", message)
-        return active
-
-    def _redirectable(self, active: Active) -> Active:
-        if active.num_redirects >= MAX_REDIRECTS:
-            message = f"At most {MAX_REDIRECTS} steers may go to the sub-tasks of one response."
-            raise ProtocolError("too_many_pending_steers", message)
+        check_steers(active)
         return active
 
     def _not_steerable(self, target: str) -> ProtocolError:

@@ -15,6 +15,12 @@ from gateway.wire.requests import ParsedCreate
 from gateway.wire.response import ResponseStream
 from gateway.wire.steering import Steer
 
+MAX_NAMED_STREAMS = 32
+MAX_WAITING = 256  # ours: the protocol names no bound on waiting creates
+MAX_WAITING_BYTES = 32 << 20  # ours
+MAX_PENDING_STEERS = 16  # ours
+MAX_REDIRECTS = 16  # ours: steers of a response's sub-tasks, each a generation more
+
 
 class Waiting(msgspec.Struct, frozen=True):
     """Is a request that waits for its turn on its stream."""
@@ -59,12 +65,55 @@ class Stream(msgspec.Struct, eq=False):
         is_last = self.active is not None and self.active.writer.ended and not self.waiting
         return self.active.job if self.active is not None and is_last else None
 
+    @property
+    def unended(self) -> Job | None:
+        """Returns what runs here, unless its client has its last event."""
+        if self.active is None or self.active.writer.ended:
+            return None
+        return self.active.job
+
 
 def check_idle(stream: Stream) -> None:
     """Raises `ProtocolError` where something runs or waits, for a response that runs elsewhere."""
     if stream.active is not None or stream.waiting:
         message = "Expected 'stream_id' to name a stream on which nothing runs or waits."
         raise ProtocolError("invalid_value", message, param="stream_id")
+
+
+def too_many_streams() -> ProtocolError:
+    """Makes the error for one more stream than a connection may name."""
+    return ProtocolError(
+        "websocket_stream_limit_reached",
+        f"This connection has used its {MAX_NAMED_STREAMS} named streams. Send on one of them, on "
+        "the default stream, or open another connection.",
+        param="stream_id",
+    )
+
+
+def check_queue(num_waiting: int, num_bytes: int) -> None:
+    """Raises `ProtocolError` where too much waits for one more, which counts in the bytes."""
+    if num_waiting >= MAX_WAITING or num_bytes > MAX_WAITING_BYTES:
+        raise ProtocolError(
+            "rate_limit_exceeded",
+            f"Too much is waiting on this connection: at most {MAX_WAITING} requests and "
+            f"{MAX_WAITING_BYTES >> 20} MiB. Wait for a response to end, then send it again.",
+            retry_after_us=1_000_000,
+        )
+
+
+def check_steers(active: Active) -> None:
+    """Raises `ProtocolError` where no more steers may wait for a response."""
+    if len(active.steers) >= MAX_PENDING_STEERS:
+        message = f"At most {MAX_PENDING_STEERS} steers may wait for one response."
+        raise ProtocolError("too_many_pending_steers", message)
+
+
+def redirectable(active: Active) -> Active:
+    """Returns a response whose sub-tasks may be steered again, or raises `ProtocolError`."""
+    if active.num_redirects >= MAX_REDIRECTS:
+        message = f"At most {MAX_REDIRECTS} steers may go to the sub-tasks of one response."
+        raise ProtocolError("too_many_pending_steers", message)
+    return active
 
 
 def remembered_of(active: Active, ended: Ended) -> Remembered:

@@ -118,6 +118,12 @@ def draining() -> ProtocolError:
     return ProtocolError("server_draining", message, retry_after_us=1_000_000)
 
 
+def cancelled_in_queue() -> ProtocolError:
+    """Makes the error for a task that is cancelled before its turn."""
+    message = "The response was cancelled while it waited for its turn."
+    return ProtocolError("response_cancelled", message)
+
+
 def too_large(max_bytes: int, num_bytes: int) -> ProtocolError:
     """Makes the error for a message beyond the limit."""
     message = f"A message may hold {max_bytes} bytes, got {num_bytes}. Send less{OR_CONTINUE}."

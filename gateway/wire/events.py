@@ -149,7 +149,8 @@ class ResponseInject(msgspec.Struct, frozen=True, tag="response.inject", gc=Fals
 class ResponseCancel(msgspec.Struct, frozen=True, tag="response.cancel", gc=False):
     """Stops a response of this connection; it is our extension."""
 
-    response_id: str
+    response_id: str = ""
+    stream_id: Any = msgspec.UNSET  # without an id, as of one that waits: the stream that it is on
 
 
 class ResponseRejoin(msgspec.Struct, frozen=True, tag="response.rejoin", gc=False):

@@ -51,4 +51,8 @@ def test_the_client(gateway: GatewayProcess) -> None:
     }
     assert told["typed"] is True
     assert told["closed"] == "client_closed"
-    assert told["early"] == [["response.create", None], ["response.cancel", "resp_1"]]
+    assert told["early"] == [
+        ["response.create", "s0", None],
+        ["response.cancel", "s0", None],
+        ["response.cancel", None, "resp_1"],
+    ]

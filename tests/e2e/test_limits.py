@@ -17,6 +17,7 @@ import pytest
 import redis
 from openai import AsyncOpenAI
 
+import lanewise
 from tests.e2e.gateway_process import GatewayProcess, free_port, redis_binary, wait_until_at_rest
 from tests.e2e.socket_client import SocketClient
 
@@ -233,6 +234,26 @@ async def test_a_client_that_asks_is_told_its_place(world: World) -> None:
         )
         assert ended["response"]["id"] == told["response_id"]
         assert ended["sequence_number"] > told["sequence_number"]
+
+
+async def test_a_task_that_waits_unseen_is_cancelled_by_its_stream(world: World) -> None:
+    """Nothing has named it by then, as it did not ask where it stands."""
+    async with SocketClient.open(world.gateway, NARROW_KEY) as client:
+        await client.create(LONG, stream_id="a", max_output_tokens=16_000)
+        first = await client.until(lambda event: event["type"] == "response.in_progress")
+        await client.create("x", stream_id="b", max_output_tokens=1)
+        await client.send({"type": "response.cancel", "stream_id": "b"})
+        error = await client.until(lambda event: event["type"] == "error")
+        assert (error["error"]["code"], error["stream_id"]) == ("response_cancelled", "b")
+        sdk = lanewise.connect(world.gateway.url, NARROW_KEY)
+        async with sdk, sdk.stream("x", max_output_tokens=1) as stream:
+            await stream.cancel()
+            with pytest.raises(lanewise.LanewiseError) as cancelled:
+                await stream.response()
+        assert cancelled.value.code == "response_cancelled"
+        assert world.gateway.metrics().total("lanewise_admission_queue_depth") == 0
+        await client.send({"type": "response.cancel", "response_id": first["response"]["id"]})
+        await client.until(lambda event: event["type"] == "response.incomplete")
 
 
 async def test_a_stream_over_http_is_told_its_place_too(world: World) -> None:

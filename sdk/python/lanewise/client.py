@@ -257,7 +257,7 @@ class _Socket:
         names = (f"s{number}" for number in range(MAX_STREAMS))
         name = next(name for name in names if name not in self._streams)
         self._streams[name] = stream
-        stream.socket = self
+        stream.socket, stream.name = self, name
         frame = stream.turn.frame(name)
         if self._reader.done():
             self._lose()
@@ -313,8 +313,8 @@ class _Socket:
             self._drop(name)
             if self._retired and not self._streams:
                 await self._connection.close()
-        elif turn.cancelled and event.get("type") in NAMING:  # no cancel could be sent before
-            await self.send(turn_cancel(turn))
+        elif turn.cancelled and event.get("type") in NAMING:  # a cancel before named another
+            await self.send(stream.cancel_frame())
 
     def _lose(self) -> None:
         """Has the turns of a lost connection sent again, unless it said that they must not be."""
@@ -336,6 +336,7 @@ class Stream:
     def __init__(self, client: Client, turn: Turn) -> None:
         self.turn = turn
         self.socket: _Socket | None = None
+        self.name = ""  # of its `stream_id`, while it is on a socket
         self.starting = asyncio.Lock()
         self._client = client
         self._events: deque[Event] = deque()  # text gathers, so it holds an answer at most
@@ -402,10 +403,17 @@ class Stream:
         turn = self.turn
         if subtask is None:
             turn.cancelled = True
-        if self.socket is not None and not turn.over and (subtask or turn.response_id) is not None:
-            await self.socket.send(turn_cancel(turn, subtask))
-        elif self.socket is None and not turn.over:
+        if self.socket is not None and not turn.over:
+            await self.socket.send(self.cancel_frame(subtask))
+        elif not turn.over:
             self.lose("cancelled")
+
+    def cancel_frame(self, subtask: str | None = None) -> dict[str, Any]:
+        """Returns what stops the answer, or a sub-task of it; while it has no id, by its stream."""
+        response_id = subtask or self.turn.response_id
+        if response_id is None:
+            return {"type": "response.cancel", "stream_id": self.name}
+        return {"type": "response.cancel", "response_id": response_id}
 
     def receive(self, event: dict[str, Any]) -> None:
         """Takes an event; called by the socket's reader."""
@@ -432,11 +440,6 @@ class Stream:
     def _wake(self) -> None:
         self._changed.set()
         self._changed = asyncio.Event()
-
-
-def turn_cancel(turn: Turn, subtask: str | None = None) -> dict[str, Any]:
-    """Returns the frame that stops a turn's response, or a sub-task of it."""
-    return {"type": "response.cancel", "response_id": subtask or turn.response_id}
 
 
 def _closed() -> LanewiseError:

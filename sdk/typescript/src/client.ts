@@ -242,6 +242,7 @@ class Socket {
     while (this.#streams.has(`s${number}`)) number++;
     this.#streams.set(`s${number}`, stream);
     stream.socket = this;
+    stream.name = `s${number}`;
     this.send(stream.turn.frame(`s${number}`));
     if (this.#closed) this.#lose();
   }
@@ -272,7 +273,7 @@ class Socket {
     stream.receive(event);
     const { turn } = stream;
     if (turn.over || turn.again) this.#drop(event.stream_id, stream);
-    else if (turn.cancelled && NAMING.has(event.type)) stream.cancel(); // it could not be before
+    else if (turn.cancelled && NAMING.has(event.type)) stream.cancel(); // one before named another
     if (code !== undefined && ELSEWHERE.has(code)) this.retire();
     else if (this.#retired && this.#streams.size === 0) this.close();
   }
@@ -298,6 +299,7 @@ class Socket {
 /** One turn, event by event. Leaving `for await` early cancels it. */
 export class Stream implements AsyncIterable<Event> {
   /** @internal */ socket: Socket | null = null;
+  /** @internal */ name = ""; // its `stream_id`, while it is on a socket
   #events: Event[] = []; // text gathers, so it holds an answer at most
   #waiters: (() => void)[] = [];
   #starting: Promise<void> | null = null;
@@ -349,8 +351,9 @@ export class Stream implements AsyncIterable<Event> {
     if (this.turn.over) return;
     if (subtask === undefined) this.turn.cancelled = true;
     const id = subtask ?? this.turn.responseId;
-    if (this.socket && id !== null) this.socket.send({ type: "response.cancel", response_id: id });
-    else if (!this.socket) this.lose("cancelled");
+    const which = id === null ? { stream_id: this.name } : { response_id: id };
+    if (this.socket) this.socket.send({ type: "response.cancel", ...which });
+    else this.lose("cancelled");
   }
 
   /** @internal */

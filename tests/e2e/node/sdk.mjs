@@ -127,5 +127,5 @@ while (!socket.sent.length) await new Promise((resolve) => setTimeout(resolve, 1
 early.cancel(); // it has no id yet
 const queued = { type: "response.waiting", stream_id: "s0", response_id: "resp_1", group: "fast" };
 socket.onmessage({ data: JSON.stringify(queued) });
-told.early = socket.sent.map(({ type, response_id }) => [type, response_id]);
+told.early = socket.sent.map(({ type, ...named }) => [type, named.stream_id, named.response_id]);
 console.log(JSON.stringify(told));

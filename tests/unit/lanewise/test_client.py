@@ -137,16 +137,18 @@ CREATED = {"type": "response.created", "response": {"id": "r1", "status": "in_pr
 
 
 @pytest.mark.parametrize("naming", [WAITING, CREATED])
-async def test_a_turn_that_is_cancelled_early_is_cancelled_once_it_has_an_id(
+async def test_a_turn_that_is_cancelled_early_is_cancelled_by_its_stream_and_then_by_its_id(
     naming: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client, connections = opened(monkeypatch)
     async with client:
         async with client.stream("Hello"):
             await turns()
-        assert len(connections[0].sent) == 1, "it has no id to be cancelled by"
+        by_stream = {"type": "response.cancel", "stream_id": "s0"}
+        assert json.loads(connections[0].sent[-1]) == by_stream, "it has no id yet"
         assert client._socket is not None
         await client._socket._receive({**naming, "stream_id": "s0"})
+        assert len(connections[0].sent) == 3
         assert json.loads(connections[0].sent[-1]) == {
             "type": "response.cancel",
             "response_id": "r1",

@@ -20,14 +20,13 @@ from gateway.core.job import Ended, Job
 from gateway.rejoin.recent_responses import MAX_REMEMBERED, RecentResponses, Remembered
 from gateway.rejoin.unconfirmed import SMALL_BYTES, Unconfirmed
 from gateway.session.actions import Action, RedirectJob, RejoinJob, StartJob, StopJob
-from gateway.session.session import (
+from gateway.session.session import MAX_RUNNING, Session
+from gateway.session.stream_state import (
     MAX_NAMED_STREAMS,
     MAX_PENDING_STEERS,
     MAX_REDIRECTS,
-    MAX_RUNNING,
     MAX_WAITING,
     MAX_WAITING_BYTES,
-    Session,
 )
 from gateway.store.stored_response import Lineage
 from gateway.task.ending import open_calls
@@ -505,6 +504,64 @@ def test_cancel_stops_a_running_response() -> None:
     (error,) = peer.send(type="response.cancel", response_id=job.parsed.id)
     assert error["error"]["code"] == "response_not_found"
     assert (error["error"]["param"], "stream_id" in error) == ("response_id", False)
+
+
+def test_a_cancel_of_a_stream_stops_what_runs_there_first() -> None:
+    peer = Peer()
+    peer.create("one", stream_id="s")
+    peer.create("two", stream_id="s")
+    peer.create("other", stream_id="o")
+    one = peer.running[0]
+    assert peer.send(type="response.cancel", stream_id="s") == []
+    assert peer.stops == [StopJob(one, "cancelled")]
+    peer.open(one)
+    one.writer.ended = True  # the client has its last event, and it is being settled
+    (error,) = peer.send(type="response.cancel", stream_id="s")
+    assert (error["error"]["code"], error["stream_id"]) == ("response_cancelled", "s")
+    assert len(peer.stops) == 1, "what waits is taken back, and what has ended is let be"
+    one.writer.ended = False
+    peer.end(one)
+    assert [asks(job) for job in peer.running] == [["other"]]
+
+
+def test_a_cancel_of_a_stream_takes_back_what_has_no_place_yet() -> None:
+    in_flight = ByteBudgets(100, 100)
+    peer = Peer(in_flight)
+    for number in range(MAX_RUNNING):
+        peer.create(stream_id=f"s{number}")
+    for ask in ("one", "two"):
+        assert peer.create(ask, stream_id="late", num_bytes=10) == []
+    for ask in ("one", "two"):
+        assert len(peer.running) == MAX_RUNNING
+        (error,) = peer.send(type="response.cancel", stream_id="late")
+        assert (error["error"]["code"], error["stream_id"]) == ("response_cancelled", "late"), ask
+    assert in_flight.take(TENANT.id, 100 - MAX_RUNNING), "their bytes were given back"
+    (error,) = peer.send(type="response.cancel", stream_id="late")
+    assert (error["error"]["code"], error["error"]["param"]) == ("response_not_found", "stream_id")
+    peer.end(peer.running[0])
+    assert len(peer.running) == MAX_RUNNING - 1
+    peer.create("three", stream_id="late")
+    assert asks(peer.running[-1]) == ["three"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "code", "param"),
+    [
+        ({}, "missing_required_parameter", "response_id"),
+        ({"response_id": ""}, "missing_required_parameter", "response_id"),
+        ({"stream_id": "never"}, "response_not_found", "stream_id"),
+        ({"stream_id": "no spaces"}, "invalid_stream_id", "stream_id"),
+        ({"stream_id": None}, "invalid_stream_id", "stream_id"),
+        ({"response_id": "resp_x", "stream_id": "s"}, "response_not_found", "response_id"),
+    ],
+)
+def test_a_cancel_of_nothing_is_answered(fields: dict[str, Any], code: str, param: str) -> None:
+    peer = Peer()
+    peer.create(stream_id="s")
+    (error,) = peer.send(type="response.cancel", **fields)
+    assert (error["error"]["code"], error["error"]["param"]) == (code, param)
+    assert "stream_id" not in error
+    assert peer.stops == []
 
 
 # -- sub-tasks of a response ---------------------------------------------------------------------

@@ -154,7 +154,7 @@ BAD_FRAMES: list[tuple[str, str, str | None, str | None, tuple[str, ...]]] = [
     (create(model=5, stream_id=""), "invalid_stream_id", "stream_id", None, ("1 to 256",)),
     (create(model=5, stream_id="a b"), "invalid_stream_id", "stream_id", None, ("'a b'",)),
     (create(model=5, stream_id=None), "invalid_stream_id", "stream_id", None, ("got null.",)),
-    ('{"type":"response.cancel"}', "missing_required_parameter", "response_id", None, ()),
+    ('{"type":"response.cancel","response_id":1}', "invalid_type", "response_id", None, ()),
     ('{"type":"response.inject","response_id":1}', "invalid_type", "response_id", None, ()),
     (
         '{"type":"response.steer","previous_response_id":"r","input":"x","stream_id":"s"}',
@@ -186,6 +186,8 @@ def test_events_are_decoded() -> None:
         (steer, ResponseSteer("r", [1])),
         ('{"type":"response.steer"}', ResponseSteer()),
         ('{"type":"response.cancel","response_id":"r"}', ResponseCancel("r")),
+        ('{"type":"response.cancel","stream_id":"s"}', ResponseCancel(stream_id="s")),
+        ('{"type":"response.cancel"}', ResponseCancel()),
         ('{"type":"response.inject","response_id":"r","x":1}', ResponseInject("r")),
         ('{"type":"response.processed","response_id":"r"}', ResponseProcessed()),
     ]
