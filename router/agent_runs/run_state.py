@@ -26,6 +26,7 @@ from backends.contract import (
     TextPart,
 )
 from router.agent_runs.complaints import asks_back, complains
+from router.agent_runs.follow_ups import follow_up_of
 from router.agent_runs.tool_calls import Call, call_of
 from router.agent_runs.tool_results import MAX_CHARS, Result, result_of
 
@@ -66,7 +67,9 @@ class RunState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc
     num_edits: int = 0  # that landed
     tests_pass: bool | None = None  # the newest; None: no test ran
     dissatisfied: bool = False  # the user complains, or asks the same again
-    goes_on: bool = False  # the ask is too short to be a task of its own
+    goes_on: bool = False  # the ask is no task of its own: too short, "go on" or thanks
+    wants_more: bool = False  # it says "go on", and no more than that
+    gives_thanks: bool = False  # it thanks, and no more than that
     answers_tools: bool = False  # the newest item is a tool's output
     num_tokens: int = 0  # since the ask
     signs: tuple[str, ...] = ()  # what strained it, in words, newest last
@@ -129,10 +132,17 @@ def _asked(run: RunState, ask: str, num_tokens: int) -> RunState:
         return msgspec.structs.replace(run, asks=asks, num_tokens=run.num_tokens + num_tokens)
     repeats = any(_same(start, earlier) for earlier in run.asks)
     complaint = complains(ask, is_asked=run.is_asked)
-    goes_on = not _is_long(start)
+    follow_up = follow_up_of(ask)
+    goes_on = follow_up is not None or not _is_long(start)
     if goes_on and not complaint:
         return msgspec.structs.replace(
-            run, asks=asks, goes_on=True, dissatisfied=False, answers_tools=False
+            run,
+            asks=asks,
+            goes_on=True,
+            wants_more=follow_up == "more",
+            gives_thanks=follow_up == "thanks",
+            dissatisfied=False,
+            answers_tools=False,
         )
     signs = ("the same ask again",) if repeats else ()
     if complaint:

@@ -238,6 +238,8 @@ def _run(record: DecisionRecord) -> RunState:
         tests_pass=record.tests_pass,
         dissatisfied=bool(record.dissatisfied),
         goes_on=more.goes_on,
+        wants_more=more.wants_more,
+        gives_thanks=more.gives_thanks,
         answers_tools=bool(record.answers_tools),
         num_tokens=more.tokens,
     )

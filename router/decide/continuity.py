@@ -44,7 +44,9 @@ class ConversationState(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     evidence: float = 0.0  # that the last answer failed
     signs: tuple[str, ...] = ()  # the evidence in words
     dissatisfied: bool = False  # the user repeats the prompt, or complains
-    goes_on: bool = False  # the prompt is too short to be a task of its own
+    goes_on: bool = False  # the prompt is no task of its own: too short, "go on" or thanks
+    wants_more: bool = False  # it says "go on", and no more than that
+    gives_thanks: bool = False  # it thanks, and no more than that
 
     @property
     def holding(self) -> float:
@@ -86,9 +88,13 @@ def conversation_state(task: Task, stats: Sequence[BackendStats]) -> Conversatio
         signs=signs,
         dissatisfied=run.dissatisfied,
         goes_on=run.goes_on and not run.answers_tools,
+        wants_more=run.wants_more and not run.answers_tools,
+        gives_thanks=run.gives_thanks and not run.answers_tools,
     )
 
 
 def may_move(run: RunState) -> bool:
     """Returns whether a run's next step may be on the other engine, so that its prefix matters."""
-    return run.stuck or (run.answers_tools and run.calm_steps >= CALM_STEPS)
+    if run.answers_tools:
+        return run.stuck or run.calm_steps >= CALM_STEPS
+    return run.stuck or run.gives_thanks

@@ -99,6 +99,12 @@ def _by_its_run(
     """Decides by what has happened in a conversation, or leaves it to the ask (None)."""
     run = task.run if tradeoff.follow_runs else NEW_RUN
     holder = conversation.holder
+    if conversation.gives_thanks:
+        # For thanks alone the fast engine is to prefill no more than for a run that goes well.
+        if holder == "deep" and _cold_tokens(task, conversation) > MAX_COLD_TOKENS:
+            why = "Only thanks, for which a context so long stays where it is"
+            return _decided(task_class, "deep", why, "sticky")
+        return _decided(task_class, "interactive", "Only thanks, which need no thought")
     if run.stuck:
         signs = ", ".join(run.signs)
         if holder == "deep":
@@ -115,8 +121,8 @@ def _by_its_run(
         return _decided(task_class, "interactive", why, "sticky")
     if holder == "deep" and conversation.answers_tools:
         goes_well = run.steady or (run.calm_steps >= CALM_STEPS and task_class.label != "deep")
-        cold_tokens = task.request.num_prompt_tokens - conversation.fast_tokens
-        if goes_well and cold_tokens <= MAX_COLD_TOKENS and not task_class.security_sensitive:
+        is_cheap = _cold_tokens(task, conversation) <= MAX_COLD_TOKENS
+        if goes_well and is_cheap and not task_class.security_sensitive:
             why = f"The run goes well ({_progress(run)})"
             return _decided(task_class, "interactive", why, "evidence")
         why = "In the middle of its tool calls a task is not sent down from the deep engine"
@@ -124,10 +130,18 @@ def _by_its_run(
     if holder == "deep" and task.held_turn:
         why = "The turn stays on the engine that began it"
         return _decided(task_class, "deep", why, "sticky")
+    if holder is not None and conversation.wants_more:
+        why = f"The user asks for more of what the {holder} engine began"
+        return _decided(task_class, "deep" if holder == "deep" else "interactive", why, "sticky")
     if holder == "deep" and conversation.goes_on:
         why = "So short an ask goes on with what the deep engine holds"
         return _decided(task_class, "deep", why, "sticky")
     return None
+
+
+def _cold_tokens(task: Task, conversation: ConversationState) -> int:
+    """Returns how many tokens of a context a fast engine would have to prefill."""
+    return task.request.num_prompt_tokens - conversation.fast_tokens
 
 
 def _progress(run: RunState) -> str:

@@ -228,7 +228,14 @@ def record_of(
         kind=_kind(reading),
         has_files=task.has_files,
         context=context_of(task) if with_shape else None,
-        run=RunRecord(run.calm_steps, run.num_stuck, run.goes_on, run.num_tokens),
+        run=RunRecord(
+            run.calm_steps,
+            run.num_stuck,
+            run.goes_on,
+            run.num_tokens,
+            run.wants_more,
+            run.gives_thanks,
+        ),
         seen=seen,
         shape=tuple(round(number, 3) for number in dense(reading, reading.num_chars))
         if with_shape

@@ -63,6 +63,8 @@ class RunRecord(msgspec.Struct, frozen=True, gc=False):
     stuck_times: int = 0
     goes_on: bool = False
     tokens: int = 0  # since the ask
+    wants_more: bool = False
+    gives_thanks: bool = False
 
 
 NO_CONTEXT, NO_RUN = ContextRecord(), RunRecord()

@@ -183,3 +183,22 @@ def test_a_no_complains_where_nothing_was_asked(answer: str, is_complaint: bool)
     )
     worked = [*asked, *call(PASS), *says("user", "Nope.")]
     assert read(NEW_RUN, worked).dissatisfied, "the question is behind it"
+
+
+@pytest.mark.parametrize(
+    ("ask", "wants_more", "gives_thanks"),
+    [
+        ("please continue with the next step", True, False),
+        ("Thank you very much for the help!", False, True),
+        ("why?", False, False),
+    ],
+)
+def test_who_only_asks_for_more_goes_on_with_the_run(
+    ask: str, wants_more: bool, gives_thanks: bool
+) -> None:
+    run = read(NEW_RUN, [*ASKED, *call(FAIL), *ANSWERED, *says("user", ask)])
+    assert (run.goes_on, run.wants_more, run.gives_thanks) == (True, wants_more, gives_thanks)
+    assert run.strain == 0.5, "what happened before still counts"
+    again = read(run, [*ANSWERED, *says("user", ask)])
+    assert not again.dissatisfied, "it may be said twice"
+    assert read(again, [*ANSWERED, *says("user", ASK + " in the other service")]).goes_on is False

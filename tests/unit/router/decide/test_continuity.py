@@ -71,6 +71,8 @@ def test_what_a_fast_engine_held_before_counts() -> None:
 def test_other_engines_prefixes_matter_where_a_move_may_be_due() -> None:
     assert not may_move(NEW_RUN)
     assert may_move(RunState(stuck=True))
+    assert may_move(RunState(goes_on=True, gives_thanks=True))
+    assert not may_move(RunState(goes_on=True, gives_thanks=True, answers_tools=True))
     assert may_move(RunState(answers_tools=True, calm_steps=3))
     assert not may_move(RunState(answers_tools=True, calm_steps=2))
     assert not may_move(RunState(calm_steps=3))

@@ -59,6 +59,21 @@ ROWS: tuple[tuple[str, float, Facts, str, str], ...] = (
     ),
     ("nor for a few words", 0.01, held("deep", goes_on=True), "deep", "sticky"),
     ("fast is not kept by few words", 0.95, held("fast", goes_on=True), "deep", "class"),
+    (
+        "fast says more of what it said",
+        0.95,
+        held("fast", goes_on=True, wants_more=True),
+        "interactive",
+        "sticky",
+    ),
+    ("deep, too", 0.01, held("deep", goes_on=True, wants_more=True), "deep", "sticky"),
+    (
+        "whoever said it, thanks need no thought",
+        0.3,
+        held("deep", 100, goes_on=True, gives_thanks=True),
+        "interactive",
+        "class",
+    ),
     ("fast may be left in the middle", 0.95, held("fast", answers_tools=True), "deep", "class"),
     (
         "one failing report only leans",
@@ -183,6 +198,17 @@ def test_it_says_what_counted() -> None:
         "Classified as uncertain (p_deep 0.30 -> 0.24; band 0.15 to 0.60; "
         "240 outcomes +0.8; fast holds 8192 tokens of it -1.1)"
     )
+
+
+def test_thanks_move_no_long_context() -> None:
+    def found(prompt_tokens: int, fast_tokens: int = 0) -> tuple[str, str]:
+        facts = held("deep", goes_on=True, gives_thanks=True, fast_tokens=fast_tokens)
+        weighs = weighed(0.05, facts, task=task(prompt_tokens=prompt_tokens))
+        return weighs.label, weighs.decided_by
+
+    assert found(MAX_COLD_TOKENS) == ("interactive", "class")
+    assert found(60_000) == ("deep", "sticky")
+    assert found(60_000, 60_000 - MAX_COLD_TOKENS) == ("interactive", "class")
 
 
 def test_a_policy_may_do_without_load_and_learning() -> None:

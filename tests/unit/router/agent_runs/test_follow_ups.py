@@ -1,0 +1,85 @@
+"""Tests which messages only ask for more of an answer, or only thank for it."""
+
+import pytest
+
+from router.agent_runs.follow_ups import FollowUp, follow_up_of
+
+MORE = """
+weiter
+Weiter.
+Mach bitte weiter
+ja, mach weiter
+continue
+Please continue!
+yes, go ahead with step 2
+please continue with the next step
+Continue from where you stopped
+ok, next part please
+more
+sigue
+Sí, continúa con el siguiente paso
+continua
+continuez, s'il vous plaît
+vai avanti
+prossiga
+продолжай, пожалуйста
+дальше
+继续
+好的，继续吧
+続けてください
+계속해줘
+ga verder
+""".strip().splitlines()
+
+THANKS = """
+thanks!
+Thank you very much!
+Great, thanks.
+thanks, that's all
+no thanks
+Thank you so much for the explanation!
+Vielen Dank!
+danke dir
+merci beaucoup
+¡Muchas gracias!
+muito obrigada
+grazie mille
+Спасибо большое
+非常感谢
+谢谢你
+ありがとうございます
+감사합니다
+""".strip().splitlines()
+
+NEITHER = """
+Continue the migration in the billing service
+continue statement in Python
+Continue button is broken
+next.js crashes on start
+go ahead and delete the old table
+more tests
+why?
+ok
+what's next?
+weiter unten fehlt ein Komma
+продолжай рефакторинг модуля оплаты
+继续重构支付模块
+thanks, now fix the race
+thanks but it still fails
+Thanks! And in Rust?
+the thanks page is broken
+perfect
+""".strip().splitlines()
+
+ROWS: list[tuple[str, FollowUp | None]] = [
+    *((text, "more") for text in MORE),
+    *((text, "thanks") for text in THANKS),
+    *((text, None) for text in NEITHER),
+    ("continue " * 9, None),  # too long to be looked at
+    ("", None),
+]
+
+
+@pytest.mark.parametrize(("text", "follow_up"), ROWS)
+def test_follow_ups(text: str, follow_up: FollowUp | None) -> None:
+    assert follow_up_of(text) == follow_up
