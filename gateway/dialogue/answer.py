@@ -209,10 +209,6 @@ def route_line(routing: Routing) -> str:
 
 
 def _why(routing: Routing) -> str:
-    if routing.reason == "class":
-        judged = {"interactive": "a quick ask", "deep": "an ask that needs thought"}
-        words = judged.get(routing.task_class.label, "an ask that might need either")
-        return f"{words} ({routing.task_class.p_deep:.0%} likely to need the deep engine)."
     # The rest of the sentence repeats the engines' names.
     names = " and ".join(backend.name for backend in routing.backends)
     why = re.sub(
@@ -220,6 +216,8 @@ def _why(routing: Routing) -> str:
         ".",
         routing.why,
     )
+    if why.startswith(("A ", "An ")):
+        why = f"a{why[1:]}"
     return why.replace("The client asked for", "you asked for")
 
 

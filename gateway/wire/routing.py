@@ -35,8 +35,8 @@ class RoutedBackend(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 class RoutedClass(msgspec.Struct, frozen=True, gc=False):
     """Says how the task was classified."""
 
-    label: Label  # the kind of engine that it needs
-    p_deep: float  # probability, from 0 to 1, that the deep engine is needed
+    label: Label  # the kind of engine that it needs by its words, as `p_deep` says
+    p_deep: float  # probability, from 0 to 1, that the deep engine is needed, by its words
     p_security: float  # probability that the task is security-sensitive
     signals: tuple[str, ...]  # the signals that counted, strongest first
 

@@ -27,7 +27,7 @@ from router.classify.durations import LEAST_WAIT_US, in_words
 from router.classify.task import Route, Task, TaskClass
 from router.decide.decision import RankedRoute, Reason, Refusal
 from router.decide.failover import MAX_SPARES
-from router.decide.weighing import weigh
+from router.decide.weighing import CHANCES, LOOKS, weigh
 from router.policy.conditions import Situation, load_of
 from router.policy.policy import AUTO, Choice, Policy, Rule
 from router.policy.rules import first_rule
@@ -139,12 +139,12 @@ def _wish(
     sensitive = task_class.security_sensitive and policy.security_goes_deep
     if sensitive and "deep" in task.tenant.limits and hints.route is not Route.DEEP:
         asked = ", whatever the hint" if hints.route is not None else ""
-        p_security = task_class.p_security
+        chance = CHANCES[int(100 * task_class.p_security + 0.5)]
         return _Wish(
             route=Route.DEEP,
             strategy=strategy,
             reason=Reason.SECURITY,
-            cause=f"Security-sensitive work goes deep{asked} (p_security {p_security:.2f})",
+            cause=f"Security-sensitive work goes deep{asked} ({chance} likely to be such)",
             bound=True,
         )
     if hints.route is not None:
@@ -240,7 +240,8 @@ def _unpinned_choice(
         choice = msgspec.structs.replace(choice, fallback=tuple(deep_first))
     cause = task_class.because
     if not cause:
-        cause = f"Classified as {task_class.label} (p_deep {task_class.p_deep:.2f})"
+        chance = CHANCES[int(100 * task_class.p_deep + 0.5)]
+        cause = f"{LOOKS[task_class.label]} ({chance} likely to need the deep engine)"
     return choice, _REASONS[task_class.decided_by], cause, is_control
 
 

@@ -30,6 +30,15 @@ from router.policy.tradeoff import (
 PER_GAIN = 4.0  # log-odds per gain of 1: the logistic's slope at even odds
 MAX_HINTED, MAX_LEARNED = 1.5, 4.0  # log-odds, by hints alone and with feedback
 
+# What a task is called where a person reads why it went somewhere.
+LOOKS: dict[Label, str] = {
+    "interactive": "A quick ask",
+    "deep": "An ask that needs thought",
+    "uncertain": "An ask that might need either engine",
+}
+# A probability in words, by its percents: none is certain.
+CHANCES = ("under 1%", *(f"{percent}%" for percent in range(1, 100)), "over 99%")
+
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Holds what is known besides the task and its class."""
@@ -72,7 +81,6 @@ def weigh(
         label = "interactive"
     elif p_deep >= high:
         label = "deep"
-    said = [name for _, name in shifts] + words if shifts else words
     by_run = _by_its_run(tradeoff, task, task_class, facts.conversation)
     if by_run is not None and by_run.label != label:
         return by_run
@@ -84,13 +92,18 @@ def weigh(
         if tried is not None:
             why = "Uncertain, and one of the few that try one engine alone, to learn from"
             return _decided(task_class, tried, why, "explore")
-    if not said and (low, high) == (band.low, band.high):
+    details = [name for _, name in shifts] if shifts else []
+    if words or (low, high) != (band.low, band.high):
+        because_of = f", as {' and '.join(words)}" if words else ""
+        details.append(f"{low:.0%} to {high:.0%} is uncertain{because_of}")
+    if not details:
         return task_class if label == task_class.label else _decided(task_class, label, "")
-    moved = f" -> {p_deep:.2f}" if shifts else ""
-    edges = f"band {low:.2f} to {high:.2f}"
-    details = "; ".join([edges, *said])
-    because = f"Classified as {label} (p_deep {task_class.p_deep:.2f}{moved}; {details})"
-    return _decided(task_class, label, because)
+    chance = CHANCES[int(100 * p_deep + 0.5)]
+    by_words = CHANCES[int(100 * task_class.p_deep + 0.5)]
+    if by_words != chance:
+        details.insert(0, f"{by_words} by its words")
+    said = f"{chance} likely to need the deep engine; {'; '.join(details)}"
+    return _decided(task_class, label, f"{LOOKS[label]} ({said})")
 
 
 def _by_its_run(
@@ -164,8 +177,13 @@ def explored(task_id: str, share: float) -> Label | None:
 def _decided(
     task_class: TaskClass, label: Label, because: str, by: Decider | None = None
 ) -> TaskClass:
-    by = by or task_class.decided_by
-    return msgspec.structs.replace(task_class, label=label, decided_by=by, because=because)
+    return msgspec.structs.replace(
+        task_class,
+        label=label,
+        by_words=task_class.label,
+        decided_by=by or task_class.decided_by,
+        because=because,
+    )
 
 
 def _learned_shift(task_class: TaskClass, facts: Facts) -> float:
@@ -186,16 +204,15 @@ def _shifts(tradeoff: Tradeoff, task_class: TaskClass, facts: Facts) -> list[tup
     shifts: list[tuple[float, str]] = []
     if tradeoff.learn and facts.gain_correction:
         size = _learned_shift(task_class, facts)
-        shifts.append((size, f"{facts.num_outcomes} outcomes {size:+.1f}"))
+        engine = "deep" if size > 0 else "fast"
+        shifts.append((size, f"{facts.num_outcomes} outcomes speak for the {engine} engine"))
     conversation = facts.conversation
     if conversation.evidence and conversation.holder != "deep":
-        shifts.append(
-            (conversation.evidence, f"{', '.join(conversation.signs)} {conversation.evidence:+.1f}")
-        )
+        shifts.append((conversation.evidence, ", ".join(conversation.signs)))
     if conversation.holder is not None:
         size = conversation.holding if conversation.holder == "deep" else -conversation.holding
-        kept = f"{conversation.holder} holds {conversation.held_tokens} tokens of it"
-        shifts.append((size, f"{kept} {size:+.1f}"))
+        held = f"{conversation.held_tokens:,} tokens of the conversation"
+        shifts.append((size, f"the {conversation.holder} engine holds {held}"))
     return shifts
 
 
@@ -214,7 +231,7 @@ def _conditions(
     for group, share_left in facts.shares_left.items():
         if share_left < SCARCE_SHARE:
             prices[group] = scarcity(share_left)
-            words.append(f"{share_left:.0%} left in the {group} pools")
+            words.append(f"{share_left:.0%} is left in the {group} pools")
     wait = 1.0
     if facts.backend_speeds is not None:
         both = facts.backend_speeds.both(stats, task_class.expected_output_tokens)

@@ -56,7 +56,7 @@ SHOWN = {
     ("docs/planning.md", "195 fleets"): "what `plan` prints",
     ("docs/planning.md", "dask scheduler"): "servers; test_sweeps.py runs both",
     ("docs/policies.md", "policy.toml:8:19: "): "what `policy check` prints",
-    ("docs/tradeoff.md", "Classified as uncertain"): "what a response's routing says",
+    ("docs/tradeoff.md", "An ask that might"): "what a response's routing says",
 }
 MEASURES = "it measures, for minutes or for a commit before: `make bench`, `make accept`"
 # Commands that are not run, by how they begin.

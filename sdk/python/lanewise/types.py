@@ -80,8 +80,8 @@ class RoutedBackend(msgspec.Struct):
 class RoutedClass(msgspec.Struct):
     """Says how the task was classified."""
 
-    label: str = ""  # the kind of engine that it needs
-    p_deep: float = 0.0  # probability, from 0 to 1, that the deep engine is needed
+    label: str = ""  # the kind of engine that it needs by its words, as `p_deep` says
+    p_deep: float = 0.0  # probability, from 0 to 1, that the deep engine is needed, by its words
     p_security: float = 0.0  # probability that the task is security-sensitive
     signals: list[str] = []  # the signals that counted, strongest first
 

@@ -83,9 +83,9 @@ export interface RoutedBackend {
 
 /** Says how the task was classified. */
 export interface RoutedClass {
-  /** the kind of engine that it needs. */
+  /** the kind of engine that it needs by its words, as `p_deep` says. */
   label: "interactive" | "deep" | "uncertain";
-  /** probability, from 0 to 1, that the deep engine is needed. */
+  /** probability, from 0 to 1, that the deep engine is needed, by its words. */
   p_deep: number;
   /** probability that the task is security-sensitive. */
   p_security: number;

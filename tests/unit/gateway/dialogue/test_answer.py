@@ -25,7 +25,7 @@ FAST = {
     "backends": [WAFER],
     "class": {"label": "interactive", "p_deep": 0.04},
     "reason": "class",
-    "why": "Classified as interactive (p_deep 0.04): fast on wafer.",
+    "why": "A quick ask (4% likely to need the deep engine): fast on wafer.",
 }
 
 

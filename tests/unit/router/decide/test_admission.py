@@ -162,7 +162,7 @@ def test_explain_says_class_signals_routes_and_outcome() -> None:
     lines = explain(decision(MemoryPools(), a_task, classify(features(a_task))))
     assert lines[0].startswith("Class: deep; p_deep ")
     assert '"refactor' in lines[1]
-    assert lines[2].startswith("1. deep [class] Classified as deep")
+    assert lines[2].startswith("1. deep [class] An ask that needs thought")
     assert lines[3].startswith("2. fast [fallback] For when deep is full: fast on wafer-0.")
     assert lines[4].startswith("Chosen by policy default: deep on gpu-0.")
 

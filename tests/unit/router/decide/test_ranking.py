@@ -64,7 +64,9 @@ def test_security_waits_for_a_deep_backend_that_is_down() -> None:
     )
     assert refusal.code == "server_is_overloaded"
     assert refusal.retry_after_us == 1_000_000
-    assert refusal.message.startswith("Security-sensitive work goes deep (p_security 0.90), but")
+    assert refusal.message.startswith(
+        "Security-sensitive work goes deep (90% likely to be such), but"
+    )
 
 
 def test_a_refusal_says_when_the_first_of_those_that_are_out_is_tried_again() -> None:

@@ -195,9 +195,27 @@ def test_it_says_what_counted() -> None:
         num_outcomes=240,
     )
     assert weighed(0.3, facts).because == (
-        "Classified as uncertain (p_deep 0.30 -> 0.24; band 0.15 to 0.60; "
-        "240 outcomes +0.8; fast holds 8192 tokens of it -1.1)"
+        "An ask that might need either engine (24% likely to need the deep engine; "
+        "30% by its words; 240 outcomes speak for the deep engine; "
+        "the fast engine holds 8,192 tokens of the conversation)"
     )
+    scarce = Facts(shares_left={"deep": 0.05})
+    assert weighed(0.2, scarce).because == (
+        "A quick ask (20% likely to need the deep engine; "
+        "51% to 60% is uncertain, as 5% is left in the deep pools)"
+    )
+
+
+def test_the_label_of_the_words_is_kept_where_something_else_decides() -> None:
+    found = weighed(0.003, held("deep", goes_on=True))
+    assert (found.label, found.by_words, found.p_deep) == ("deep", "interactive", 0.003)
+    assert weighed(0.003).by_words is None, "nothing else did"
+
+
+def test_what_is_said_has_no_jargon() -> None:
+    for why, p_deep, facts, *_ in ROWS:
+        because = weighed(p_deep, facts).because
+        assert not any(term in because for term in ("p_deep", "band", "->", " +")), (why, because)
 
 
 def test_thanks_move_no_long_context() -> None:
