@@ -24,7 +24,7 @@ from router.classify.text_features import (
     num_terms,
     once,
 )
-from router.classify.vocabulary import Rows, Vocabulary
+from router.classify.vocabulary import NO_SLIPS, Rows, Slips, Vocabulary
 
 HEADS = ("deep", "security", "gain", "output")
 DEEP, SECURITY, GAIN, OUTPUT = range(4)
@@ -99,14 +99,17 @@ class LinearModel:
         if len(reading.windows) > 1:
             return self._score_long(reading)
         shape = dense(reading, reading.num_chars)
-        rows, num_more = self._terms.rows(reading)
-        if num_more:
+        rows, slips = self._terms.rows(reading)
+        if slips:
+            num_more = len(b"".join(slips)) - len(b"".join(slips.values()))
             shape[_WORD_LENGTH] -= num_more / len(reading.words)
         share = term_share(num_terms(reading.words))
         of_shape = np.array([*shape, 1.0]) @ self.shape_table
         of_terms = _ONES[: len(rows)] @ self.table.take(rows, axis=0)
         deep, security, gain, output = (of_terms * share + of_shape).tolist()
-        return Scores(self, deep, security, gain, output, Sum(rows, share, shape), rows)
+        written = _written(slips, reading) if slips else NO_SLIPS
+        summed = Sum(rows, share, shape)
+        return Scores(self, deep, security, gain, output, summed, rows, written)
 
     def _score_long(self, reading: Reading) -> "Scores":
         shape = dense(reading, reading.num_chars)
@@ -114,7 +117,7 @@ class LinearModel:
             own = dense(reading.request, len(reading.request.prompt))
             rest = 1 - REQUEST_SHARE
             shape = [rest * x + REQUEST_SHARE * y for x, y in zip(shape, own, strict=True)]
-        rows, owners, shares = self._of_windows(reading)
+        rows, owners, shares, slips = self._of_windows(reading)
         taken = self.table.take(rows, axis=0)
         total = shares @ taken + np.array([*shape, 1.0]) @ self.shape_table
         deep, security, gain, output = total.tolist()
@@ -122,10 +125,12 @@ class LinearModel:
         column = taken[:, SECURITY]
         highest, at = _highest_window(reading.windows, owners, column)
         security += highest - float(shares @ column)
+        written = _written(slips, reading) if slips else NO_SLIPS
         summed = Sum(rows, shares, shape)
-        return Scores(self, deep, security, gain, output, summed, rows[owners == at])
+        highest_rows = rows[owners == at]
+        return Scores(self, deep, security, gain, output, summed, highest_rows, written)
 
-    def _of_windows(self, reading: Reading) -> tuple[Rows, Rows, Singles]:
+    def _of_windows(self, reading: Reading) -> tuple[Rows, Rows, Singles, Slips]:
         """Finds the rows, each one's window and share; behind them those of the request."""
         windows, request = reading.windows, reading.request
         rows, owners = self._terms.rows_by_window(windows, reading.words)
@@ -135,29 +140,41 @@ class LinearModel:
         of_windows = [part * term_share(num_terms(words)) for words in windows]
         shares = np.array(of_windows, np.float32)[owners]
         if request is None:
-            return rows, owners, shares
-        asked = np.array(self._terms.rows(request)[0], np.intp)
+            return rows, owners, shares, NO_SLIPS
+        found, slips = self._terms.rows(request)
+        asked = np.array(found, np.intp)
         share = REQUEST_SHARE * term_share(num_terms(request.words))
         return (
             np.concatenate([rows, asked]),
             np.concatenate([owners, np.full(len(asked), len(windows))]),
             np.concatenate([shares, np.full(len(asked), share, np.float32)]),
+            slips,
         )
 
-    def strongest(self, rows: Sequence[int] | Rows, num_rows: int) -> list[str]:
+    def strongest(
+        self, rows: Sequence[int] | Rows, num_rows: int, written: Slips = NO_SLIPS
+    ) -> list[str]:
         """Names the rows with the largest weights for security, strongest first."""
         found = np.unique(np.asarray(rows, np.intp))
         weights = self.table[found, SECURITY]
         ordered = (-weights).argsort(kind="stable")[:num_rows].tolist()
-        return [self.name(int(found[at])) for at in ordered if weights[at] > 0]
+        return [self.name(int(found[at]), written) for at in ordered if weights[at] > 0]
 
-    def name(self, row: int) -> str:
-        """Returns the term or stem of a row of the table, quoted."""
+    def name(self, row: int, written: Slips = NO_SLIPS) -> str:
+        """Returns the term or stem of a row of the table, quoted, and how it was written.
+
+        `written` has the words of a text whose slips were corrected, by what they are read as.
+        """
         if row >= len(self.vocabulary):
             name = self.stems[row - len(self.vocabulary)] + b"..."
         else:
             term = self.vocabulary[row]
             name = term if isinstance(term, bytes) else b" ".join(term)
+            if written:
+                words = name.split()
+                slip = b" ".join([written.get(word, word) for word in words])
+                if slip != name:
+                    return f'"{slip.decode("utf-8", "replace")}" (read as "{name.decode()}")'
         return f'"{name.decode("utf-8", "replace")}"'
 
 
@@ -179,6 +196,7 @@ class Scores(msgspec.Struct, eq=False):
     log2_output_tokens: float
     summed: Sum
     sensitive_rows: Sequence[int] | Rows  # of that window
+    written: Slips = NO_SLIPS  # what a word is read as -> how it was written, if misspelt
     known_parts: tuple[list[Part], float] | None = None  # cached
 
     @property
@@ -200,7 +218,10 @@ class Scores(msgspec.Struct, eq=False):
             named = []
             for at in (-sizes).argsort(kind="stable")[:num_parts].tolist():
                 shape_at = at - num_rows
-                name = DENSE_NAMES[shape_at] if shape_at >= 0 else model.name(int(rows[at]))
+                if shape_at >= 0:
+                    name = DENSE_NAMES[shape_at]
+                else:
+                    name = model.name(int(rows[at]), self.written)
                 named.append(Part(float(parts[at]), name))
             self.known_parts = named, float(np.add.reduce(sizes))
         return self.known_parts
@@ -213,7 +234,12 @@ class Scores(msgspec.Struct, eq=False):
 
     def security_terms(self, num_terms: int) -> list[str]:
         """Names the terms that speak most for security, strongest first."""
-        return self.model.strongest(self.sensitive_rows, num_terms)
+        return self.model.strongest(self.sensitive_rows, num_terms, self.written)
+
+
+def _written(slips: Slips, reading: Reading) -> Slips:
+    """Returns how each word was written that is only there by a correction."""
+    return {right: slip for slip, right in slips.items() if right not in reading.distinct}
 
 
 def _highest_window(

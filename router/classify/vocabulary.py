@@ -5,7 +5,7 @@ dictionaries; the pairs of a longer one all at once by their words' numbers, sin
 entry of a rare pair is a miss of the processor's cache.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import accumulate, count, filterfalse, pairwise, repeat
 from typing import Any
 
@@ -26,6 +26,8 @@ _ODD = np.uint64(0x9E3779B97F4A7C15)  # any odd number
 
 Rows = NDArray[np.intp]
 Hashes = NDArray[np.uint64]
+Slips = Mapping[bytes, bytes]  # a word as written -> as it is read
+NO_SLIPS: Slips = {}
 
 
 def _hashes_of_pairs(ids: Hashes) -> Hashes:
@@ -72,26 +74,23 @@ class Vocabulary:
         rows_of_pairs = np.array([*self._pair_row.values()], np.intp)
         self._pairs = _HashTable(_hashes_of_pairs(ids)[::2], rows_of_pairs, self._no_row)
 
-    def rows(self, view: View | Reading) -> tuple[list[int], int]:
-        """Finds the distinct rows of a short text's terms, misspelt ones too.
-
-        Returns them, and how many letters the text has more than without its slips.
-        """
+    def rows(self, view: View | Reading) -> tuple[list[int], Slips]:
+        """Finds the distinct rows of a short text's terms, misspelt ones too, and its slips."""
         words, distinct = view.words, view.distinct
-        num_more = 0
+        slips: Slips = NO_SLIPS
         found: dict[Any, None] = dict.fromkeys(map(self._word_row.get, distinct))  # None: unknown
         if None in found:
             unknown = [*filterfalse(self._word_row.__contains__, distinct)]
-            slips = self._spelling.slips(unknown) if len(words) <= MAX_SPELLED_WORDS else {}
+            if len(words) <= MAX_SPELLED_WORDS:
+                slips = self._spelling.slips(unknown)
             if slips:
                 words = [*map(slips.get, words, words)]
                 found.update(dict.fromkeys(map(self._word_row.get, slips.values())))
-                num_more = len(b"".join(slips)) - len(b"".join(slips.values()))
             stems = [word[:STEM_BYTES] for word in unknown if word not in slips]
             found.update(dict.fromkeys(map(self._stem_row.get, stems)))
         found.update(dict.fromkeys(map(self._pair_row.get, pairwise(words))))
         found.pop(None, None)
-        return [*found], num_more
+        return [*found], slips
 
     def rows_by_window(
         self, windows: Sequence[list[bytes]], words: list[bytes]

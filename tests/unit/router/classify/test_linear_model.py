@@ -104,6 +104,30 @@ def test_a_slip_of_the_pen_is_put_right(slip: str) -> None:
     assert model.score(read(slip)).deep_log_odds == right
 
 
+@pytest.mark.parametrize(
+    ("text", "named", "unnamed"),
+    [
+        ("fix the tpyo in the readme", '"tpyo" (read as "typo")', '"typo"'),
+        ("weiter", '"weiter" (read as "writer")', '"writer"'),
+        ("fix the typo, the tpyo", '"typo"', '"tpyo"'),
+        ("fix the tpyo in the readme\n" + "value = compute(left)\n" * 80, '"tpyo" (', '"typo"'),
+    ],
+)
+def test_a_word_that_was_put_right_is_named_as_it_was_written(
+    text: str, named: str, unnamed: str
+) -> None:
+    parts, _ = load_model().score(read(text)).parts(40)
+    names = [part.name for part in parts]
+    assert any(name.startswith(named) for name in names), names
+    assert unnamed not in names
+
+
+def test_so_is_one_that_speaks_for_security() -> None:
+    terms = load_model().score(read("encrypt the paswords in our databse")).security_terms(6)
+    assert any(term.startswith('"paswords" (read as "') for term in terms), terms
+    assert '"passwords"' not in terms
+
+
 def test_spelling_is_bounded_and_leaves_short_and_odd_words_alone() -> None:
     spelling = Spelling([b"scheduler", b"the", b"schedule"])
     assert spelling.slips([b"schedulr", b"shceduler"]) == {
