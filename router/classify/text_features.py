@@ -231,6 +231,23 @@ SHAPES: tuple[str, ...] = (
 DENSE_NAMES: tuple[str, ...] = SHAPES + tuple(name for _, name in MARKS)
 
 
+# In UTF-8 these begin characters of scripts that training never had: letters of two bytes (Greek,
+# Cyrillic, Arabic, ...) and of three (Hindi, Thai, ...), and Korean syllables, of two letters or
+# three in as many bytes.
+_OF_TWO, _OF_THREE = bytes(range(0xCE, 0xE0)), bytes((0xE0, 0xE1))
+_SYLLABLES = bytes(range(0xEA, 0xEE))
+
+
+def _num_letters(letters: bytes) -> int:
+    """Counts the letters of words in such a script; in any other its bytes, as training did.
+
+    By its bytes any Russian word is as long as the longest English ones, which deep work has.
+    """
+    of_one = len(letters) - len(letters.translate(None, _OF_TWO + _SYLLABLES))
+    of_two = len(letters) - len(letters.translate(None, _OF_THREE))
+    return len(letters) - of_one - 2 * of_two
+
+
 def dense(view: View | Reading, num_chars: int) -> list[float]:
     """Computes a number from 0 to 16 for each of `DENSE_NAMES`; counts are log2(1 + n).
 
@@ -246,11 +263,13 @@ def dense(view: View | Reading, num_chars: int) -> list[float]:
     num_capitals = len(rest) - len(without_capitals)
     num_digits = len(without_capitals) - len(without_capitals.translate(None, _DIGITS))
     num_choices = prompt.count(b"\nB")
+    letters = b"".join(words)
+    num_letters = len(letters) if letters.isascii() else _num_letters(letters)
     return [
         log2[num_words],
         USUAL_LENGTH if num_choices else log2[num_words],
         log2[len(view.distinct)],
-        min(16.0, len(b"".join(words)) / num_words) if words else 0.0,
+        min(16.0, num_letters / num_words) if words else 0.0,
         16 * num_digits / num_bytes if prompt else 0.0,
         16 * num_capitals / num_bytes if prompt else 0.0,
         float(num_words >= 60),

@@ -89,3 +89,16 @@ def test_lanes_are_told_apart_in_each_language(language: str) -> None:
     small, large = (lines(language, kind) for kind in ("interactive", "deep"))
     scores = [opinion(text).p_deep for text in (*small, *large)]
     assert auc([False] * len(small) + [True] * len(large), scores) >= 0.95
+
+
+@pytest.mark.parametrize(("language", "least_auc"), [("ru", 0.95), ("ko", 0.9)])
+def test_an_alphabet_that_nobody_trained_on_makes_no_ask_deep(
+    language: str, least_auc: float
+) -> None:
+    small = [opinion(text) for text in lines(language, "interactive")]
+    large = [opinion(text) for text in lines(language, "deep")]
+    scores = [found.p_deep for found in (*small, *large)]
+    assert auc([False] * len(small) + [True] * len(large), scores) >= least_auc
+    assert "deep" not in [found.label for found in small]
+    assert sum(found.label == "interactive" for found in small) >= 0.7 * len(small)
+    assert sum(found.label == "interactive" for found in large) <= 0.25 * len(large)

@@ -181,3 +181,22 @@ def test_readings_of_long_texts_are_not_kept() -> None:
     text = f"Fix the typo. {PASTE}"[: MAX_KEPT_CHARS + 1]
     assert len(text) > MAX_KEPT_CHARS
     assert read(text) is not read(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "num_letters"),
+    [
+        ("refactor", 8),
+        ("größer", 8),  # in bytes, as training counts
+        ("重构", 3),
+        ("Переведи", 8),
+        ("Ποια", 4),
+        ("कविता", 5),
+        ("번역해줘", 8),
+        ("Что делает parse", 14 / 3),
+    ],
+)
+def test_a_word_is_as_long_as_its_letters(text: str, num_letters: float) -> None:
+    reading = read(text)
+    length = dense(reading, len(text))[DENSE_NAMES.index("length of the words")]
+    assert length == pytest.approx(num_letters)
