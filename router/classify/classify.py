@@ -34,11 +34,26 @@ TELLING = 4.0  # log-odds for security of a word that alone makes a text worth s
 TELLING_CHARS = 512  # of a text's beginning, and as many of its end, that are looked at
 _WATCHED_WORDS = signals.SECURITY_FIRST_WORDS | _BRIEF
 MAX_DEFINITION_WORDS = 8
-_OF_SPELLING = frozenset((b"spelling", b"spelled", b"misspelled", b"typo", b"typos"))
-_DEFINING = frozenset((b"what", b"whats", b"explain", b"define"))
+
+
+def _bytes_of(words: str) -> frozenset[bytes]:
+    return frozenset(word.encode() for word in words.split())
+
+
+_OF_SPELLING = _bytes_of("spelling spelled misspelled typo typos")
+# The first words of such an ask, in English, German, Spanish, French, Italian and Russian.
+_DEFINING = _bytes_of(
+    "what whats explain define was erkläre qué que explica define qu explique cos cosa spiega "
+    "что объясни"
+)
+_ASKING_CHARACTERS = _bytes_of("什 何")  # Chinese and Japanese ask anywhere in a sentence
 # Words that point at something at hand, of which a definition has none.
-_OF_SOMETHING = frozenset(
-    (b"the", b"this", b"that", b"these", b"those", b"our", b"my", b"your", b"we", b"here", b"i")
+_OF_SOMETHING = _bytes_of(
+    "the this that these those our my your we here i "
+    "der die das dem unser unsere unserem unserer mein meine meinem diese dieser diesem hier "
+    "el la los las nuestro nuestra nuestros nuestras mi este esta nosso nossa meu minha no na do "
+    "da le les notre nos mon ma cette dans nostro nostra nel nella questo questa "
+    "наш наша наше нашем нашей нашего мой моя моём этот эта этом этой в 我 这 這 们 們 本 こ 私"
 )
 
 
@@ -144,7 +159,7 @@ def form_opinion(
         found = signals.security_terms(features.reading.words, distinct)
         if p_security < signals.DOUBTFUL_SECURITY:
             found = [term for term in found if term not in signals.AMBIGUOUS_TERMS]
-        strong = [f'"{term.decode()}"' for term in found[:3]]  # quoted for the explanation
+        strong = [f'"{term}"' for term in found[:3]]  # quoted for the explanation
         is_brief = not watched.isdisjoint(_BRIEF)
     if strong and not _is_about_a_word(features.reading.words):
         p_security = max(p_security, signals.STRONG_SECURITY)
@@ -251,8 +266,12 @@ def _is_about_a_word(words: list[bytes]) -> bool:
     """Says whether an ask is about a term itself: its spelling, or what it means in general."""
     if len(words) > MAX_DEFINITION_WORDS:
         return False
-    defines = words[0] in _DEFINING and _OF_SOMETHING.isdisjoint(words)
-    return defines or not _OF_SPELLING.isdisjoint(words)
+    defines = (
+        words[0] in _DEFINING
+        or words[:2] == [b"o", b"que"]
+        or not _ASKING_CHARACTERS.isdisjoint(words)
+    )
+    return (defines and _OF_SOMETHING.isdisjoint(words)) or not _OF_SPELLING.isdisjoint(words)
 
 
 def _expected_output_tokens(

@@ -3,10 +3,111 @@ which there is no public training data. Positive log-odds move towards the deep 
 """
 
 from collections.abc import Set
-from itertools import pairwise
 
-# Each alone makes a task security-sensitive. One word, or two in a row, in lower case.
-STRONG_SECURITY_TERMS = frozenset(
+from router.classify.words import all_words_of
+
+
+def _forms(stem: str, endings: str) -> list[str]:
+    """Returns a term with each of its endings: "-" is none, and "~" a space within one."""
+    return [stem + ending.strip("-").replace("~", " ") for ending in endings.split()]
+
+
+# Those of other languages, for which training has few asks on security or none.
+_IN_OTHER_LANGUAGES = frozenset(
+    {
+        # German
+        *("sicherheitslücke", "sicherheitslücken", "sicherheitsaudit", "sicherheitsaudits"),
+        *("sicherheitsloch", "schadsoftware", "schadcode", "pufferüberlauf", "pufferüberläufe"),
+        *("rechteausweitung", "verschlüsselungstrojaner", "erpressungstrojaner", "cyberangriff"),
+        *("cyberangriffe", "wurde gehackt", "wurden gehackt", "gehackt worden"),
+        *("private schlüssel", "privaten schlüssel", "privater schlüssel", "angreifer kann"),
+        *("angreifer könnte", "bedrohungsmodell"),
+        # Spanish
+        *("vulnerabilidad", "vulnerabilidades", "ciberataque", "ciberataques", "ciberseguridad"),
+        *("inyección sql", "inyección de sql", "inyección de código", "inyección de comandos"),
+        *("fallo de seguridad", "fallos de seguridad", "agujero de seguridad"),
+        *("brecha de seguridad", "auditoría de seguridad", "escalada de privilegios"),
+        *("desbordamiento de búfer", "ejecución remota de código", "clave privada"),
+        *("claves privadas", "robo de credenciales", "atacante puede", "atacante podría"),
+        *("modelo de amenazas", "modelos de amenazas"),
+        # Portuguese
+        *(
+            "vulnerabilidade",
+            "cibersegurança",
+            "injeção sql",
+            "injeção de sql",
+            "injeção de código",
+        ),
+        *("falha de segurança", "falhas de segurança", "brecha de segurança"),
+        *("auditoria de segurança", "escalonamento de privilégios", "execução remota de código"),
+        *("chave privada", "chaves privadas", "atacante pode", "atacante consegue"),
+        *("modelo de ameaças",),
+        # French
+        *("vulnérabilité", "vulnérabilités", "cyberattaque", "cyberattaques", "cybersécurité"),
+        *("injection sql", "injection de code", "faille de sécurité", "failles de sécurité"),
+        *("audit de sécurité", "élévation de privilèges", "dépassement de tampon", "hameçonnage"),
+        *("logiciel malveillant", "logiciels malveillants", "rançongiciel", "rançongiciels"),
+        *("clé privée", "clés privées", "attaquant peut", "attaquant pourrait"),
+        *("modèle de menaces",),
+        # Italian
+        *("vulnerabilità", "falla di sicurezza", "falle di sicurezza", "audit di sicurezza"),
+        *("chiave privata", "chiavi private", "furto di credenziali", "attaccante può"),
+        # Russian
+        *_forms("уязвимост", "ь и ей ям ями ях ью"),
+        *_forms("sql инъекци", "я и ю й ей ям ями ях"),
+        *_forms("эксплойт", "- а ы ов у ом"),
+        *_forms("вредонос", "- а ы ов ное ного ная ной ную ные ных ный"),
+        *_forms("шифровальщик", "- а и ов у ом"),
+        *_forms("злоумышленник", "- а и ов у ом ам ами"),
+        *_forms("взлом", "- а е у ом ать али ал ан ана аны"),
+        *_forms("фишинг", "- а у ом овое овый овая овые овых овую ового"),
+        *_forms("кибератак", "а и у е"),
+        *_forms("бэкдор", "- а ы ов"),
+        *_forms("переполнени", "е~буфера я~буфера"),
+        *_forms("дыр", "а~в~безопасности у~в~безопасности ы~в~безопасности"),
+        *_forms("закрыт", "ый~ключ ые~ключи ого~ключа ых~ключей"),
+        *_forms("приватн", "ый~ключ ые~ключи ого~ключа ых~ключей"),
+        *_forms("утечк", "а~данных и~данных у~данных е~данных"),
+        *_forms("повышени", "е~привилегий я~привилегий"),
+        *_forms("удалённо", "е~выполнение го~выполнения"),
+        *_forms("аудит", "~безопасности а~безопасности"),
+        *_forms("об", "ход~аутентификации ойти~аутентификацию ход~авторизации ойти~авторизацию"),
+        *("украл пароли", "украли пароли", "кража паролей", "информационной безопасности"),
+        *("учётные данные", "учетные данные", "хранить пароли", "хэшировать пароли"),
+        *("модель угроз", "модели угроз", "двухфакторную аутентификацию"),
+        *_forms("троян", "- а ы ов"),
+        # Chinese
+        *(
+            "漏洞",
+            "sql注入",
+            "命令注入",
+            "代码注入",
+            "恶意软件",
+            "恶意代码",
+            "惡意軟體",
+            "勒索软件",
+        ),
+        *("勒索病毒", "越权访问", "权限提升", "私钥", "私鑰", "密钥泄露", "密码泄露", "数据泄露"),
+        *("凭据", "渗透测试", "钓鱼邮件", "钓鱼网站", "缓冲区溢出", "暴力破解", "远程代码执行"),
+        *("安全审计", "绕过身份验证", "绕过认证", "跨站脚本", "网络攻击", "黑客攻击", "被黑了"),
+        *("威胁模型", "威胁建模", "双因素认证"),
+        # Japanese
+        *("脆弱性", "sqlインジェクション", "マルウェア", "ランサムウェア", "不正アクセス"),
+        *("セキュリティホール", "セキュリティ監査", "セキュリティ診断", "秘密鍵", "権限昇格"),
+        *("フィッシングメール", "バッファオーバーフロー", "情報漏洩", "脅威モデル"),
+        # Korean
+        *_forms("취약점", "- 을 이 은 의 에 과 도"),
+        *_forms("해킹", "- 을 이 은 의 에 당했어요 당했습니다"),
+        *_forms("해커", "- 가 는 를 의 에게"),
+        *_forms("악성코드", "- 를 가 는 의 에"),
+        *_forms("랜섬웨어", "- 를 가 는 의 에"),
+        *_forms("인젝션", "- 을 이 은 의"),
+        *_forms("보안 감사", "- 를 가"),
+    }
+)
+
+# Each alone makes a task security-sensitive. One word, or several in a row, in lower case.
+STRONG_SECURITY_TERMS = _IN_OTHER_LANGUAGES | frozenset(
     {
         *("access control", "after free", "arbitrary code", "auth bypass"),
         *("authentication bypass", "authorization bypass", "botnet", "buffer overflow"),
@@ -31,16 +132,26 @@ STRONG_SECURITY_TERMS = frozenset(
 # A sentence that has one is still never taken for one that only hands a task over.
 AMBIGUOUS_TERMS = frozenset(
     {
-        *(b"attacker", b"attackers", b"backdoor", b"brute force", b"code execution", b"ctf"),
-        *(b"cves", b"denial of", b"exploited", b"mitre", b"phishing", b"remote code", b"trojan"),
-        *(b"unsound", b"vulnerable", b"zero day"),
+        *("attacker", "attackers", "backdoor", "brute force", "code execution", "ctf"),
+        *("cves", "denial of", "exploited", "mitre", "phishing", "remote code", "trojan"),
+        *("unsound", "vulnerable", "zero day"),
+        # German, Spanish, Portuguese, French, Italian, Chinese and Japanese
+        *("angreifer", "gehackt", "schwachstelle", "schwachstellen", "hackeado", "hackeada"),
+        *("hackearon", "puerta trasera", "foi invadido", "攻击者", "攻擊者", "恶意", "惡意"),
+        *("黑客", "駭客", "木马", "后门", "越权", "提权", "攻撃者"),
     }
 )
-_TERMS = [tuple(term.encode().split()) for term in STRONG_SECURITY_TERMS]
-_TERMS += [tuple(term.split()) for term in AMBIGUOUS_TERMS]
-SECURITY_FIRST_WORDS = frozenset(term[0] for term in _TERMS)
-_WORDS = frozenset(term[0] for term in _TERMS if len(term) == 1)
-_PAIRS = sorted(term for term in _TERMS if len(term) == 2)
+# By their words as the reader finds them: in Chinese and Japanese each character is one.
+_TERMS = {
+    tuple(all_words_of(term.encode())): term for term in STRONG_SECURITY_TERMS | AMBIGUOUS_TERMS
+}
+SECURITY_FIRST_WORDS = frozenset(words[0] for words in _TERMS)
+_WORDS = {words[0]: term for words, term in _TERMS.items() if len(words) == 1}
+_SEVERAL = sorted(
+    (words[0], words[1], b" %b " % b" ".join(words), term)
+    for words, term in _TERMS.items()
+    if len(words) > 1
+)
 DOUBTFUL_SECURITY = 0.003  # by the other words, from which on an ambiguous term is a strong one
 STRONG_SECURITY = 0.9  # `p_security` is at least this with such a term
 
@@ -70,11 +181,18 @@ BRIEF_WORDS = frozenset(
 REASONING_OUTPUT: dict[str, float] = {"none": 0.7, "minimal": 0.7, "high": 1.5, "xhigh": 2.0}
 
 
-def security_terms(words: list[bytes], distinct: Set[bytes]) -> list[bytes]:
-    """Finds the terms among words, of which `distinct` are the different ones."""
-    found = sorted(distinct & _WORDS)
-    pairs = [pair for pair in _PAIRS if pair[0] in distinct and pair[1] in distinct]
-    if pairs:
-        neighbours = {*pairwise(words)}
-        found += [b" ".join(pair) for pair in pairs if pair in neighbours]
-    return found
+def security_terms(words: list[bytes], distinct: Set[bytes]) -> list[str]:
+    """Finds the terms among words, of which `distinct` are the different ones.
+
+    Where one is a part of another the longer one counts alone.
+    """
+    found = {b" %b " % word: _WORDS[word] for word in sorted(distinct & _WORDS.keys())}
+    several = [each for each in _SEVERAL if each[0] in distinct and each[1] in distinct]
+    if several:
+        said = b" %b " % b" ".join(words)
+        found |= {spaced: term for _, _, spaced, term in several if spaced in said}
+        whole = [*found]
+        for part in whole:
+            if any(part in other and part != other for other in whole):
+                del found[part]
+    return [*found.values()]

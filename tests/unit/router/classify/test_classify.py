@@ -176,3 +176,42 @@ def test_whether_a_query_is_injectable_is_about_security() -> None:
     assert classify(features(task(asked))).security_sensitive
     other = "Register an injectable logger in the container"
     assert not classify(features(task(other))).security_sensitive
+
+
+@pytest.mark.parametrize(
+    ("ask", "is_sensitive"),
+    [
+        ("What is a vulnerability?", False),
+        ("¿Qué es una vulnerabilidad?", False),
+        ("Was ist eine Sicherheitslücke?", False),
+        ("O que é ransomware?", False),
+        ("Что такое уязвимость?", False),
+        ("什么是漏洞？", False),
+        ("¿Qué vulnerabilidad hay en nuestro login?", True),
+        ("Was ist die Sicherheitslücke in unserem Login?", True),
+        ("Что за уязвимость в нашем модуле?", True),
+        ("这段代码有什么漏洞？", True),
+    ],
+)
+def test_what_a_term_means_is_no_security_work(ask: str, is_sensitive: bool) -> None:
+    assert classify(features(task(ask))).security_sensitive is is_sensitive
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        "如何防止这个接口的远程代码执行？",
+        "给这个函数加SQL注入的测试",
+        "Escribe una prueba de este desbordamiento de búfer",
+        "Закрой дыру в безопасности",
+    ],
+)
+def test_a_term_of_several_words_is_found_as_a_whole(ask: str) -> None:
+    assert classify(features(task(ask))).security_sensitive
+
+
+@pytest.mark.parametrize(
+    "ask", ["解释一下SQL注释的写法", "远程执行代码审查会议的通知", "Закрой дыру"]
+)
+def test_parts_of_a_term_are_none(ask: str) -> None:
+    assert not classify(features(task(ask))).security_sensitive

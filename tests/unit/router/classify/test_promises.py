@@ -102,3 +102,16 @@ def test_an_alphabet_that_nobody_trained_on_makes_no_ask_deep(
     assert "deep" not in [found.label for found in small]
     assert sum(found.label == "interactive" for found in small) >= 0.7 * len(small)
     assert sum(found.label == "interactive" for found in large) <= 0.25 * len(large)
+
+
+@pytest.mark.parametrize("language", sorted(TEXTS["security"]))
+def test_security_is_told_in_other_languages(language: str) -> None:
+    asks = lines("security", language)
+    missed = [ask for ask in asks if not opinion(ask).security_sensitive]
+    assert len(missed) <= (0.4 if language == "it" else 0.25) * len(asks), missed
+
+
+def test_what_only_sounds_like_security_in_other_languages_is_none() -> None:
+    asks = [ask for language in TEXTS["harmless"] for ask in lines("harmless", language)]
+    flagged = [ask for ask in asks if opinion(ask).security_sensitive]
+    assert len(flagged) <= 0.02 * len(asks), flagged
