@@ -201,8 +201,8 @@ of. A gateway that was started meanwhile refuses every task, and is not ready, u
         first_look="""\
 1. Dashboard *pools and tenants*, row **Redis**: all gateways, or one? Without Grafana, ask
    Prometheus for `lanewise_ratelimit_degraded == 1`.
-2. From the gateway's host: `lanewise doctor --no-engines --redis $LANEWISE_REDIS_URL`. "Connect
-   call failed": it does not run. "Timeout reading": it runs and answers nothing.
+2. Where the gateway runs, with its environment: `lanewise doctor --no-engines --config FILE`.
+   "Connect call failed": it does not run. "Timeout reading": it runs and answers nothing.
 3. Redis's own log: out of memory, a failover, a disk that is full?""",
         remedy="""\
 - Start Redis; restart one that answers nothing. Gateways return by themselves within seconds and

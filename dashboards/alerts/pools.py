@@ -89,7 +89,8 @@ their tenant, or the group's ceiling) and are refused with 429. Clients that ret
         ),
         meaning="""\
 The call that every task makes to Redis before it starts is slow: every first token is as much
-later. From 50 ms on gateways take Redis for gone and limit tasks by themselves.""",
+later. What misses `redis.budget_ms` (40 by default) twice is an outage: then gateways limit tasks
+by themselves.""",
         first_look="""\
 1. Dashboard *pools and tenants*, **Calls to the pools**: all calls, or `admit` alone?
 2. `redis-cli --latency`, from the gateway's host and from Redis's own: the network, or Redis?
