@@ -132,7 +132,6 @@ async def _services(
     ceiling_leases = _ceiling_leases(stack, config, redis.url)
     stack.push_async_callback(detached.settled)
     learned = await enter(_sharing(redis.admin, experience))
-    await failover.greet()  # finds out whether Redis answers, before any task does
     access = await enter(_follow_access(redis.admin, config, key_sessions, backends, state))
     policies = await enter(_follow_policies(config, state, metrics, redis.admin))
     gw = Gateway(
@@ -333,6 +332,7 @@ async def _failover_pools(
         on_settled=waiting.settled,
     )
     try:
+        await pools.greet()  # finds out whether Redis answers, before any task does
         yield pools
     finally:
         await pools.close()

@@ -19,7 +19,6 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from functools import cache
-from pathlib import Path
 from typing import Literal
 
 import msgspec

@@ -5,6 +5,7 @@ Of a prompt, its size, shape and kind are recorded, and its text only if the pol
 """
 
 from collections.abc import Mapping
+from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -21,6 +22,10 @@ from router.record.seen import ContextRecord, GenerationRecord, RunRecord, SeenR
 SCHEMA = 2
 MAX_TEXT_CHARS = 8_192  # of a prompt, where it is recorded
 MAX_NAME_CHARS = 64  # of texts that a client may choose freely
+# What `RunRecord` holds, in its order.
+_OF_RUN = attrgetter(
+    "calm_steps", "num_stuck", "goes_on", "num_tokens", "wants_more", "gives_thanks"
+)
 
 
 class EngineSettings(msgspec.Struct, frozen=True):
@@ -228,14 +233,7 @@ def record_of(
         kind=_kind(reading),
         has_files=task.has_files,
         context=context_of(task) if with_shape else None,
-        run=RunRecord(
-            run.calm_steps,
-            run.num_stuck,
-            run.goes_on,
-            run.num_tokens,
-            run.wants_more,
-            run.gives_thanks,
-        ),
+        run=RunRecord(*_OF_RUN(run)),
         seen=seen,
         shape=tuple(round(number, 3) for number in dense(reading, reading.num_chars))
         if with_shape
