@@ -120,20 +120,21 @@ async def _services(
     stack: AsyncExitStack, config: Config, fleet: Fleet | None, task_log: TaskLog | None
 ) -> Services:
     """Makes and starts all parts; the stack stops them."""
-    redis, enter = await _redis(stack, config), stack.enter_async_context
-    ledger = await enter(open_ledger(redis.admin, config.ledger))
+    redis = await _redis(stack, config)
+    ledger = await stack.enter_async_context(open_ledger(redis.admin, config.ledger))
     backends = _closed(stack, Backends(config.backends))
     posts = _closed(stack, BudgetPosts(config.budgets.webhook_url))
     experience, key_sessions, detached = Experience(), KeySessions(), DetachedCalls()
     metrics = Metrics(version=VERSION, backends=backends.stats, experience=experience)
     state = GatewayState(load_policy(config))
     waiting = _waiting_room(config, state, detached, metrics)
-    failover = await enter(_failover_pools(config, redis.url, state, waiting, metrics))
+    failover = _failover_pools(stack, config, redis.url, state, waiting, metrics)
     ceiling_leases = _ceiling_leases(stack, config, redis.url)
     stack.push_async_callback(detached.settled)
-    learned = await enter(_sharing(redis.admin, experience))
-    access = await enter(_follow_access(redis.admin, config, key_sessions, backends, state))
-    policies = await enter(_follow_policies(config, state, metrics, redis.admin))
+    learned = _learned_store(stack, redis.admin, experience)
+    await failover.greet()  # finds out whether Redis answers, before any task does
+    access = await _follow_access(stack, redis.admin, config, key_sessions, backends, state)
+    policies = await _follow_policies(stack, config, state, metrics, redis.admin)
     gw = Gateway(
         backends=backends,
         pools=failover if ceiling_leases is None else CappedPools(failover, ceiling_leases),
@@ -155,7 +156,7 @@ async def _services(
         max_unread_bytes=config.server.max_unread_bytes,
         flush_timer=FlushTimer(config.server.flush_interval_ms / 1e3),
         adaptation=_adaptation(config, waiting, backends.stats, metrics),
-        recorder=await enter(_recording(config, metrics, backends, fleet)),
+        recorder=_recorder(stack, config, metrics, backends, fleet),
         tracer=_tracer(stack, config),
         task_log=task_log,
         warm_up_timeout_s=config.server.warm_up_timeout_s,
@@ -311,14 +312,19 @@ def _client(stack: AsyncExitStack, url: str, timeout_ms: int) -> Redis:
     return client
 
 
-@asynccontextmanager
-async def _failover_pools(
-    config: Config, url: str, state: GatewayState, waiting: WaitingRoom, metrics: Metrics
-) -> AsyncIterator[FailoverPools]:
+def _failover_pools(
+    stack: AsyncExitStack,
+    config: Config,
+    url: str,
+    state: GatewayState,
+    waiting: WaitingRoom,
+    metrics: Metrics,
+) -> FailoverPools:
     """Opens the pools, with a heartbeat on a connection of its own."""
     budget_us = config.redis.budget_ms * 1_000
     servers = RedisServers(parse_redis_url(url), budget_us=budget_us, away=PoolsUnavailable)
     heartbeat = Heartbeat(servers, secrets.token_hex(8))
+    stack.push_async_callback(heartbeat.stop)
     pools = FailoverPools(
         RedisPools(url, budget_us=budget_us),
         clock_us=monotonic_us,
@@ -331,25 +337,16 @@ async def _failover_pools(
         on_report=metrics.pools_stand,
         on_settled=waiting.settled,
     )
-    try:
-        await pools.greet()  # finds out whether Redis answers, before any task does
-        yield pools
-    finally:
-        await pools.close()
-        await heartbeat.stop()
+    return _closed(stack, pools)
 
 
-@asynccontextmanager
-async def _sharing(redis: Redis, experience: Experience) -> AsyncIterator[LearnedStore]:
+def _learned_store(stack: AsyncExitStack, redis: Redis, experience: Experience) -> LearnedStore:
     """Shares what was learned, periodically and once more at the end."""
     learned = LearnedStore(redis, experience)
-    tasks = (every(SHARE_INTERVAL_S, learned.share), every(REFRESH_INTERVAL_S, learned.refresh))
-    sharing = [asyncio.create_task(task) for task in tasks]
-    try:
-        yield learned
-    finally:
-        await cancelled(*sharing)
-        await learned.share()
+    stack.push_async_callback(learned.share)
+    sharing = every(SHARE_INTERVAL_S, learned.share)
+    _run(stack, [sharing, every(REFRESH_INTERVAL_S, learned.refresh)])
+    return learned
 
 
 def _ceiling_leases(stack: AsyncExitStack, config: Config, url: str) -> CeilingLeases | None:
@@ -375,20 +372,24 @@ def _adaptation(
     )
 
 
-@asynccontextmanager
 async def _follow_access(
-    redis: Redis, config: Config, key_sessions: KeySessions, backends: Backends, state: GatewayState
-) -> AsyncIterator[Access]:
+    stack: AsyncExitStack,
+    redis: Redis,
+    config: Config,
+    key_sessions: KeySessions,
+    backends: Backends,
+    state: GatewayState,
+) -> Access:
     """Follows keys and tenants, and which backends are drained."""
-    async with follow_access(redis, config, key_sessions, wall_s) as access:
-        backends.drained = state.drained = access.keys.tenant_view.drains
-        yield access
+    following = follow_access(redis, config, key_sessions, wall_s)
+    access = await stack.enter_async_context(following)
+    backends.drained = state.drained = access.keys.tenant_view.drains
+    return access
 
 
-@asynccontextmanager
 async def _follow_policies(
-    config: Config, state: GatewayState, metrics: Metrics, redis: Redis
-) -> AsyncIterator[PolicyWatch]:
+    stack: AsyncExitStack, config: Config, state: GatewayState, metrics: Metrics, redis: Redis
+) -> PolicyWatch:
     """Keeps `state` on the active policy."""
 
     def take(in_force: InForce) -> None:
@@ -405,18 +406,14 @@ async def _follow_policies(
         on_reload=lambda result: reloads[(result,)].inc(),
     )
     await policies.start()
-    following = asyncio.create_task(policies.run())
-    try:
-        yield policies
-    finally:
-        await cancelled(following)
+    _run(stack, [policies.run()])
+    return policies
 
 
-@asynccontextmanager
-async def _recording(
-    config: Config, metrics: Metrics, backends: Backends, fleet: Fleet | None
-) -> AsyncIterator[Recorder]:
-    """Opens the decision log's writer, and flushes it when the context ends.
+def _recorder(
+    stack: AsyncExitStack, config: Config, metrics: Metrics, backends: Backends, fleet: Fleet | None
+) -> Recorder:
+    """Opens the decision log's writer, which the stack flushes.
 
     Raises `ConfigError` if its file cannot be written.
     """
@@ -432,10 +429,8 @@ async def _recording(
         )
     except (OSError, LogInUse) as error:
         raise ConfigError(f"recording.path: {error}") from error
-    try:
-        yield recorder
-    finally:
-        await asyncio.to_thread(recorder.close)
+    stack.push_async_callback(asyncio.to_thread, recorder.close)
+    return recorder
 
 
 class _Application(Litestar):
