@@ -1,7 +1,5 @@
 """Holds one task of a simulation, from its arrival to its result."""
 
-from typing import Protocol
-
 from backends.contract import NO_USAGE, BackendGroup, Usage
 from router.backtest.arrivals import Arrival
 from router.backtest.results import TaskResult
@@ -22,19 +20,6 @@ def _cost(by_group: list[tuple[BackendGroup, Usage]], weights: Weights) -> int:
         ((group, usage),) = by_group
         return cost_tokens(usage, weights.get(group, EVEN))
     return sum(cost_by_group(by_group, weights).values())
-
-
-class Settings(Protocol):
-    """Holds what a result depends on besides its task."""
-
-    @property
-    def weights(self) -> Weights: ...
-
-    @property
-    def delivery_us(self) -> int: ...
-
-    @property
-    def ending_us(self) -> int: ...
 
 
 class Life:
@@ -79,7 +64,9 @@ class Life:
         self.limited_by: tuple[BackendGroup, Unit] | None = None
         self.ended = False
 
-    def result(self, outcome: str, now_us: int, settings: Settings) -> TaskResult:
+    def result(
+        self, outcome: str, now_us: int, weights: Weights, delivery_us: int, ending_us: int
+    ) -> TaskResult:
         """Returns the task's result, as it has ended now."""
         run = self.run
         if run is None:
@@ -98,7 +85,7 @@ class Life:
                 waited_for=self.waited_for,
                 duration_us=now_us - self.arrived_us,
             )
-        chosen, delivery_us = run.chosen, settings.delivery_us
+        chosen = run.chosen
         used: dict[str, Usage] = {}
         by_group: list[tuple[BackendGroup, Usage]] = []
         for branch in run.all():
@@ -107,7 +94,7 @@ class Life:
             used[where.name] = usage if known is None else known + usage
             by_group.append((where.info.group, usage))
         first_branch = run.first_branch
-        ending_us = settings.ending_us if outcome == "ok" else delivery_us
+        late_us = ending_us if outcome == "ok" else delivery_us
         return TaskResult(
             index=self.index,
             at_us=self.arrived_us,
@@ -123,8 +110,8 @@ class Life:
             waited_for=self.waited_for,
             ttft_us=None if run.first_us < 0 else run.first_us - self.arrived_us + delivery_us,
             tpot_us=None if first_branch is None else first_branch.tpot_us,
-            duration_us=now_us - self.arrived_us + ending_us,
+            duration_us=now_us - self.arrived_us + late_us,
             answered_by=run.answered_by or None,
             usage=tuple(used.items()),
-            cost=_cost(by_group, settings.weights),
+            cost=_cost(by_group, weights),
         )

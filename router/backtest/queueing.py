@@ -22,7 +22,7 @@ Attempted: TypeAlias = tuple[tuple[RankedRoute, ...], Grant]
 
 
 class QueueWorld(Protocol):
-    """Offers what queueing needs of the simulation around it."""
+    """Offers what queueing and settlements need of the simulation around them."""
 
     now_us: int
 

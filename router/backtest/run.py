@@ -174,8 +174,7 @@ class PlayedRun:
         branch.is_over = True
         if branch.usage is None:
             branch.usage = finish.usage
-        if branch.own_reservation:
-            self._world.settle_part(branch)
+        self._world.settle_part(branch)
         if self.ended:
             return
         if self._machine is None:
@@ -271,10 +270,6 @@ class PlayedRun:
     def _cancel(self, branch: PlayedBranch) -> None:
         if not branch.is_over:
             branch.cancel(self._world.now_us)
-            self._settle(branch)
-
-    def _settle(self, branch: PlayedBranch) -> None:
-        if branch.own_reservation:
             self._world.settle_part(branch)
 
     def _release_done_groups(self) -> None:
@@ -385,7 +380,7 @@ class PlayedRun:
         successor.num_continuations = branch.num_continuations + 1
         if branch.num_tokens == 0:
             branch.usage = NO_USAGE  # a failed start is not charged
-        self._settle(branch)
+        self._world.settle_part(branch)
         self.past += (branch,)
         self.branches[branch.number] = successor
         if same_group and branch.index < len(self.chosen.backends):

@@ -1,7 +1,6 @@
 """Reserves and settles for the tasks of a simulation: each reservation exactly once."""
 
-from collections.abc import Callable, Mapping
-from typing import Protocol
+from collections.abc import Mapping
 
 import msgspec
 
@@ -9,7 +8,7 @@ from backends.contract import NO_USAGE, BackendGroup, Usage
 from router.backtest.branch import PlayedBranch
 from router.backtest.ceilings import CappedMemoryPools
 from router.backtest.life import Life
-from router.backtest.queueing import Queueing
+from router.backtest.queueing import Queueing, QueueWorld
 from router.backtest.run import PlayedRun
 from router.classify.task import Task
 from router.decide.admission import demands, outgrown
@@ -20,20 +19,12 @@ from router.pools.pools import Demand, Grant, Reservation, shrunk
 HEARTBEAT_US = 10_000_000  # between two renewals of leases, and extensions of what outgrew them
 
 
-class PoolWorld(Protocol):
-    """Offers what settlements need of the simulation around them."""
-
-    now_us: int
-
-    def at(self, time_us: int, call: Callable[[], None]) -> None: ...
-
-
 class Settlements:
     """Holds the pools, and what the tasks that run have reserved."""
 
     def __init__(
         self,
-        world: PoolWorld,
+        world: QueueWorld,
         queueing: Queueing,
         weights: Weights,
         lives: Mapping[str, Life],
@@ -109,7 +100,7 @@ class Settlements:
         run.granted(branch)
 
     def settle_part(self, branch: PlayedBranch) -> None:
-        """Settles a part's own reservation, once."""
+        """Settles a part's own reservation, once, if it has one."""
         reservation = branch.reservation
         if reservation is None:
             return

@@ -355,7 +355,9 @@ class _Simulation:
             return
         life.ended = True
         self._live.pop(life.task.id, None)
-        result = life.result(outcome, self.now_us, self._scenario)
+        scenario = self._scenario
+        delays = scenario.delivery_us, scenario.ending_us
+        result = life.result(outcome, self.now_us, scenario.weights, *delays)
         if life.run is not None:  # else life and run keep each other, until cycles are looked for
             life.run.forget()
             life.run = None
