@@ -81,10 +81,7 @@ class SimulatedBackend:
         Raises OSError if the script is a replay whose recording cannot be read, and ValueError if
         that is none.
         """
-        block_tokens = cost.limits.kv_block_tokens
-        capacity_tokens = cost.limits.kv_capacity_tokens // block_tokens * block_tokens
-        window_tokens = min(info.window_tokens, capacity_tokens)
-        self.info = msgspec.structs.replace(info, window_tokens=window_tokens, prefills=True)
+        self.info = in_cache(info, cost)
         self._script = _load_script(options, reasons=info.group == "deep")
         self._limits = cost.limits
         self._max_num_waiting = options.max_num_waiting
@@ -258,6 +255,14 @@ class SimulatedGeneration:
             num_rejected_tokens=num_rejected,
             energy_uj=round(self._power_w * max(0.0, sequence.share_us)),
         )
+
+
+def in_cache(info: BackendInfo, cost: CostModel) -> BackendInfo:
+    """Returns what a simulated backend is, whose window is no longer than its KV cache."""
+    block_tokens = cost.limits.kv_block_tokens
+    capacity_tokens = cost.limits.kv_capacity_tokens // block_tokens * block_tokens
+    window_tokens = min(info.window_tokens, capacity_tokens)
+    return msgspec.structs.replace(info, window_tokens=window_tokens, prefills=True)
 
 
 def machine_options(options: SimulatedOptions) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from typing import ClassVar
 
 from backends.configuration import BackendKind
-from backends.contract import BackendGroup
+from backends.contract import BackendGroup, BackendInfo
 from backends.gpu_engine.cost import (
     DEFAULT_ENGINE,
     DEFAULT_GPU,
@@ -56,7 +56,8 @@ class GpuBackendConfig(BackendKind, frozen=True, tag="gpu"):
     name: str = "gpu"
     options: GpuOptions = GpuOptions()
 
-    def make(self) -> SimulatedBackend:
+    def machine(self) -> tuple[BackendInfo, GpuCost]:
+        """Describes the backend and what its steps cost. Raises ValueError, as `cost_of`."""
         options = self.options
         cost = cost_of(options)
         info = options.info(
@@ -66,4 +67,8 @@ class GpuBackendConfig(BackendKind, frozen=True, tag="gpu"):
             takes_predictions=options.takes_predictions,
             speed_basis=cost.fit.label,
         )
-        return SimulatedBackend(info, cost, options, power_w=cost.power_w)
+        return info, cost
+
+    def make(self) -> SimulatedBackend:
+        info, cost = self.machine()
+        return SimulatedBackend(info, cost, self.options, power_w=cost.power_w)

@@ -3,7 +3,7 @@
 from typing import ClassVar
 
 from backends.configuration import BackendKind
-from backends.contract import BackendGroup
+from backends.contract import BackendGroup, BackendInfo
 from backends.simulated.backend import SimulatedBackend, SimulatedOptions, machine_options
 from wafer_engine.batching.speculation import Speculation
 from wafer_engine.hardware.cost import DEFAULT_MODEL, LINK_LATENCY_US, WaferCost
@@ -44,8 +44,12 @@ class WaferBackendConfig(BackendKind, frozen=True, tag="wafer"):
     name: str = "wafer"
     options: WaferOptions = WaferOptions()
 
-    def make(self) -> SimulatedBackend:
+    def machine(self) -> tuple[BackendInfo, WaferCost]:
+        """Describes the backend and what its steps cost. Raises ValueError, as `cost_of`."""
         options = self.options
         info = options.info(self.name, self.group, takes_predictions=options.takes_predictions)
-        cost = cost_of(options)
-        return SimulatedBackend(info, cost, options, power_w=cost.power_w)
+        return info, cost_of(options)
+
+    def make(self) -> SimulatedBackend:
+        info, cost = self.machine()
+        return SimulatedBackend(info, cost, self.options, power_w=cost.power_w)

@@ -11,12 +11,8 @@ from typing import Any
 import msgspec
 
 from backends.contract import BackendInfo
-from backends.simulated.backend import SimulatedOptions
-from backends.simulated.gpu import GpuBackendConfig, GpuOptions
-from backends.simulated.gpu import cost_of as gpu_cost
-from backends.simulated.wafer import WaferBackendConfig, WaferOptions
-from backends.simulated.wafer import cost_of as wafer_cost
-from gateway.config.backend_kinds import BackendConfig
+from backends.simulated.backend import in_cache
+from gateway.config.backend_kinds import BackendConfig, SimulatedConfig
 from router.backtest.fleet import EngineFleet, EngineMachine, MeasuredCost
 from router.record.recording import DecisionRecord, EngineSettings
 from wafer_engine.batching.cost_model import EngineLimits
@@ -25,7 +21,7 @@ MIN_MEASURED = 5  # generations of a server
 _KV_BLOCK_TOKENS = 16
 # Assumed of a server that does not tell: how many places it has, and tokens of cache for each.
 _NUM_SEQS, _KV_PER_SEQ = 64, 32_768
-_SIMULATED: dict[str, type[SimulatedOptions]] = {"wafer": WaferOptions, "gpu": GpuOptions}
+_SIMULATED = ("wafer", "gpu")  # kinds
 
 
 class Speeds:
@@ -77,11 +73,10 @@ def _slope(points: Sequence[tuple[int, float]]) -> float:
 
 def has_servers(described: Iterable[BackendConfig | EngineSettings]) -> bool:
     """Says whether one of these is a server, whose steps take what a log measured."""
-    simulated = (WaferBackendConfig, GpuBackendConfig)
     return any(
         each.kind not in _SIMULATED or not each.options
         if isinstance(each, EngineSettings)
-        else not isinstance(each, simulated)
+        else not isinstance(each, SimulatedConfig)
         for each in described
     )
 
@@ -90,8 +85,8 @@ def fleet_of(configs: Iterable[BackendConfig], speeds: Speeds) -> EngineFleet:
     """Makes the engines of a configuration. Raises ValueError for one that is not known."""
     machines = []
     for config in configs:
-        if isinstance(config, WaferBackendConfig | GpuBackendConfig):
-            machines.append(_simulated(config.name, config.options))
+        if isinstance(config, SimulatedConfig):
+            machines.append(_simulated(config))
             continue
         options: Any = config.options
         flags = ("accepts_images", "accepts_files")
@@ -105,34 +100,21 @@ def fleet_of_settings(settings: Iterable[EngineSettings], speeds: Speeds) -> Eng
     """Makes the engines that a log says it was made with. Raises ValueError, as above."""
     machines = []
     for each in settings:
-        kind = _SIMULATED.get(each.kind)
-        if kind is not None and each.options:
-            options = msgspec.convert(each.options, kind)
-            machines.append(_simulated(each.name, options))
+        if each.kind in _SIMULATED and each.options:
+            described = {"kind": each.kind, "name": each.name, "options": each.options}
+            machines.append(_simulated(msgspec.convert(described, SimulatedConfig)))
         else:
             machines.append(_measured(each.info, _NUM_SEQS, speeds))
     return EngineFleet(tuple(machines))
 
 
-def _simulated(name: str, options: SimulatedOptions) -> EngineMachine:
-    if isinstance(options, GpuOptions):
-        cost: Any = gpu_cost(options)
-        info = options.info(
-            name,
-            "deep",
-            accepts_images=options.accepts_images,
-            takes_predictions=options.takes_predictions,
-        )
-    else:
-        assert isinstance(options, WaferOptions)
-        cost = wafer_cost(options)
-        info = options.info(name, "fast", takes_predictions=options.takes_predictions)
-    block_tokens = cost.limits.kv_block_tokens
-    capacity_tokens = cost.limits.kv_capacity_tokens // block_tokens * block_tokens
-    window_tokens = min(info.window_tokens, capacity_tokens)
-    info = msgspec.structs.replace(info, window_tokens=window_tokens, prefills=True)
+def _simulated(config: SimulatedConfig) -> EngineMachine:
+    info, cost = config.machine()
     return EngineMachine(
-        info=info, cost=cost, power_w=cost.power_w, max_num_waiting=options.max_num_waiting
+        info=in_cache(info, cost),
+        cost=cost,
+        power_w=cost.power_w,
+        max_num_waiting=config.options.max_num_waiting,
     )
 
 
