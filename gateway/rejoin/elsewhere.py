@@ -61,10 +61,10 @@ class Elsewhere:
         self._leases: OrderedDict[str, Lease] = OrderedDict()
         self._leases_of_key: dict[Key, dict[int, dict[str, Lease]]] = {}  # by anchor and id
         self._kept: OrderedDict[str, str] = OrderedDict()  # the owners of what others remember
-        self._claims: dict[int, asyncio.Future[Granted] | RemoteResponse] = {}
-        self._recalls: dict[int, tuple[str, asyncio.Future[Recalled]]] = {}  # with their owners
-        self._asked: dict[int, str] = {}  # the owners of claims without an answer
-        self._num_claims = 0
+        self._claimed: dict[int, RemoteResponse] = {}
+        # Claims and recalls without an answer, and whom they ask.
+        self._asked: dict[int, tuple[str, asyncio.Future[Granted | Recalled | None]]] = {}
+        self._num_asked = 0
         self._handovers: dict[tuple[str, int], Handover] = {}
         self._flusher = Outbox(gw.flush_timer)  # flushes what is handed over; has no frames
 
@@ -129,18 +129,9 @@ class Elsewhere:
         owner = self._kept.get(response_id)
         if owner is None:
             return None
-        number = self._next_number()
-        answer: asyncio.Future[Recalled] = asyncio.get_running_loop().create_future()
-        self._recalls[number] = owner, answer
-        self._mail.send(owner, Recall(response_id, self._mail.inbox, number, key))
-        try:
-            async with asyncio.timeout(CLAIM_S):
-                recalled = await answer
-        except TimeoutError:
-            return None
-        finally:
-            del self._recalls[number]
-        return recalled if recalled.items else None
+        asked = Recall(response_id, self._mail.inbox, self._next_number(), key)
+        found = await self._answer_to(owner, asked)
+        return found if isinstance(found, Recalled) and found.items else None
 
     async def find(self, job: Job, items: tuple[ContextItem, ...] | None) -> RemoteResponse | None:
         """Claims the response that a job comes back to; `items`: its context, if it is known."""
@@ -174,7 +165,7 @@ class Elsewhere:
         claim = Claim(response_id, self._mail.inbox, number, key=key, starting_after=starting_after)
         lease = self._leases.get(response_id)
         granted = await self._answer_to(ALL if lease is None else lease.owner, claim)
-        if granted is None or granted.outcome != "joined":
+        if not isinstance(granted, Granted) or granted.outcome != "joined":
             return None
         body = CreateBody(model="auto", input="", store=False)
         parsed = parse_create(body, response_id)  # what the owner has of it is not known here
@@ -189,35 +180,39 @@ class Elsewhere:
         number, key = self._next_number(), (lease.tenant_id, lease.key_id)
         claim = Claim(lease.id, self._mail.inbox, number, key=key, tail=tail, asides=asides)
         granted = await self._answer_to(lease.owner, claim)
-        if granted is None or granted.outcome != "joined":
+        if not isinstance(granted, Granted) or granted.outcome != "joined":
             self._forget(lease.id)
             return None
         return self._follow(job, lease.id, lease.owner, number)
 
     def _next_number(self) -> int:
-        self._num_claims += 1
-        return self._num_claims
+        self._num_asked += 1
+        return self._num_asked
 
-    async def _answer_to(self, channel: str, claim: Claim) -> Granted | None:
-        """Sends a claim, and returns the owner's answer; None: there is none in time."""
-        answer: asyncio.Future[Granted] = asyncio.get_running_loop().create_future()
-        self._claims[claim.number], self._asked[claim.number] = answer, channel
-        self._mail.send(channel, claim)
+    async def _answer_to(self, channel: str, asked: Claim | Recall) -> Granted | Recalled | None:
+        """Sends a claim or a recall, and returns the owner's answer; None: there is none in time.
+
+        There is none of an owner that is dead.
+        """
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[Granted | Recalled | None] = loop.create_future()
+        self._asked[asked.number] = channel, answer
+        self._mail.send(channel, asked)
         try:
             async with asyncio.timeout(ASK_ALL_S if channel == ALL else CLAIM_S):
                 return await answer
         except TimeoutError:
             return None
         finally:
-            del self._claims[claim.number], self._asked[claim.number]
+            del self._asked[asked.number]
 
     def _follow(self, job: Job, response_id: str, owner: str, number: int) -> RemoteResponse:
         address = (owner, self._mail.inbox, number)
         remote = RemoteResponse(job, response_id, address, self._mail.send)
-        self._claims[number] = remote
+        self._claimed[number] = remote
         remote.begin()
         assert remote.pump is not None
-        remote.pump.add_done_callback(lambda _: self._claims.pop(number, None))
+        remote.pump.add_done_callback(lambda _: self._claimed.pop(number, None))
         return remote
 
     def _remember(self, lease: Lease) -> None:
@@ -287,15 +282,11 @@ class Elsewhere:
         for response_id in [each for each, owner in self._kept.items() if owner == inbox]:
             del self._kept[response_id]
         self._count()
-        for number, owner in self._asked.items():
-            answer = self._claims[number]
-            if owner == inbox and isinstance(answer, asyncio.Future) and not answer.done():
-                answer.set_result(Granted(number, "gone", inbox))
-        for number, (owner, asked) in self._recalls.items():
-            if owner == inbox and not asked.done():
-                asked.set_result(Recalled(number))
-        for remote in self._claims.values():
-            if isinstance(remote, RemoteResponse) and remote.owner == inbox:
+        for owner, answer in self._asked.values():
+            if owner == inbox and not answer.done():
+                answer.set_result(None)
+        for remote in self._claimed.values():
+            if remote.owner == inbox:
                 remote.note_dead()
         for (follower, _), handover in tuple(self._handovers.items()):
             if follower == inbox:
@@ -315,22 +306,17 @@ class Elsewhere:
                 self._note_kept(note)
             case Recall():
                 self._mail.send(note.inbox, self._remembered(note))
-            case Recalled(number=number):
-                _, asked = self._recalls.get(number, (None, None))
-                if asked is not None and not asked.done():
-                    asked.set_result(note)
             case Claim():
                 self._grant(note)
-            case Granted(number=number):
-                answer = self._claims.get(number)
-                if isinstance(answer, asyncio.Future) and not answer.done():
+            case Granted(number=number) | Recalled(number=number):
+                _, answer = self._asked.get(number, (None, None))
+                if answer is not None and not answer.done():
                     answer.set_result(note)
             case Listens(inbox=inbox, number=number, stream_id=stream_id):
                 if (handover := self._handovers.get((inbox, number))) is not None:
                     handover.start(stream_id)
             case Told(number=number) | Finished(number=number) | Beat(inbox="", number=number):
-                remote = self._claims.get(number)
-                if isinstance(remote, RemoteResponse):
+                if (remote := self._claimed.get(number)) is not None:
                     remote.take(note)
             case Left(inbox=inbox, number=number) | Beat(inbox=inbox, number=number):
                 if (handover := self._handovers.get((inbox, number))) is not None:
