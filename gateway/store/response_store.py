@@ -150,7 +150,7 @@ class ResponseStore:
         num_keys = 0
         self.forget(tenant_id)
         with self._asking:
-            async for key in self._redis.scan_iter(match=f"{_key(tenant_id, '*')}", count=1_000):
+            async for key in self._redis.scan_iter(match=_key(tenant_id, "*"), count=1_000):
                 num_keys += await self._redis.unlink(key)
             await self._bytes.forget(tenant_id)
         return num_keys

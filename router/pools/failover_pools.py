@@ -15,6 +15,7 @@ While Redis has never replied since this process began (`blind`), other gateways
 """
 
 import asyncio
+import contextlib
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
@@ -132,17 +133,20 @@ class FailoverPools:
         """
         if not self._breaker.is_closed:
             return self._reserve_locally(tenant, reservation_id, ranked_demands)
+        try:
+            return await self._ask(tenant, reservation_id, ranked_demands)
+        except PoolsUnavailable:
+            return await self._reserve_unanswered(tenant, reservation_id, ranked_demands)
+
+    async def _ask(
+        self, tenant: Tenant, reservation_id: str, ranked_demands: Sequence[tuple[Demand, ...]]
+    ) -> Grant:
         sent = self.redis.reserve_first(tenant, reservation_id, ranked_demands)
         try:
             grant = await self._noted("admit", sent, self.clock_us())
-        except PoolsUnavailable:
-            return await self._reserve_unanswered(tenant, reservation_id, ranked_demands)
         except asyncio.CancelledError:
             self._undo_all(tenant, reservation_id, ranked_demands)
             raise
-        return self._answered(tenant, grant)
-
-    def _answered(self, tenant: Tenant, grant: Grant) -> Grant:
         self._local.note(tenant.id, grant.balances, self._now_us())
         if grant.accounts:
             self._local.budgets.note(tenant.id, grant.accounts, self._now_us() // 1_000)
@@ -383,14 +387,8 @@ class FailoverPools:
                     self._hold(tenant, grant.reservation, is_local=True)
                     self._catch_up_soon()
                 return grant
-            sent = self.redis.reserve_first(tenant, reservation_id, ranked_demands)
-            try:
-                return self._answered(tenant, await self._noted("admit", sent, self.clock_us()))
-            except PoolsUnavailable:
-                continue
-            except asyncio.CancelledError:
-                self._undo_all(tenant, reservation_id, ranked_demands)
-                raise
+            with contextlib.suppress(PoolsUnavailable):
+                return await self._ask(tenant, reservation_id, ranked_demands)
         return self._reserve_locally(tenant, reservation_id, ranked_demands)
 
     def _undo_all(
