@@ -26,7 +26,7 @@ from gateway.http.streams import EventStream, Exchange, json_response, sse_event
 from gateway.store.stored_response import StoredResponse
 from gateway.task.own_input import parse_request
 from gateway.transport.byte_budgets import Memory
-from gateway.transport.outbox import Outbox
+from gateway.transport.outbox import Outbox, no_frames
 from gateway.wire.errors import ProtocolError, too_many_bytes
 from gateway.wire.events import CreateBody
 from gateway.wire.response import ResponseStream
@@ -82,7 +82,7 @@ class BackgroundRuns:
         self._max_per_tenant = max_per_tenant
         self._runs: OrderedDict[str, _Run] = OrderedDict()
         self._flusher = Outbox(gw.flush_timer)  # flushes the streams; has no frames of its own
-        self._flushing = asyncio.create_task(self._flusher.run(_nothing))
+        self._flushing = asyncio.create_task(self._flusher.run(no_frames))
         self._keeping = asyncio.create_task(self._keep())
 
     async def create(
@@ -364,7 +364,3 @@ async def _until(run: _Run, outbox: Outbox) -> Ended | None:
         return None if pump.cancelled() else pump.result()
     finally:
         run.readers.pop(outbox, None)
-
-
-async def _nothing(frames: list[bytes]) -> None:
-    """Takes the flusher's frames, of which there are none."""

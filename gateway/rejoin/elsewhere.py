@@ -33,7 +33,7 @@ from gateway.rejoin.notes import (
 )
 from gateway.rejoin.rejoins import Key, Outcome, Rejoins
 from gateway.rejoin.remote_response import RemoteResponse
-from gateway.transport.outbox import Outbox
+from gateway.transport.outbox import Outbox, no_frames
 from gateway.wire.events import CreateBody
 from gateway.wire.requests import ParsedCreate, parse_create
 from gateway.wire.response import unheard
@@ -70,7 +70,7 @@ class Elsewhere:
 
     async def run(self) -> None:
         """Carries notes until cancelled."""
-        tasks = (self._mail.listen(), self._mail.deliver(), self._flusher.run(_nothing))
+        tasks = (self._mail.listen(), self._mail.deliver(), self._flusher.run(no_frames))
         running = [asyncio.create_task(task) for task in tasks]
         try:
             await asyncio.gather(*running)
@@ -362,7 +362,3 @@ def _short(digest: int) -> int:
 def _identity(job: Job) -> Identity:
     tenant, parsed = job.tenant, job.parsed
     return Identity(tenant.id, tenant.key_id, turn_of(parsed), settings_of(parsed))
-
-
-async def _nothing(frames: list[bytes]) -> None:
-    """Takes the flusher's frames, of which there are none."""

@@ -378,7 +378,8 @@ class Rejoins:
 
     def _take(self, lost: LostResponse, asked: Returning, held: ClientHolds) -> bool:
         """Joins a client; false if its request is the turn's next model call."""
-        if held.has_outputs and not _calls_after(lost, held.num_output):
+        rest = lost.writer.output[held.num_output :]
+        if held.has_outputs and not (has_calls(rest) or lost.writer.calls):
             self._drop(lost, "superseded")  # the model is to see these outputs
             return False
         if held.has_outputs:
@@ -493,7 +494,3 @@ def _told(lost: LostResponse) -> tuple[tuple[ContextItem, ...], tuple[Item, ...]
     if pause is None or pause.context is None:
         return request.items, lost.writer.output, 0
     return pause.context, lost.writer.output[pause.num_held :], pause.num_held
-
-
-def _calls_after(lost: LostResponse, num_output: int) -> bool:
-    return has_calls(lost.writer.output[num_output:]) or lost.writer.calls

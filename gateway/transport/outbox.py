@@ -53,6 +53,10 @@ def _forget(sizes: Iterable[int]) -> None:
     """Takes sizes that nobody asked for."""
 
 
+async def no_frames(frames: list[bytes]) -> None:
+    """Is what an outbox writes with that only flushes streams."""
+
+
 class Outbox:
     """Queues frames for one writer, `run`."""
 

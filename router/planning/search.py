@@ -100,11 +100,7 @@ class Searcher:
                 counts
                 for counts in self._fleets
                 if bounds[counts] < best_value * (1 - _SURE)
-                and self._passes(self._cell(policy, counts)) is not False
-                and not (
-                    self._cell(policy, counts) in self.known
-                    and self._passes(self._cell(policy, counts)) is True
-                )
+                and self._is_open(self._cell(policy, counts))
             ]
             if not left:
                 return
@@ -180,6 +176,11 @@ class Searcher:
         if self._meets(cell) is False or False in verdicts:
             return False
         return None if None in verdicts else True
+
+    def _is_open(self, cell: Cell) -> bool:
+        """Returns whether a fleet may pass, and what it costs then is not known."""
+        passes = self._passes(cell)
+        return passes is None or (passes and cell not in self.known)
 
     def _meets(self, cell: Cell) -> bool | None:
         """Returns what is known of a fleet, by its simulation or by those it contains or is in."""

@@ -307,7 +307,7 @@ class RedisServers:
         target = self._target
         server = await self._masters_address() if address is None else address
         link = await self._connect(server, target.username, target.password)
-        link.on_broken = self._broken
+        link.on_broken = lambda: self.on_broken()
         if target.db:
             await self._greet(link, "SELECT", target.db)
         if address is None and (await self._greet(link, "ROLE"))[0] != b"master":
@@ -369,9 +369,6 @@ class RedisServers:
         if password is not None:
             await self._greet(link, "AUTH", *((username, password) if username else (password,)))
         return link
-
-    def _broken(self) -> None:
-        self.on_broken()
 
     async def _greet(self, link: RedisLink, *command: str | int) -> Any:
         """Sends one command of a connection's handshake."""
