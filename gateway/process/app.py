@@ -128,11 +128,10 @@ async def _services(
     metrics = Metrics(version=VERSION, backends=backends.stats, experience=experience)
     state = GatewayState(load_policy(config))
     waiting = _waiting_room(config, state, detached, metrics)
-    failover = _failover_pools(stack, config, redis.url, state, waiting, metrics)
+    failover = await _failover_pools(stack, config, redis.url, state, waiting, metrics)
     ceiling_leases = _ceiling_leases(stack, config, redis.url)
     stack.push_async_callback(detached.settled)
     learned = _learned_store(stack, redis.admin, experience)
-    await failover.greet()  # finds out whether Redis answers, before any task does
     access = await _follow_access(stack, redis.admin, config, key_sessions, backends, state)
     policies = await _follow_policies(stack, config, state, metrics, redis.admin)
     gw = Gateway(
@@ -312,7 +311,7 @@ def _client(stack: AsyncExitStack, url: str, timeout_ms: int) -> Redis:
     return client
 
 
-def _failover_pools(
+async def _failover_pools(
     stack: AsyncExitStack,
     config: Config,
     url: str,
@@ -337,7 +336,8 @@ def _failover_pools(
         on_report=metrics.pools_stand,
         on_settled=waiting.settled,
     )
-    return _closed(stack, pools)
+    await _closed(stack, pools).greet()  # finds out whether Redis answers, before any task does
+    return pools
 
 
 def _learned_store(stack: AsyncExitStack, redis: Redis, experience: Experience) -> LearnedStore:
