@@ -10,9 +10,8 @@ from typing import Any, TypeAlias
 import msgspec
 
 from backends.contract import BackendGroup
-from router.classify.task import Account, Tenant
+from router.classify.task import Tenant
 from router.pools.bucket import SLOT_WAIT_MS
-from router.pools.budgets import AccountBalance
 from router.pools.ceiling_leases import CeilingLeases
 from router.pools.failover_pools import FailoverPools
 from router.pools.pools import Balance, Demand, Grant, PoolsMode, PoolsReport, Reservation
@@ -25,6 +24,8 @@ class CappedPools:
         self._pools = pools
         self._ceiling_leases = ceiling_leases
         self._slots: dict[str, frozenset[BackendGroup]] = {}  # by reservation id
+        self.balances, self.accounts = pools.balances, pools.accounts
+        self.raise_run, self.forget, self.reap = pools.raise_run, pools.forget, pools.reap
 
     @property
     def mode(self) -> PoolsMode:
@@ -78,23 +79,6 @@ class CappedPools:
     ) -> Coroutine[Any, Any, None]:
         self._ceiling_leases.release(self._slots.pop(reservation.id, ()))
         return self._pools.settle(reservation, actual_tokens, nusd)
-
-    async def balances(self, tenant: Tenant) -> tuple[Balance, ...]:
-        return await self._pools.balances(tenant)
-
-    async def accounts(
-        self, tenant_id: str, accounts: Sequence[Account]
-    ) -> tuple[AccountBalance, ...]:
-        return await self._pools.accounts(tenant_id, accounts)
-
-    async def raise_run(self, tenant_id: str, account: str, limit_nusd: int) -> None:
-        await self._pools.raise_run(tenant_id, account, limit_nusd)
-
-    async def forget(self, tenant_id: str, key_ids: Sequence[str] = ()) -> None:
-        await self._pools.forget(tenant_id, key_ids)
-
-    async def reap(self) -> int:
-        return await self._pools.reap()
 
     def _full(self, group: BackendGroup) -> Grant:
         ceiling = self._ceiling_leases.ceiling(group)
