@@ -25,9 +25,8 @@ from typing import Any, TypeVar
 import msgspec
 
 from backends.contract import BackendGroup
-from router.classify.task import Account, Tenant
+from router.classify.task import Tenant
 from router.pools.backlog import Backlog, Held, Unsettled
-from router.pools.budgets import AccountBalance
 from router.pools.local_pools import LocalPools, OnBlind, WhenAway
 from router.pools.pools import (
     Balance,
@@ -86,6 +85,7 @@ class FailoverPools:
         self._is_broken = False  # a server ended a connection, and may have lost its data
         self._has_beaten = False
         self._told_us: int | None = None  # when Redis was first told of this outage's tasks
+        self.accounts, self.raise_run = self.redis.accounts, self.redis.raise_run
         self.redis.on_late = self._late
         self.redis.on_broken(self._broken)
         self._counts: deque[int] = deque([1], maxlen=COUNTS_KEPT)
@@ -265,16 +265,6 @@ class FailoverPools:
         if not self._breaker.is_closed:
             raise PoolsUnavailable("Redis is away, and only it knows the shared pools")
         return await self.redis.balances(tenant)
-
-    async def accounts(
-        self, tenant_id: str, accounts: Sequence[Account]
-    ) -> tuple[AccountBalance, ...]:
-        """Reads budgets in Redis, or raises `PoolsUnavailable`."""
-        return await self.redis.accounts(tenant_id, accounts)
-
-    async def raise_run(self, tenant_id: str, account: str, limit_nusd: int) -> None:
-        """Gives a run a limit of its own in Redis, or raises `PoolsUnavailable`."""
-        await self.redis.raise_run(tenant_id, account, limit_nusd)
 
     async def forget(self, tenant_id: str, key_ids: Sequence[str] = ()) -> None:
         """Deletes shared pools of a deleted tenant, or such keys; while Redis is away they stay."""
