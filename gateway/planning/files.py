@@ -22,6 +22,7 @@ from gateway.config.policy_file import named
 from router.backtest.arrivals import AnswerLength, Arrival
 from router.backtest.fleet import EngineMachine
 from router.backtest.log_reader import read_records
+from router.backtest.packed import Packed
 from router.planning.capacity import capacity_of
 from router.planning.terms import MAX_SERVERS, PLAN_TENANT, Material, PlanSlo, ServerKind
 from router.policy.policy import DEFAULT_POLICY, Policy, PolicyError, parse_policy
@@ -158,7 +159,20 @@ def read_trace(path: Path, seed: int = 0) -> tuple[Sequence[Arrival], dict[str, 
         raise PlanError(f"{path}: {error}") from error
     if not logged.arrivals:
         raise PlanError(f"{path}: no task with a size in this log")
-    return logged.arrivals, {one.tenant: one.tier for one in logged.arrivals}
+    arrivals = Packed(Arrival, (_out_of_its_queue(one) for one in logged.arrivals))
+    return arrivals, {one.tenant: one.tier for one in logged.arrivals}
+
+
+def _out_of_its_queue(one: Arrival) -> Arrival:
+    """Lets a task arrive when it began: no fleet shortens the queue of its stream in the log."""
+    if not one.queued_us:
+        return one
+    return msgspec.structs.replace(
+        one,
+        at_us=one.at_us + one.queued_us,
+        think_us=one.think_us + one.queued_us,
+        queued_us=0,
+    )
 
 
 def _of_csv(path: Path, seed: int) -> list[Arrival]:

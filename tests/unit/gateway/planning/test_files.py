@@ -84,6 +84,24 @@ def test_what_no_fleet_could_answer_is_not_planned_for(tmp_path: Path) -> None:
         read_trace(path)
 
 
+def test_a_queue_of_a_stream_is_not_the_fleets(tmp_path: Path) -> None:
+    path = tmp_path / "d.jsonl"
+    queued = DecisionRecord(
+        id="resp_0",
+        at=1.0,
+        tenant="studio",
+        tier="x",
+        model="auto",
+        prompt_tokens=10,
+        outcome="ok",
+        queued_ms=4_000.0,
+        duration_ms=4_005.0,
+    )
+    path.write_bytes(encode_line(queued))
+    (one,), _ = read_trace(path)
+    assert (one.at_us, one.queued_us) == (5_000_000, 0), "its times count from its start"
+
+
 def test_a_traces_prompts_find_what_they_share(tmp_path: Path) -> None:
     path = tmp_path / "trace.csv"
     path.write_text(
