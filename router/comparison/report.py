@@ -147,7 +147,7 @@ def _part(summary: TaskSummary) -> str:
     if not summary.num_tasks:
         return "no task"
     p95 = shown("latency_ms_p95", summary.latency_ms_p95)
-    return f"{summary.num_tasks:,} tasks, p95 {p95} ms, SLO {summary.slo_met:.1%}"
+    return f"{summary.num_tasks:,} tasks, p95 {p95} ms, SLO {shown('slo_met', summary.slo_met)}"
 
 
 def as_csv(report: BacktestReport) -> str:

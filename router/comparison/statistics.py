@@ -54,7 +54,7 @@ class TaskSummary(msgspec.Struct, frozen=True, kw_only=True):
     answered: float  # share
     refused: float  # share, by pools or by capacity
     failed: float  # share
-    slo_met: float  # share of those that were not cancelled by their clients
+    slo_met: float | None  # share of those that were not cancelled by their clients
     waited: float | None  # share, for a pool
     ttft_ms_p50: float | None
     ttft_ms_p95: float | None
@@ -158,7 +158,7 @@ def _summary(columns: _Columns, chosen: Chosen) -> TaskSummary:
         answered=_share(answered),
         refused=_share(refused),
         failed=_share(~answered & ~refused & counted),
-        slo_met=_share(columns.meets[chosen][counted]),
+        slo_met=_share(columns.meets[chosen][counted]) if counted.any() else None,
         waited=_share(columns.waited[chosen]),
         latency_ms_mean=float(latency.mean()) if len(latency) else None,
         weighted_tokens=float(columns.cost[chosen].sum()),
@@ -205,7 +205,7 @@ class _Redrawn:
         sums = {name: float(counts @ values) for name, values in self._sums.items()}
         num_tasks, num_counted = sums["tasks"], sums["counted"]
         found: dict[str, float | None] = {
-            "slo_met": sums["met"] / num_counted if num_counted else 0.0,
+            "slo_met": sums["met"] / num_counted if num_counted else None,
             "refused": sums["refused"] / num_tasks,
             "waited": sums["waited"] / num_tasks,
             "tokens_per_task": sums["weighted_tokens"] / num_tasks,
