@@ -56,11 +56,13 @@ class ReplaySummary(msgspec.Struct, frozen=True):
 
     @property
     def means_us(self) -> dict[str, float]:
-        return {
+        """Returns the means by name; no TPOT where every answer is one token."""
+        means = {
             "mean TTFT": self.mean_ttft_us,
             "mean TPOT": self.mean_tpot_us,
             "mean latency": self.mean_latency_us,
         }
+        return {name: mean_us for name, mean_us in means.items() if not math.isnan(mean_us)}
 
     @staticmethod
     def of(times: Collection[RequestTimes]) -> "ReplaySummary":

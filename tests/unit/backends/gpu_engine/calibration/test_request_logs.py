@@ -56,6 +56,19 @@ def test_a_log_without_measurements_is_still_replayed(tmp_path: Path) -> None:
     assert len(rows.splitlines()) == 21
 
 
+def test_answers_of_one_token_have_no_time_per_token(tmp_path: Path) -> None:
+    path = tmp_path / "log.csv"
+    path.write_text("arrival_s,input_tokens,output_tokens\n0,100,1\n1,100,1\n")
+    _, told = replay_file(path, COST)
+    assert "mean TTFT" in told
+    assert "TPOT" not in told
+    path.write_text(
+        "arrival_s,input_tokens,output_tokens,first_token_s,last_token_s\n0,100,1,0.1,0.1\n"
+    )
+    _, told = replay_file(path, COST)
+    assert "TPOT" not in told
+
+
 def test_prompts_that_share_blocks_find_them_in_the_cache(tmp_path: Path) -> None:
     rows = [
         {"arrival_s": "0", "input_tokens": "1100", "output_tokens": "4", "hash_ids": "0-2"},
