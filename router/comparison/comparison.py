@@ -191,6 +191,7 @@ class _Backtest:
         self._infos = {each.info.name: each.info for each in question.fleet.machines}
         self._tenants = dict(question.tenants) | logged.tenants
         self._own = own_times(logged)
+        self._ways: set[str] = set()  # that tasks took, in any simulation
         self._has_text = all(arrival.text is not None for arrival in logged.arrivals)
         self._names = question.base.metadata_names if logged.schema >= 2 else frozenset[str]()
 
@@ -276,7 +277,9 @@ class _Backtest:
             ending_us=self._own.ending_us,
             seed=asked.seed,
         )
-        return table, simulate(arrivals, scenario, take, progress)
+        totals = simulate(arrivals, scenario, take, progress)
+        self._ways |= {table.names[number] for number in set(table.way)}
+        return table, totals
 
     def _replayed(self, truth: ResultTable, was: TaskSummary, table: ResultTable) -> Replayed:
         asked, now = self._asked, summarise(table, self._asked.slo)
@@ -381,10 +384,9 @@ class _Backtest:
         unknown = {arrival.tenant for arrival in self._arrivals} - set(self._tenants)
         if unknown:
             yield f"Tenants without known limits are refused: {', '.join(sorted(unknown)[:10])}."
-        strategies = {asked.base.strategy, *(p.strategy for p in asked.policies.values())}
         handed_on = (asked.odds or logged.odds).hands_on
         for name, record in RECORDS.items():
-            if name in strategies and record.simulated_as:
+            if record.simulated_as and any(way.endswith(f" ({name})") for way in self._ways):
                 yield record.simulated_as.format(handed_on=handed_on)
         yield (
             "Compactions, and failures of single requests, are not simulated; "

@@ -247,6 +247,20 @@ def test_the_report_says_it_in_all_forms(report: BacktestReport) -> None:
     assert as_text(again) == text
 
 
+def test_what_is_assumed_of_a_strategy_is_said_where_it_ran() -> None:
+    def notes(policy: str) -> str:
+        policies = {"new": parse_policy(policy.encode())}
+        asked = BacktestQuestion(
+            logged=logged(), base=DEFAULT_POLICY, fleet=fleet(), policies=policies
+        )
+        return " ".join(back_test(asked).notes)
+
+    assumed = "How often fast answers agree is assumed"
+    assert assumed in notes('deep = { route = "parallel", strategy = "verify" }')
+    elsewhere = 'deep = { route = "fast" }\nuncertain = { route = "fast" }'
+    assert assumed not in notes(f'strategy = "verify"\n{elsewhere}'), "it never ran"
+
+
 def test_without_a_policy_the_log_stands_beside_its_replay() -> None:
     replayed = back_test(BacktestQuestion(logged=logged(), base=DEFAULT_POLICY, fleet=fleet()))
     lines = as_text(replayed).splitlines()
