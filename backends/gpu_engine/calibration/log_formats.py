@@ -38,9 +38,9 @@ def read_served(
 ) -> list[ServedRequest]:
     """Reads a log in order of arrival; with `first`, only so many requests keep their times.
 
-    Of a decision log, the tasks that `backend` alone answered have times, and others that it worked
-    on are load. Raises ValueError for a file in none of the formats, naming what it lacks, and
-    OSError if it cannot be read.
+    Of a decision log, the tasks that `backend` alone answered have times, from when it began: not
+    what a task waited for before. Others that it worked on are load. Raises ValueError for a file
+    in none of the formats, naming what it lacks, and OSError if it cannot be read.
     """
     if path.stat().st_size > MAX_LOG_BYTES:
         raise ValueError(f"{path}: over {MAX_LOG_BYTES / 1e9:.0f} GB; give a part of it")
@@ -111,19 +111,41 @@ def _of_decisions(text: bytes, backend: str | None) -> list[ServedRequest]:
     found = []
     first_s = min(float(record["at"]) for record in records)
     for record in records:
-        used = [one for one in record["usage"] if one["backend"] == backend]
-        if not used or not used[0]["output_tokens"]:
-            continue
-        arrived_s = float(record["at"]) - first_s + (record.get("queued_ms") or 0.0) / 1e3
-        prompt = max(1, used[0]["input_tokens"] - used[0].get("cached_tokens", 0))
-        alone = len(record["usage"]) == 1 and record["outcome"] == "ok"
-        ttft_ms, duration_ms = record.get("ttft_ms"), record["duration_ms"]
-        known = alone and ttft_ms is not None and record.get("answered_by") == backend
-        one = _served(
-            arrived_s, prompt, used[0]["output_tokens"], (ttft_ms or 0.0) / 1e3, duration_ms / 1e3
-        )
-        found.append(one if known else msgspec.structs.replace(one, times=None))
+        at_s = float(record["at"]) - first_s
+        generations = record.get("generations") or _whole_task(record)
+        is_alone = len(generations) == 1 and record["outcome"] == "ok"
+        for each in generations:
+            if each["backend"] != backend or not each["output_tokens"]:
+                continue
+            started_ms, first_ms, last_ms = (
+                each[name] for name in ("started_ms", "first_ms", "last_ms")
+            )
+            is_known = is_alone and first_ms is not None and last_ms is not None
+            one = _served(
+                at_s + started_ms / 1e3,
+                max(1, each["input_tokens"] - each.get("cached_tokens", 0)),
+                each["output_tokens"],
+                (first_ms - started_ms) / 1e3 if is_known else 0.0,
+                (last_ms - started_ms) / 1e3 if is_known else 0.0,
+            )
+            found.append(one if is_known else msgspec.structs.replace(one, times=None))
     return found
+
+
+def _whole_task(record: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    """Makes generations of a line that tells none (schema 1): they begin when its waits ended."""
+    waited_ms = (record.get("queued_ms") or 0.0) + (record.get("waited_ms") or 0.0)
+    times = {
+        "started_ms": waited_ms,
+        "first_ms": record.get("ttft_ms"),
+        "last_ms": record["duration_ms"],
+    }
+    answered_by = record.get("answered_by")
+    nothing_told = dict.fromkeys(("first_ms", "last_ms"))
+    return [
+        {**one, **times} if one["backend"] == answered_by else {**one, **times, **nothing_told}
+        for one in record["usage"]
+    ]
 
 
 def _records(text: bytes) -> list[Mapping[str, Any]]:

@@ -83,6 +83,43 @@ def decisions_of(times: Sequence[RequestTimes]) -> str:
     return "\n".join(map(json.dumps, lines))
 
 
+def waited_decisions_of(times: Sequence[RequestTimes]) -> str:
+    """Returns a log whose tasks waited for seconds before their engine began."""
+    lines = []
+    for number, one in enumerate(times):
+        waited_ms = 1_000.0 + 700.0 * (number % 7)
+        first_ms = waited_ms + one.ttft_us / 1e3
+        own_ms = 5.0 if number % 2 else 0.0  # of the gateway; a line of schema 1 cannot tell it
+        generation = {
+            "backend": "gpu",
+            "state": "finished",
+            "started_ms": waited_ms,
+            "first_ms": first_ms,
+            "last_ms": waited_ms + one.latency_us / 1e3,
+            "input_tokens": one.request.num_prompt_tokens,
+            "cached_tokens": 0,
+            "output_tokens": one.request.num_output_tokens,
+        }
+        line = {
+            "at": 1.7e9 + (one.request.arrived_us / 1e3 - waited_ms) / 1e3,
+            "outcome": "ok",
+            "answered_by": "gpu",
+            "queued_ms": waited_ms - 500.0,
+            "waited_ms": 500.0,
+            "ttft_ms": first_ms + own_ms,
+            "duration_ms": waited_ms + one.latency_us / 1e3 + own_ms,
+            "usage": [
+                {
+                    "backend": "gpu",
+                    "input_tokens": one.request.num_prompt_tokens,
+                    "output_tokens": one.request.num_output_tokens,
+                }
+            ],
+        }
+        lines.append(line | ({"generations": [generation]} if number % 2 else {}))
+    return "\n".join(map(json.dumps, lines))
+
+
 def benchmark_of(times: Sequence[RequestTimes]) -> str:
     return json.dumps(
         {
@@ -96,7 +133,7 @@ def benchmark_of(times: Sequence[RequestTimes]) -> str:
     )
 
 
-@pytest.mark.parametrize("written", [csv_of, decisions_of, benchmark_of])
+@pytest.mark.parametrize("written", [csv_of, decisions_of, waited_decisions_of, benchmark_of])
 def test_the_constants_that_made_a_log_are_found(tmp_path: Path, written) -> None:
     times = served()
     path = tmp_path / "log"
