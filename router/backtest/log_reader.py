@@ -34,6 +34,7 @@ class Logged(msgspec.Struct, frozen=True):
     schema: int  # the oldest of its lines
     odds: WordOdds = WordOdds()  # as far as its strategies showed them
     num_undecided: int = 0  # of its client's mistake, or over a budget: left out
+    num_again: int = 0  # lines of tasks that were read before: left out
 
 
 class LoggedFacts(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -103,7 +104,7 @@ def read_records(records: Iterable[DecisionRecord], on_read: OnRead | None = Non
             if each.state == "failed":
                 at_ms = each.started_ms if each.last_ms is None else each.last_ms
                 broken.setdefault(each.backend, []).append(round(record.at * _US + at_ms * 1e3))
-    places = sorted(range(len(order)), key=order.__getitem__)
+    places = _once_each(sorted(range(len(order)), key=order.__getitem__), order, arrivals)
     facts = Packed(LoggedFacts, (facts[place] for place in places))
     arrivals = _linked(Packed(Arrival, (arrivals[place] for place in places)), facts)
     return Logged(
@@ -114,7 +115,29 @@ def read_records(records: Iterable[DecisionRecord], on_read: OnRead | None = Non
         schema,
         WordOdds(hands_on=num_handed_on / max(1, num_delegating)),
         num_undecided,
+        len(order) - len(places),
     )
+
+
+def _once_each(
+    places: Sequence[int], order: Sequence[int], arrivals: Sequence[Arrival]
+) -> Sequence[int]:
+    """Leaves out what was read before, as of a file and its copy: such lines have one time."""
+    found: list[int] = []
+    ids: set[str] = set()  # of those of one time, where there are several
+    for number, place in enumerate(places):
+        at_us = order[place] // 2
+        is_first = number == 0 or order[places[number - 1]] // 2 != at_us
+        is_last = number + 1 == len(places) or order[places[number + 1]] // 2 != at_us
+        if is_first:
+            ids.clear()
+        if not (is_first and is_last):
+            task_id = arrivals[place].id
+            if task_id in ids:
+                continue
+            ids.add(task_id)
+        found.append(place)
+    return found
 
 
 def is_undecided(record: DecisionRecord) -> bool:

@@ -381,6 +381,8 @@ class _Backtest:
                 f"Left out: {logged.num_undecided:,} tasks that no policy decided, since they were "
                 "their client's mistake, or over a budget in money."
             )
+        if logged.num_again:
+            yield f"Left out: {logged.num_again:,} lines of tasks that were read before."
         unknown = {arrival.tenant for arrival in self._arrivals} - set(self._tenants)
         if unknown:
             yield f"Tenants without known limits are refused: {', '.join(sorted(unknown)[:10])}."

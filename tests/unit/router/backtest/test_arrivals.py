@@ -122,6 +122,13 @@ def test_of_two_that_came_at_once_who_found_a_pool_full_came_last(
     assert [each.id for each in logged.arrivals] == [record(1).id, ended_first.id]
 
 
+def test_a_line_that_is_read_twice_counts_once() -> None:
+    at_once = [record(0), record(1), record(2, 1.0)]
+    logged = read_records([*at_once, *at_once])
+    assert [each.id for each in logged.arrivals] == [each.id for each in at_once]
+    assert (len(logged.facts), logged.num_again) == (3, 3)
+
+
 def test_outages_are_what_decisions_saw() -> None:
     def seen(*, healthy: bool) -> SeenRecord:
         return SeenRecord(engines=(EngineSeen("gpu", healthy=healthy),))
