@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
+from backends.upstream.options import UpstreamOptions
 from deploy.pin_images import digest_of, images, pinned
 from gateway.config.config import load_config
 from tests.threaded import serving
@@ -181,6 +182,23 @@ def test_envoy_takes_its_configuration() -> None:
     if not envoy.exists():
         pytest.skip("no wheel of Envoy for this machine")
     asked(envoy, "--mode", "validate", "-c", DEPLOY / "proxies" / "envoy.yaml")
+
+
+@pytest.mark.parametrize(
+    ("name", "silence"),
+    [
+        ("haproxy.cfg", r"timeout server (\d+)s"),
+        ("nginx.conf", r"proxy_read_timeout (\d+)s"),
+        ("envoy.yaml", r"stream_idle_timeout: (\d+)s"),
+    ],
+)
+def test_a_proxy_waits_as_long_as_an_answer_may_take(name: str, silence: str) -> None:
+    """One that is not streamed sends nothing until it is whole."""
+    (wait_s,) = re.findall(silence, (DEPLOY / "proxies" / name).read_text())
+    options = UpstreamOptions(
+        base_url="http://any/v1", upstream_model="any", model="any", group="deep"
+    )
+    assert int(wait_s) > options.total_timeout_s
 
 
 def test_the_compose_file_is_by_its_schema() -> None:
