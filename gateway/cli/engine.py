@@ -39,7 +39,9 @@ from gateway.config.sections import (
     RedisConfig,
     ServerConfig,
     TenantConfig,
+    is_loopback,
 )
+from gateway.config.weak_secrets import weakness
 from gateway.process.server import serve
 from router.classify.task import GroupLimits
 from wafer_engine.batching.speculation import Speculation, asked_speculation
@@ -164,6 +166,12 @@ def _serve(arguments: argparse.Namespace, group: BackendGroup, backend: BackendC
         key = os.environ.get(_KEY_VARIABLE, DEVELOPMENT_KEY)
     if len(key) < MIN_KEY_CHARS:  # an empty one opens nothing to anybody
         raise ConfigError(f"--key, {_KEY_VARIABLE}: expected at least {MIN_KEY_CHARS} characters")
+    fault = weakness(key)
+    if fault is not None and not is_loopback(host.strip("[]")):
+        raise ConfigError(
+            f"--key, {_KEY_VARIABLE}: the key {fault}, and others reach {arguments.listen}: make "
+            "one with `openssl rand -hex 32`, and name it in the gateways' `key`, too"
+        )
     tenant = TenantConfig(id="engine", keys=(key,), tier="engine", limits={group: _UNLIMITED})
     config = Config(
         server=ServerConfig(host=host.strip("[]"), port=int(port), serves_link=True),

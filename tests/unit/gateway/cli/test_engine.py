@@ -142,3 +142,14 @@ def test_a_key_that_opens_nothing_is_refused(key: str, served: list[Config]) -> 
     with pytest.raises(ConfigError, match="--key, LANEWISE_ENGINE_KEY: expected at least 8"):
         arguments.run(arguments)
     assert not served
+
+
+def test_a_published_key_is_refused_where_others_reach_the_engine(served: list[Config]) -> None:
+    arguments = ["engine", "wafer", "--key", "sk-engine-change-me"]
+    loopback = parser().parse_args(arguments)
+    loopback.run(loopback)
+    assert len(served) == 1
+    public = parser().parse_args([*arguments, "--listen", "0.0.0.0:9100"])
+    with pytest.raises(ConfigError, match=r"^--key, LANEWISE_ENGINE_KEY: the key is published"):
+        public.run(public)
+    assert len(served) == 1
