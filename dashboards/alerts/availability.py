@@ -1,6 +1,17 @@
 """Alerts on what is down: gateways, engines, Redis, and the alerts themselves."""
 
+from dashboards.alerts.objectives import LEAST_BAD
 from dashboards.alerts.record import Alert, Case, Fires
+
+
+def _engine(num_waiting: int, tokens: str, num_cancelled: int) -> dict[str, str]:
+    return {
+        'vllm:num_requests_waiting{engine="deep"}': f"{num_waiting}x60",
+        'vllm:num_requests_running{engine="deep"}': "0x60",
+        'vllm:generation_tokens_total{engine="deep"}': tokens,
+        'lanewise_requests_total{outcome="cancelled"}': f"0+{num_cancelled}x60",
+    }
+
 
 ALERTS = (
     Alert(
@@ -148,6 +159,40 @@ none is left, [LanewiseGroupDown](LanewiseGroupDown.md) pages.""",
 2. Dashboard *engines*: is the load of the others bearable (**Sequences**, **KV cache**)?""",
         remedy="""\
 Start the engine, or take it out of the configuration and `kill -HUP` the gateway.""",
+    ),
+    # Clients that leave before the engine's own time limit make it no failure, and its probe is
+    # answered: nothing else tells of it.
+    Alert(
+        name="LanewiseEngineSilent",
+        expr="sum by (engine) (vllm:num_requests_waiting) > 0"
+        " and sum by (engine) (vllm:num_requests_running) == 0"
+        " and sum by (engine) (increase(vllm:generation_tokens_total[3m])) == 0"
+        " and on () "
+        f'sum(increase(lanewise_requests_total{{outcome="cancelled"}}[5m])) >= {LEAST_BAD}',
+        severity="page",
+        summary="{{ $labels.engine }} takes tasks and has given no token for three minutes.",
+        lasts="1m",
+        fires=Fires(
+            Case(_engine(2, "0+40x10 400x50", 1), at="15m"),
+            "deep takes tasks and has given no token for three minutes.",
+            {"engine": "deep"},
+        ),
+        silent=Case(_engine(2, "0+40x60", 1), at="15m"),
+        few=Case(_engine(1, "400x60", 0), at="15m"),  # one that thinks for long
+        meaning="""\
+The engine answers its probe and takes tasks, and none of them has had a token. Clients gave up
+before `first_token_timeout_s` did (120 s by default), so that these tasks count as cancelled and
+not as failed.""",
+        first_look="""\
+1. Dashboard *engines*, **Sequences**: how many wait there, on this engine alone?
+2. Dashboard *objectives*, **Tasks**: `cancelled`, on which route?
+3. Ask the engine itself, past the gateway: one small task. Does it queue, load, or hang?""",
+        remedy="""\
+- Others of its group work: `lanewise backends drain NAME`, restart it, `lanewise backends resume
+  NAME`.
+- It is the only one: restart it. Send its group's tasks to the other one until then, by a policy
+  rule (`lanewise policy apply`).
+- Lower its `first_token_timeout_s` below what clients wait: then such tasks fail over.""",
     ),
     # An ejection is short at first and comes again while the failures do: gaps of a minute count.
     Alert(
