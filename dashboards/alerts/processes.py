@@ -142,4 +142,35 @@ The gateway's log says which setting is wrong, and where; so does `lanewise conf
 Put the file right and `kill -HUP` the gateway again (`systemctl reload lanewise`). The alert ends
 with a file that is taken.""",
     ),
+    Alert(
+        name="LanewiseCertificateEnds",
+        expr="(lanewise_certificate_expiry_timestamp_seconds > 0) - time() < 14 * 86400",
+        severity="ticket",
+        summary="The certificate of {{ $labels.instance }} has"
+        " {{ $value | humanizeDuration }} left.",
+        lasts="5m",
+        fires=Fires(
+            Case({'lanewise_certificate_expiry_timestamp_seconds{instance="a"}': "259800x60"}),
+            "The certificate of a has 3d 0h 0m 0s left.",
+            {"instance": "a"},
+        ),
+        silent=Case(  # renewed after five minutes, and one without TLS
+            {
+                'lanewise_certificate_expiry_timestamp_seconds{instance="a"}': "9000x9 9000000x50",
+                'lanewise_certificate_expiry_timestamp_seconds{instance="b"}': "0x60",
+            }
+        ),
+        meaning="""\
+The certificate that the gateway shows is valid for less than two weeks, or not any more: then
+clients refuse to connect. What renews it, usually a month ahead, did not, or the gateway was not
+told.""",
+        first_look="""\
+1. `lanewise doctor --no-engines --config FILE` says how long the file's is valid, and the one that
+   is shown. Is the file's newer?
+2. The log of what renews it, such as certbot's timer or cert-manager's `Certificate`.""",
+        remedy="""\
+- The file is newer: `kill -HUP` the gateway (`systemctl reload lanewise`), and let the renewal do
+  that from now on.
+- It is not: renew it, then the same. Connections that are open stay.""",
+    ),
 )

@@ -36,6 +36,7 @@ class Reports(msgspec.Struct):
     # (tenant, group, pool as in labels) -> what is used of it and what it holds.
     levels: Mapping[tuple[str, str, str], tuple[float, float]] = {}
     num_redis_restarts: int = 0  # of the embedded one
+    certificate_expires_s: float = 0.0  # Unix time; 0: TLS is not served
 
 
 Read = Callable[[Reports], Mapping[tuple[str, ...], float]]  # label values -> value

@@ -8,7 +8,7 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from backends.contract import Backend
-from gateway.config.certificate import load_certificate, tls_context
+from gateway.config.certificate import expires_s, load_certificate, tls_context
 from gateway.config.changes import config_change, fault_of_change
 from gateway.config.command_error import CommandError
 from gateway.config.config import Config, check_config
@@ -83,7 +83,7 @@ async def apply(made: Services, config: Config) -> None:
     """
     try:
         policy = await asyncio.to_thread(load_policy, config)
-        tls_context(config.server)
+        certificate_expires_s = await asyncio.to_thread(expires_s, config.server)
         backends = made.backends.prepared(config.backends)
     except CommandError:
         made.gw.metrics.config_reload("invalid")
@@ -95,6 +95,7 @@ async def apply(made: Services, config: Config) -> None:
     made.configure(config)
     if made.tls is not None:
         load_certificate(made.tls, config.server)  # for new connections
+        made.gw.metrics.reports.certificate_expires_s = certificate_expires_s
     made.gw.metrics.config_reload("ok")
     logger.info("the configuration was read again, and is in force")
 

@@ -24,7 +24,7 @@ from litestar.enums import ScopeType
 from litestar.types import ASGIApp, Message, Receive, Scope, Send
 
 from backends.drive.beats import pause_s
-from gateway.config.certificate import tls_context
+from gateway.config.certificate import expires_s, tls_context
 from gateway.config.command_error import CommandError
 from gateway.config.config import Config
 from gateway.config.development import DEVELOPMENT_KEY
@@ -389,6 +389,7 @@ async def serve_on(
         lambda key, number: counts["lanewise_connections"][(key,)].set(number),
         made.gw.budgets.in_flight,
     )
+    made.gw.metrics.reports.certificate_expires_s = expires_s(made.config.server)
     config = uvicorn_config(app, made.config, keep_alive, made.tls)
     server = Server(config, made, serving, limits, is_one_of_many=stop_after is not None)
     if stop_after is not None:

@@ -6,6 +6,7 @@ import signal
 import ssl
 import time
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import httpx
@@ -223,12 +224,14 @@ def test_what_needs_a_restart_is_named_and_the_rest_applied(running: Reloading) 
 async def test_a_certificate_is_taken_up(tmp_path: Path, redis_url: str) -> None:
     authority = trustme.CA()
 
-    def issue() -> str:
-        issued = authority.issue_cert("127.0.0.1")
+    def issue(ends: datetime) -> str:
+        issued = authority.issue_cert("127.0.0.1", not_after=ends)
         issued.private_key_and_cert_chain_pem.write_to_path(tmp_path / "server.pem")
         return ssl.PEM_cert_to_DER_cert(issued.cert_chain_pems[0].bytes().decode()).hex()
 
-    first = issue()
+    soon = datetime.now(UTC).replace(microsecond=0) + timedelta(days=3)
+    later = soon + timedelta(days=30)
+    first = issue(soon)
     trusting = ssl.create_default_context()
     authority.configure_trust(trusting)
     tls = "[server]\ntls_cert_path = 'server.pem'\ntls_key_path = 'server.pem'\n"
@@ -240,11 +243,17 @@ async def test_a_certificate_is_taken_up(tmp_path: Path, redis_url: str) -> None
         def shown() -> str:
             return ssl.PEM_cert_to_DER_cert(ssl.get_server_certificate(address)).hex()
 
+        def said_to_end() -> float:
+            metric = "lanewise_certificate_expiry_timestamp_seconds"
+            return running.gateway.metrics().total(metric)
+
         assert shown() == first
+        assert said_to_end() == soon.timestamp()
         async with SocketClient.open(running.gateway, key="sk-of-acme-1") as connection:
-            second = issue()
+            second = issue(later)
             running.reload(tls + FIRST)
             assert {shown() for _ in range(16)} == {second}
+            assert said_to_end() == later.timestamp()
             assert (await connection.turn("Hi.", max_output_tokens=16))["output"]
         (tmp_path / "server.pem").write_text("no certificate")
         running.reload(tls + FIRST, result="invalid")
