@@ -197,8 +197,8 @@ it found there (`invalid`). The last good policy rules on; changes do not reach 
     Alert(
         name="LanewisePolicySkew",
         expr=(
-            'max(lanewise_policy_version{mode="live"}) - min(lanewise_policy_version{mode="live"})'
-            " > 0"
+            'max by (site) (lanewise_policy_version{mode="live"})'
+            ' - min by (site) (lanewise_policy_version{mode="live"}) > 0'
         ),
         severity="ticket",
         summary="Gateways have different policies in force.",
@@ -216,11 +216,13 @@ it found there (`invalid`). The last good policy rules on; changes do not reach 
             {
                 'lanewise_policy_version{mode="live",instance="a"}': "3x4 4x60",
                 'lanewise_policy_version{mode="live",instance="b"}': "3x5 4x60",
+                'lanewise_policy_version{mode="live",instance="e",site="edge"}': "9x60",  # its own
             }
         ),
         meaning="""\
 For five minutes two gateways have decided by different versions. A change normally reaches all
-within 2 s.""",
+within 2 s. Gateways of other sites have versions of their own: their targets need another label
+`site`.""",
         first_look="""\
 Dashboard *routing*, **Policy in force**, with each `instance` in turn: which one is behind? Does it
 share the others' Redis?""",
