@@ -46,10 +46,12 @@ def snapshot_of(families: Iterable[core.Metric]) -> Snapshot:
     return snapshot
 
 
-def supervised(workers: WorkersReport, num_redis_restarts: int = 0) -> Snapshot:
-    """Returns what a supervisor adds to the sum of its workers'."""
+def supervised(
+    workers: WorkersReport, num_redis_restarts: int = 0, links: Collection[str] = ()
+) -> Snapshot:
+    """Returns what a supervisor adds to the sum of its workers'; `links` as `Reports` has them."""
     ours = (metric for metric in METRICS if metric.owner in ("supervisor", "either"))
-    reports = Reports(workers=workers, num_redis_restarts=num_redis_restarts)
+    reports = Reports(workers=workers, num_redis_restarts=num_redis_restarts, links=links)
     return snapshot_of(Counters(ours, reports).collect())
 
 

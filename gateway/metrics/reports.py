@@ -1,6 +1,6 @@
 """Holds what a scrape reads: the latest report of each part that keeps its own counts."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -37,6 +37,9 @@ class Reports(msgspec.Struct):
     levels: Mapping[tuple[str, str, str], tuple[float, float]] = {}
     num_redis_restarts: int = 0  # of the embedded one
     certificate_expires_s: float = 0.0  # Unix time; 0: TLS is not served
+    # Names of the engines behind a link. Workers say nothing: their supervisor's own engines are
+    # behind one as well, and no other gateway's.
+    links: Collection[str] = ()
 
 
 Read = Callable[[Reports], Mapping[tuple[str, ...], float]]  # label values -> value

@@ -24,6 +24,7 @@ from litestar.enums import ScopeType
 from litestar.types import ASGIApp, Message, Receive, Scope, Send
 
 from backends.drive.beats import pause_s
+from gateway.config.backend_kinds import link_names
 from gateway.config.certificate import expires_s, tls_context
 from gateway.config.command_error import CommandError
 from gateway.config.config import Config
@@ -343,6 +344,8 @@ async def _serve(config: Config, load: Load, task_log: TaskLog | None) -> int:
         ]
         ports = [listener.getsockname()[1] for listener in listeners]
         async with services(with_ports(config, ports), task_log=task_log) as made:
+            reports = made.gw.metrics.reports
+            reports.links = link_names(config.backends)
 
             async def reload() -> None:
                 nonlocal config
@@ -353,6 +356,7 @@ async def _serve(config: Config, load: Load, task_log: TaskLog | None) -> int:
                     raise
                 await apply(made, with_ports(wanted, ports))
                 config = wanted
+                reports.links = link_names(config.backends)
 
             hangups = Hangups(reload)
             loop.add_signal_handler(signal.SIGHUP, hangups.notice)

@@ -19,7 +19,7 @@ from itertools import chain
 import msgspec
 import uvloop
 
-from backends.link.backend import LinkBackendConfig
+from gateway.config.backend_kinds import link_names
 from gateway.config.command_error import CommandError
 from gateway.config.config import Config, is_public
 from gateway.config.keys import DEVELOPMENT_PEPPERS
@@ -105,8 +105,7 @@ def worker_config(config: Config, number: int) -> Config:
 
 def _linked_names(config: Config) -> frozenset[str]:
     """Returns the names of backends that all workers reach over a link."""
-    links = (each for each in config.backends if isinstance(each, LinkBackendConfig))
-    return frozenset(backend.name for backend in (*links, *simulated(config)))
+    return link_names(config.backends) | {backend.name for backend in simulated(config)}
 
 
 class Supervisor:
@@ -286,7 +285,8 @@ class Supervisor:
         restarts = sum(member.num_restarts for member in (*self._workers, *engines))
         behind = sum(worker.is_behind for worker in self._workers)
         workers = WorkersReport(serving, len(self._workers), restarts, behind)
-        own = supervised(workers, self._num_redis_restarts())
+        links = link_names(self._config.backends)
+        own = supervised(workers, self._num_redis_restarts(), links)
         everything = merged([self._past, *self._snapshots.values(), own], self._linked)
         return await asyncio.to_thread(rendered, everything)
 

@@ -126,6 +126,8 @@ async def test_warm_ups_and_cancels_reach_the_engine(
         await connection.create("Write 20000 tokens about queues.")
         await connection.next_type("response.output_text.delta")
         assert engine.metrics().total("lanewise_backend_inflight") == 1
+        # The gateway repeats it, and says that it does.
+        assert linked.metrics().total("lanewise_backend_linked", backend="remote-wafer") == 1
     wait_until_at_rest(engine)
 
 

@@ -59,6 +59,33 @@ def test_alerts_are_raised_for_what_they_should_and_for_nothing_else(name: str) 
         assert told.returncode == 0, told.stdout + told.stderr
 
 
+def expect(
+    tmp_path: Path, series: dict[str, str], after_30_min: dict[str, dict[str, float]]
+) -> None:
+    """Has promtool ask each query of series with a value each 30 s: labels -> value."""
+    document = {
+        "rule_files": [str(RULES)],
+        "tests": [
+            {
+                "interval": "30s",
+                "input_series": [{"series": name, "values": each} for name, each in series.items()],
+                "promql_expr_test": [
+                    {
+                        "expr": expr,
+                        "eval_time": "30m",
+                        "exp_samples": [{"labels": name, "value": v} for name, v in each.items()],
+                    }
+                    for expr, each in after_30_min.items()
+                ],
+            }
+        ],
+    }
+    path = tmp_path / "queries.yml"
+    path.write_text(json.dumps(document))
+    told = told_by("promtool", "test", "rules", str(path))
+    assert told.returncode == 0, told.stdout + told.stderr
+
+
 @needs_prometheus
 def test_a_quiet_night_draws_zeros_and_not_a_gap(tmp_path: Path) -> None:
     """Shares of no tasks are 0, over short windows and long ones."""
@@ -73,28 +100,29 @@ def test_a_quiet_night_draws_zeros_and_not_a_gap(tmp_path: Path) -> None:
         for each in (*RECORDINGS, *LONG_RECORDINGS)
         if re.match("lanewise:(error|fast_ttft_miss)_ratio:", each.name)
     ]
-    document = {
-        "rule_files": [str(RULES)],
-        "tests": [
-            {
-                "interval": "30s",
-                "input_series": [{"series": each, "values": "7x60"} for each in counters],
-                "promql_expr_test": [
-                    {
-                        "expr": each,
-                        "eval_time": "30m",
-                        "exp_samples": [{"labels": each, "value": 0}],
-                    }
-                    for each in shares
-                ],
-            }
-        ],
-    }
-    path = tmp_path / "quiet.yml"
-    path.write_text(json.dumps(document))
-    told = told_by("promtool", "test", "rules", str(path))
     assert len(shares) == 12
-    assert told.returncode == 0, told.stdout + told.stderr
+    expect(tmp_path, dict.fromkeys(counters, "7x60"), {each: {each: 0.0} for each in shares})
+
+
+@needs_prometheus
+def test_an_engine_that_gateways_share_is_drawn_once(tmp_path: Path) -> None:
+    series = {}
+    for gateway in ("a", "b"):
+        where = f'instance="{gateway}"'
+        series[f'lanewise_backend_linked{{{where},backend="far"}}'] = "1x60"
+        for name, places in (("far", 256), ("own", 18)):
+            series[f'lanewise_backend_max_seqs{{{where},backend="{name}"}}'] = f"{places}x60"
+            tokens = f'vllm:generation_tokens_total{{{where},model_name="m",engine="{name}"}}'
+            series[tokens] = "0+30x60"  # one a second
+    queries = {
+        name: re.sub(r"\$(instance|model)", ".*", expr).replace("$__rate_interval", "5m")
+        for name, expr in dashboards()
+    }
+    wanted = {
+        queries["engines: Sequences C"]: {'{backend="far"}': 256.0, '{backend="own"}': 36.0},
+        queries["engines: Tokens generated A"]: {'{engine="far"}': 1.0, '{engine="own"}': 2.0},
+    }
+    expect(tmp_path, series, wanted)
 
 
 @needs_prometheus

@@ -9,7 +9,18 @@ from collections.abc import Iterable
 from backends.contract import BackendStats
 from gateway.metrics import labels as by
 from gateway.metrics.buckets import VLLM_REQUEST_S, VLLM_TOKENS
-from gateway.metrics.record import Dashboard, Label, Metric, Panel, Row, line, over, quantiles, rate
+from gateway.metrics.record import (
+    Dashboard,
+    Label,
+    Line,
+    Metric,
+    Panel,
+    Row,
+    line,
+    over,
+    quantiles,
+    rate,
+)
 from gateway.metrics.reports import (
     Reports,
     backend_errors,
@@ -30,6 +41,21 @@ def _kv_usage(stats: BackendStats) -> float:
 def _finished(reports: Reports) -> Iterable[tuple[str, ...]]:
     models = simulated_models(reports)
     return ((*each, reason) for each in models for reason in by.FINISHED_REASON.values)
+
+
+def _once(expr: str, by: str, legend: str) -> tuple[Line, ...]:
+    """Draws a sum over gateways, in which an engine behind a link counts once.
+
+    Each gateway repeats the figures of such an engine as it has them from there.
+    """
+    linked = "lanewise_backend_linked == 1"
+    if by != "backend":
+        linked = f'label_replace({linked}, "{by}", "$1", "backend", "(.*)")'
+    shared = f"max by ({by}) ({expr} and on (instance, {by}) ({linked}))"
+    return line(f"{shared} or sum by ({by}) ({expr})", legend)
+
+
+RATE = "rate(METRIC[$__rate_interval])"
 
 
 # fmt: off
@@ -57,14 +83,18 @@ ENGINES_NOW = Row("Now",
         is_stat=True, steps=((1.0, "yellow"),)),
     Panel("Sequences", "short", "Generating, waiting, and how many fit at once.",
         Metric("lanewise_backend_inflight", "gauge", "Sequences that generate.",
-            (by.BACKEND,), over("sum", "backend", legend="running {{backend}}"),
+            (by.BACKEND,), _once("METRIC", "backend", "running {{backend}}"),
             read=per_backend(lambda stats: stats.num_running), merge="engine"),
         Metric("lanewise_backend_waiting", "gauge", "Sequences that wait for a place.",
-            (by.BACKEND,), over("sum", "backend", legend="waiting {{backend}}"),
+            (by.BACKEND,), _once("METRIC", "backend", "waiting {{backend}}"),
             read=per_backend(lambda stats: stats.num_waiting), merge="engine"),
         Metric("lanewise_backend_max_seqs", "gauge", "Sequences that fit at once.",
-            (by.BACKEND,), over("sum", "backend", legend="fit {{backend}}"),
+            (by.BACKEND,), _once("METRIC", "backend", "fit {{backend}}"),
             read=per_backend(lambda stats: stats.max_num_seqs), merge="engine")),
+    Metric("lanewise_backend_linked", "gauge",
+        "1 for an engine behind a link: each gateway repeats its figures, so they do not add up.",
+        (by.BACKEND,), read=lambda reports: {(name,): 1 for name in reports.links}, merge="max",
+        owner="either"),
     Panel("KV cache", "percentunit", "Share held by live sequences.",
         Metric("lanewise_backend_kv_usage_ratio", "gauge",
             "Share of the KV cache held by sequences.",
@@ -73,22 +103,22 @@ ENGINES_NOW = Row("Now",
     Panel("Watts", "watt", "Of simulated engines: rated power while they compute.",
         Metric("lanewise_backend_joules_total", "counter",
             "Energy of a simulated engine's steps, at rated power.",
-            (by.BACKEND,), rate("backend", legend="{{backend}} draws"),
+            (by.BACKEND,), _once(RATE, "backend", "{{backend}} draws"),
             read=per_backend(lambda stats: stats.power_w * stats.busy_us / 1e6), merge="engine"),
         Metric("lanewise_backend_rated_watts", "gauge",
             "Rated power of a simulated engine's machine; 0: unknown.",
-            (by.BACKEND,), over("max", "backend", legend="{{backend}} is rated at"),
+            (by.BACKEND,), _once("METRIC", "backend", "{{backend}} is rated at"),
             read=per_backend(lambda stats: stats.power_w), merge="max")),
 )
 
 ENGINE_SPEED = Row("Speed",
     Panel("Tokens generated", "suffix: tokens/s", "By engine.",
         Metric("vllm:generation_tokens_total", "counter", "Tokens generated since start.",
-            VLLM, rate("engine"),
+            VLLM, _once(RATE, "engine", "{{engine}}"),
             read=per_model(lambda stats: stats.num_generated_tokens), merge="engine")),
     Panel("Prompt tokens", "suffix: tokens/s", "By engine, cached ones included.",
         Metric("vllm:prompt_tokens_total", "counter", "Prompt tokens since start.",
-            VLLM, rate("engine"),
+            VLLM, _once(RATE, "engine", "{{engine}}"),
             read=per_model(lambda stats: stats.num_prompt_tokens), merge="engine")),
     Panel("Prefix cache", "percentunit", "Share of prompt tokens that were found in the KV cache.",
         Metric("vllm:prefix_cache_hits_total", "counter", "Prompt tokens found in a prefix.",

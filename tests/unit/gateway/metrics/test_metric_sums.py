@@ -127,11 +127,12 @@ def test_the_table_is_what_gateways_and_their_supervisor_have() -> None:
 
 
 def test_a_supervisor_adds_how_its_workers_stand() -> None:
-    snapshot = supervised(WORKERS, num_redis_restarts=2)
+    snapshot = supervised(WORKERS, num_redis_restarts=2, links=["far"])
     assert value(snapshot, "lanewise_workers") == 3
     assert value(snapshot, "lanewise_workers_wanted") == 4
     assert value(snapshot, "lanewise_worker_restarts_total") == 5
     assert value(snapshot, "lanewise_embedded_redis_restarts_total") == 2
+    assert value(snapshot, "lanewise_backend_linked") == 1
 
 
 def test_creation_times_and_strangers() -> None:
