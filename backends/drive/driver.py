@@ -58,11 +58,7 @@ class Driver:
         self._timer_us: int | None = None
         self._next_tick_us = 0
         self._rested_us = 0  # the earliest time of the next wake-up
-        self._is_open = True
-
-    @property
-    def is_open(self) -> bool:
-        return self._is_open
+        self.is_open = True
 
     @property
     def num_waiting(self) -> int:
@@ -80,7 +76,7 @@ class Driver:
         The receiver is first called from the loop, never from here. No other call may have come
         since `arrived_us`. Raises ValueError if the sequence exceeds the engine's KV cache.
         """
-        assert self._is_open, "the backend checks"
+        assert self.is_open, "the backend checks"
         self._engine.add(sequence, self._clock_us() if arrived_us is None else arrived_us)
         self._receivers[sequence.id] = receiver
         self._set_timer()
@@ -95,7 +91,7 @@ class Driver:
 
     def close(self, message: str) -> None:
         """Fails every sequence and stops; harmless when repeated."""
-        self._is_open = False
+        self.is_open = False
         self._timer.close()
         self._fail_all(message)
 
@@ -142,7 +138,7 @@ class Driver:
             self._next_tick_us = end_us + int(
                 pause(cost_us, ratio=TICK_COST_RATIO, least=TICK_US, most=MAX_TICK_US)
             )
-        if self._is_open:
+        if self.is_open:
             self._set_timer()
 
     def _report(self, error: Exception) -> None:

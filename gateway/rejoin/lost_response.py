@@ -6,6 +6,7 @@ This is an edge.
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import ClassVar
 
 from backends.prompt import measure
 from gateway.core.job import Ended, Job
@@ -19,6 +20,8 @@ from gateway.wire.response import Emit, ResponseStream, ResponseWriter
 @dataclass(eq=False)
 class LostResponse:
     """Goes on without its client, or has ended without it."""
+
+    is_elsewhere: ClassVar[bool] = False  # another process keeps it
 
     job: Job
     writer: ResponseStream
@@ -48,11 +51,6 @@ class LostResponse:
     def is_running(self) -> bool:
         """Says whether it still runs."""
         return self.pump is not None and not self.pump.done()
-
-    @property
-    def is_elsewhere(self) -> bool:
-        """Says whether another process keeps it."""
-        return False
 
     def lose(self) -> None:
         """Gives the response back to the process that keeps it."""

@@ -32,6 +32,8 @@ _about = msgspec.json.Decoder(_About).decode
 class RemoteResponse(LostResponse):
     """Tells the client what its process sends, and that process what the client does."""
 
+    is_elsewhere = True
+
     def __init__(
         self,
         job: Job,
@@ -59,10 +61,6 @@ class RemoteResponse(LostResponse):
         self._last = _About()  # the latest object that was sent, and its number
         self._parting: Left | None = Left(self._inbox, self.number, "gone")
         self.follower = object()
-
-    @property
-    def is_elsewhere(self) -> bool:
-        return True
 
     def begin(self) -> None:
         """Begins to follow: its process has granted the claim."""

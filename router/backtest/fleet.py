@@ -72,10 +72,7 @@ class SlowedCost:
     def __init__(self, cost: CostModel, speed: float) -> None:
         self._cost = cost
         self._speed = speed
-
-    @property
-    def limits(self) -> EngineLimits:
-        return self._cost.limits
+        self.limits = cost.limits
 
     def step_us(self, shape: StepShape) -> float:
         """Returns one step's duration."""
@@ -98,11 +95,7 @@ class MeasuredCost:
     ) -> None:
         self._token_us = token_us
         self._prompt_token_us = prompt_token_us
-        self._limits = msgspec.structs.replace(limits, overhead_us=overhead_us)
-
-    @property
-    def limits(self) -> EngineLimits:
-        return self._limits
+        self.limits = msgspec.structs.replace(limits, overhead_us=overhead_us)
 
     def step_us(self, shape: StepShape) -> float:
         """Returns one step's duration."""

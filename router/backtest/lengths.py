@@ -74,23 +74,15 @@ def learn_lengths(arrivals: Iterable[Arrival]) -> Lengths:
 class Guess:
     """Answers for one task what its words would have said."""
 
-    __slots__ = ("_arrival", "_lengths", "_odds", "_seed")
+    __slots__ = ("_arrival", "_lengths", "_odds", "_seed", "end_prefix", "expected_tokens")
 
     def __init__(self, arrival: Arrival, lengths: Lengths, odds: WordOdds, seed: int) -> None:
         self._arrival = arrival
         self._lengths = lengths
         self._odds = odds
         self._seed = seed
-
-    @property
-    def expected_tokens(self) -> int:
-        """Returns what the classifier expects of an answer."""
-        return self._arrival.expected_output_tokens
-
-    @property
-    def end_prefix(self) -> tuple[int, int] | None:
-        """Returns the prefix of prompt and answer."""
-        return self._arrival.end_prefix
+        self.expected_tokens = arrival.expected_output_tokens  # of an answer, by the classifier
+        self.end_prefix = arrival.end_prefix  # of prompt and answer
 
     def of(self, group: BackendGroup, part: TaskPart | None) -> AnswerLength:
         """Returns how long a group's answer to a part of the task is."""

@@ -64,17 +64,13 @@ class Queueing:
 
     def __init__(self, config: WaitingConfig, waits: Waits, world: QueueWorld) -> None:
         self._queues = WaitingQueues(config)
+        self.limiter: ConcurrencyLimiter = self._queues.limiter  # of tasks per group
         self._waits = waits  # of the policy
         self._world = world
         self._entries: dict[BackendGroup, dict[str, _Entry]] = {
             group: {} for group in self._queues.queues
         }
         self._wakes_us: dict[BackendGroup, int] = {}  # the pumps' next looks
-
-    @property
-    def limiter(self) -> ConcurrencyLimiter:
-        """Returns the limiter of tasks per group."""
-        return self._queues.limiter
 
     def wanting(self, group: BackendGroup) -> Counter[tuple[str, str]]:
         """Counts the tasks that wait for a group, by tenant and tier."""
