@@ -2,10 +2,9 @@
 
 import json
 import re
-import subprocess
-import sys
 import urllib.request
 from collections.abc import Iterator
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from tests.e2e.gateway_process import (
     GatewayProcess,
     wait_until_at_rest,
 )
-from tests.ports import free_port
+from tests.threaded import serving
 
 pytestmark = needs_chromium
 
@@ -209,31 +208,34 @@ def test_a_key_is_asked_for_and_kept_in_memory_alone(
         assert own.stop() == 0, own.log
 
 
-def test_the_example_page(gateway: GatewayProcess, browser: Browser, tmp_path: Path) -> None:
+class ExamplePages(SimpleHTTPRequestHandler):
+    """Serves the examples, and keeps no log."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments, directory=str(ROOT / "examples"))
+
+    def log_message(self, *_: Any) -> None: ...
+
+
+def test_the_example_page(browser: Browser, tmp_path: Path) -> None:
     """Forty lines stand on a server of their own, whose origin the gateway lists."""
-    port = free_port()
-    origin = f"http://localhost:{port}"
     config = tmp_path / "lanewise.toml"
-    config.write_text(f"[server]\nallowed_origins = ['{origin}']\n")
-    page_server = subprocess.Popen(
-        [sys.executable, "-m", "http.server", str(port), "--directory", str(ROOT / "examples")],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    own = GatewayProcess(tmp_path, "--config", str(config))
-    try:
-        own.wait_until_ready()
-        with opened(browser, "about:blank") as tab:
-            tab.page.route("**/favicon.ico", lambda route: route.fulfill(status=204))
-            tab.page.goto(f"{origin}/browser.html")
-            tab.page.get_by_label("Gateway").fill(own.url)
-            tab.page.get_by_label("Key").fill(DEVELOPMENT_KEY)
-            tab.page.get_by_role("button", name="Ask").click()
-            expect(tab.page.locator("pre")).to_contain_text("def ")
-    finally:
-        page_server.terminate()
-        page_server.wait()
-        assert own.stop() == 0, own.log
+    # It listens from here on: a process of its own may come up after the gateway.
+    with serving(ThreadingHTTPServer(("127.0.0.1", 0), ExamplePages)) as pages:
+        origin = f"http://localhost:{pages.server_port}"
+        config.write_text(f"[server]\nallowed_origins = ['{origin}']\n")
+        own = GatewayProcess(tmp_path, "--config", str(config))
+        try:
+            own.wait_until_ready()
+            with opened(browser, "about:blank") as tab:
+                tab.page.route("**/favicon.ico", lambda route: route.fulfill(status=204))
+                tab.page.goto(f"{origin}/browser.html")
+                tab.page.get_by_label("Gateway").fill(own.url)
+                tab.page.get_by_label("Key").fill(DEVELOPMENT_KEY)
+                tab.page.get_by_role("button", name="Ask").click()
+                expect(tab.page.locator("pre")).to_contain_text("def ")
+        finally:
+            assert own.stop() == 0, own.log
 
 
 def test_the_headers_forbid_all_else(gateway: GatewayProcess) -> None:
