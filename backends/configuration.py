@@ -1,10 +1,13 @@
 """Defines what the configuration of every kind of backend has, and how a backend is made of it."""
 
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+from msgspec import Meta
 
 from backends.contract import Backend, BackendGroup, BackendInfo
+
+Seconds = Annotated[float, Meta(gt=0, le=86_400)]
 
 
 class BackendOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

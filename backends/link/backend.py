@@ -16,7 +16,7 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus, InvalidURI, WebSocketException
 
 from backends.bounds import OutputMeter, bounded_usage
-from backends.configuration import BackendKind, BackendOptions
+from backends.configuration import BackendKind, BackendOptions, Seconds
 from backends.contract import (
     BackendError,
     BackendGroup,
@@ -57,10 +57,10 @@ class LinkOptions(BackendOptions, frozen=True, kw_only=True, forbid_unknown_fiel
     key: str = ""  # sent as the bearer key
     group: BackendGroup = "fast"
     model: str = "lanewise-linked"  # the id clients pin it by
-    open_timeout_s: float = 5.0
-    retry_min_s: float = 0.2
-    retry_max_s: float = 5.0
-    ping_interval_s: float = 5.0  # a peer that is silent for twice as long is gone
+    open_timeout_s: Seconds = 5.0
+    retry_min_s: Seconds = 0.2
+    retry_max_s: Seconds = 5.0
+    ping_interval_s: Seconds = 5.0  # a peer that is silent for twice as long is gone
 
 
 class LinkBackend:

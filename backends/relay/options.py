@@ -5,8 +5,9 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from backends.configuration import Seconds
 from backends.contract import BackendGroup
-from backends.upstream.options import Count, Seconds, UpstreamOptions, UrlScheme, check_options
+from backends.upstream.options import Count, UpstreamOptions, UrlScheme, check_options
 
 RelayedPath = Literal["embeddings", "completions"]
 

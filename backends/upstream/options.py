@@ -10,13 +10,12 @@ from urllib.parse import urlsplit
 
 from msgspec import Meta, field
 
-from backends.configuration import BackendOptions
+from backends.configuration import BackendOptions, Seconds
 from backends.contract import BackendGroup
 from backends.upstream.chat_roles import SystemMessages
 
 Protocol = Literal["responses-ws", "responses", "chat"]
 UrlScheme = Literal["data", "https", "http"]
-Seconds = Annotated[float, Meta(gt=0, le=86_400)]
 Count = Annotated[int, Meta(ge=1)]
 AskedTier = Literal["flex", "scale", "priority", "fast", "ultrafast"]
 

@@ -5,6 +5,8 @@ import ssl
 
 from gateway.config.sections import ConfigError, ServerConfig
 
+_ANY_TIME = 0x200000  # OpenSSL's X509_V_FLAG_NO_CHECK_TIME
+
 
 def tls_context(server: ServerConfig) -> ssl.SSLContext | None:
     """Loads the certificate and its key; None without them.
@@ -17,7 +19,12 @@ def tls_context(server: ServerConfig) -> ssl.SSLContext | None:
     try:
         load_certificate(context, server)
     except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
-        raise ConfigError(f"server.tls_cert_path, server.tls_key_path: {error}") from error
+        certificate, key = server.tls_cert_path, server.tls_key_path
+        raise ConfigError(
+            f"server.tls_cert_path {certificate!r}, server.tls_key_path {key!r}: {error}; expected "
+            "a PEM file with the certificate and those it was signed by, and one with its key, "
+            "without a password"
+        ) from error
     return context
 
 
@@ -26,9 +33,6 @@ def load_certificate(context: ssl.SSLContext, server: ServerConfig) -> None:
     assert server.tls_cert_path is not None
     # Without a password, OpenSSL would ask on the terminal for an encrypted key's.
     context.load_cert_chain(server.tls_cert_path, server.tls_key_path, password="")
-
-
-_ANY_TIME = 0x200000  # OpenSSL's X509_V_FLAG_NO_CHECK_TIME
 
 
 def expires_s(server: ServerConfig) -> float:

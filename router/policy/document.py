@@ -7,6 +7,7 @@ Struct's types are the only schema.
 import difflib
 import enum
 import json
+import math
 import re
 import tomllib
 import types
@@ -284,6 +285,8 @@ def _map_faults(value: dict[str, Any], kind: Any, path: Path) -> Iterator[Fault]
 
 def _leaf_message(value: Any, kind: Any) -> str:
     """Says why a value does not fit a type; empty if it does."""
+    if isinstance(value, float) and not math.isfinite(value):  # JSON, which others read, has none
+        return f"expected a finite number, got {value}"
     try:
         msgspec.convert(value, kind)
     except msgspec.ValidationError as error:

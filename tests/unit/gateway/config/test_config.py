@@ -195,6 +195,14 @@ PLACES: list[tuple[bytes, dict[str, Any], str, tuple[str, ...]]] = [
     (b"\n[server]\nprot = 1", {}, "lw.toml:3:1: server.prot: ", ("mean 'port'", "host, port,")),
     (b"[sever]", {}, "lw.toml:1:2: sever: unknown field", ("did you mean 'server'?", "tenants")),
     (b"[server]\nport = 70000", {}, "lw.toml:2:8: server.port: ", ("65535", "got 70000")),
+    # Workers get their configuration as JSON, which would make null of it.
+    (b"[server]\ndrain_timeout_s = inf", {}, "lw.toml:2:19: server.drain", ("finite", "got inf")),
+    (
+        b"[[backends]]\nkind = 'link'\nname = 'a'\n[backends.options]\nping_interval_s = 0",
+        {},
+        "lw.toml:5:19: backends[0].options.ping_interval_s: expected a number > 0.0, got 0",
+        (),
+    ),
     (
         b"[[backends]]\nkind = 'wafr'",
         {},
