@@ -165,9 +165,10 @@ The certificate that the gateway shows is valid for less than two weeks, or not 
 clients refuse to connect. What renews it, usually a month ahead, did not, or the gateway was not
 told.""",
         first_look="""\
-1. `lanewise doctor --no-engines --config FILE` says how long the file's is valid, and the one that
+1. Dashboard *gateway*, **Certificate**: all gateways, or one?
+2. `lanewise doctor --no-engines --config FILE` says how long the file's is valid, and the one that
    is shown. Is the file's newer?
-2. The log of what renews it, such as certbot's timer or cert-manager's `Certificate`.""",
+3. The log of what renews it, such as certbot's timer or cert-manager's `Certificate`.""",
         remedy="""\
 - The file is newer: `kill -HUP` the gateway (`systemctl reload lanewise`), and let the renewal do
   that from now on.
