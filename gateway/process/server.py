@@ -7,6 +7,7 @@ import asyncio
 import faulthandler
 import gc
 import logging
+import os
 import signal
 import socket
 import ssl
@@ -319,7 +320,13 @@ Console: {admin_url}/console/   Metrics: {admin_url}/metrics   Stop: Ctrl-C"""
 
 def greet(config: Config) -> None:
     """Says that it serves: to whoever started it, and to systemd."""
-    print(greeting(config), flush=True)
+    try:
+        print(greeting(config), flush=True)
+    except OSError as error:  # a full disk, or a reader that has left: it serves all the same
+        logger.warning("the greeting cannot be written to standard output: %s", error)
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())  # what was not written is tried again at the end
+        os.close(nowhere)
     notify(READY)
 
 

@@ -13,7 +13,7 @@ from redis.asyncio import Redis
 
 from gateway.store.ledger import STREAM
 from tests.e2e.gateway_command import lanewise
-from tests.e2e.gateway_process import DEVELOPMENT_KEY, GatewayProcess, redis_binary
+from tests.e2e.gateway_process import DEVELOPMENT_KEY, LANEWISE, GatewayProcess, redis_binary
 from tests.e2e.socket_client import SocketClient
 
 
@@ -158,6 +158,20 @@ def test_a_configuration_that_is_wrong_is_named(
     assert refused.returncode == 2
     assert complaint in refused.stderr
     assert "Traceback" not in refused.stderr
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_nobody_has_to_read_the_greeting(tmp_path: Path, workers: str) -> None:
+    """A full disk stops no gateway that comes up again."""
+    full = ("sh", "-c", 'exec "$0" "$@" > /dev/full', str(LANEWISE))
+    gateway = GatewayProcess(tmp_path, "--workers", workers, program=full)
+    try:
+        gateway.wait_until_ready()
+    finally:
+        status = gateway.stop()
+    assert status == 0, gateway.log
+    assert "No space left on device" in gateway.log
+    assert "Traceback" not in gateway.log, gateway.log
 
 
 def test_a_port_that_is_taken_is_told(gateway: GatewayProcess, tmp_path: Path) -> None:
