@@ -15,8 +15,8 @@ CLIENTS := examples tests/clients/agents tests/clients/libraries \
   tests/bench/others/aiperf tests/bench/others/guidellm
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-# The first interpreter that is new enough; PYTHON=... names another. 3.14 is the last, as websockets 15
-# has no C module for it.
+# The first interpreter that is new enough; PYTHON=... names another. 3.14 is the last, as websockets 15,
+# which the locked openai asks for, has no C module for it.
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python3.14; do \
   $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 

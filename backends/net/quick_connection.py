@@ -70,7 +70,8 @@ class QuickConnection(ClientConnection):
 
     def allow(self, max_bytes: int) -> None:
         """Takes messages of up to so many bytes from now on."""
-        self.protocol.max_size = max_bytes
+        name = "max_size" if hasattr(self.protocol, "max_size") else "max_message_size"  # 15, 16
+        setattr(self.protocol, name, max_bytes)
         self._cutter.max_bytes = max_bytes
 
     @property

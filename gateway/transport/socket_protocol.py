@@ -289,7 +289,8 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         if self.close_sent:
             self._is_silent = False
             return
-        error = too_large(self._max_message_bytes, (fault.cur_size or 0) + (fault.size or 0))
+        before = vars(fault).get("current_size") or vars(fault).get("cur_size")  # 16's name, 15's
+        error = too_large(self._max_message_bytes, (before or 0) + (fault.size or 0))
         self._end_with(error, CloseCode.MESSAGE_TOO_BIG)
 
     def _end_with(self, error: ProtocolError, code: CloseCode) -> None:
