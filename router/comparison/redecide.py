@@ -9,7 +9,7 @@ from router.backtest.arrivals import Arrival
 from router.classify.task import Tenant
 from router.decide.backend_speed import BackendSpeed, BackendSpeeds
 from router.decide.continuity import conversation_state
-from router.decide.decision import Refusal
+from router.decide.decision import Reason, Refusal
 from router.decide.ranking import rank
 from router.decide.weighing import Facts, weigh
 from router.policy.policy import Policy
@@ -70,12 +70,12 @@ class Redecider:
         ranked = rank(policy, task, task_class, stats)
         if isinstance(ranked, Refusal):
             return False
-        first, logged = ranked[0], record.ranked[0]
-        return (first.route.value, first.strategy, first.backends) == (
-            logged.route,
-            logged.strategy,
-            logged.backends,
-        )
+        logged = record.ranked[0]
+        # Routes of a group without capacity are left out of a log: what was tried next comes first.
+        tried = ranked if logged.reason == Reason.FALLBACK else ranked[:1]
+        return (logged.route, logged.strategy, logged.backends) in [
+            (each.route.value, each.strategy, each.backends) for each in tried
+        ]
 
 
 def stats_of(seen: SeenRecord, infos: Mapping[str, BackendInfo]) -> list[BackendStats]:

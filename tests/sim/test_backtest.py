@@ -91,6 +91,25 @@ def test_what_is_predicted_comes(name: str, text: str, more: dict[str, Any]) -> 
     assert report.policies[0].num_moved > 0
 
 
+def test_a_route_left_out_for_want_of_capacity_is_no_other_decision() -> None:
+    base = policy("base")
+    log = recorded(crowd(30), base, [STUDIO])
+    assert question(log, base).redecided.share == 1.0
+    full = [
+        msgspec.structs.replace(each, ranked=each.ranked[1:]) if len(each.ranked) > 1 else each
+        for each in log
+    ]
+    assert {each.ranked[0].reason for each in full} >= {"fallback"}
+    assert question(full, base).redecided.share == 1.0
+    wrong = [
+        msgspec.structs.replace(
+            each, ranked=(msgspec.structs.replace(each.ranked[0], backends=("nowhere",)),)
+        )
+        for each in log
+    ]
+    assert question(wrong, base).redecided.share == 0.0
+
+
 def test_a_canary_takes_the_conversations_that_it_took() -> None:
     canary = policy(
         "canary",
