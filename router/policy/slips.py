@@ -55,6 +55,13 @@ def _unknown(noun: str, name: str, known: Collection[str] | None) -> str | None:
     return f"no {noun} {name!r} here{suggestion(name, known)}"
 
 
+def _nothing(reading: _Reading) -> Iterator[Fault]:
+    """A file that was emptied or not filled in is valid, and puts the default policy in force."""
+    given = {path[0] for path in reading.document.positions if path}
+    if not given - {"version", "description"}:
+        yield Fault((), "it says nothing of tasks: all of it is as in the default policy")
+
+
 def _unknown_tenants_and_tiers(reading: _Reading) -> Iterator[Fault]:
     known = reading.known
     for tenant_id in reading.policy.tenants:
@@ -208,6 +215,7 @@ def _all_conditions(policy: Policy) -> Iterator[tuple[Path, When]]:
 
 
 _SLIPS: tuple[Callable[[_Reading], Iterator[Fault]], ...] = (
+    _nothing,
     _unknown_tenants_and_tiers,
     _models,
     _backends,

@@ -19,7 +19,7 @@ from gateway.cli.output import one_line, show
 from router.comparison.comparison import BacktestReport
 from router.comparison.report import as_text
 from router.policy.document import Problem
-from router.policy.policy import PolicyError, parse_policy
+from router.policy.policy import DEFAULT_POLICY, PolicyError, parse_policy
 from router.policy.slips import Known, slips_of
 
 OK, NO, TROUBLE, CONFLICT = 0, 1, 2, 3
@@ -286,7 +286,7 @@ def _list(arguments: argparse.Namespace) -> int:
     marks = {answer["shadow"]: "shadow", running: "in force"}
     lines = [
         f"{row['version']:>5}  {marks.get(row['version'], ''):8}  {_time(row['at'])}  "
-        f"{row['author']:16}  {row['label']:16}  {one_line(row['comment'])}".rstrip()
+        f"{row['author']:16}  {_label(row):16}  {one_line(row['comment'])}".rstrip()
         for row in answer["versions"]
     ]
     lines.append(f"    0  {'in force' if not running else '':8}  as configured")
@@ -296,6 +296,12 @@ def _list(arguments: argparse.Namespace) -> int:
             "was emptied, or holds what cannot be read. Apply the document again."
         )
     return show(arguments, answer, "\n".join(lines))
+
+
+def _label(row: dict[str, Any]) -> str:
+    """Returns what a document calls itself; one that does not is no default policy."""
+    label: str = row["label"]
+    return "" if label == DEFAULT_POLICY.version else label
 
 
 @COMMAND.command(

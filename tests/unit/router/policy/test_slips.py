@@ -144,7 +144,15 @@ def test_default_rules_that_a_document_drops() -> None:
     assert "agents-reviews-go-deep" in slip.message
     content = DEFAULTS.encode()
     assert slips_of(parse_policy(content), content, "policy", KNOWN) == ()
-    assert slips_of(parse_policy(b""), b"", "policy", KNOWN) == ()
+    of_nothing = slips_of(parse_policy(b""), b"", "policy", KNOWN)
+    assert [slip.path for slip in of_nothing] == [""], "it drops no rules"
+
+
+@pytest.mark.parametrize("document", ["", "# nothing\n", 'version = "x"\n', '{"description": "y"}'])
+def test_a_document_that_says_nothing(document: str) -> None:
+    (slip,) = told(document)
+    assert "it says nothing of tasks: all of it is as in the default policy" in slip
+    assert told(f"{document}\nrecord_text = true" if "{" not in document else '{"rules": []}') == []
 
 
 def test_the_example_has_no_slips() -> None:

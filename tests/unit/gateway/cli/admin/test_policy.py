@@ -31,3 +31,21 @@ def test_the_list_marks_what_runs_and_warns_where_redis_names_another(
     (line,) = (line for line in lines if "in force" in line)
     assert line.split()[0] == str(marked)
     assert ("Redis names" in lines[-1]) is warns
+
+
+@pytest.mark.parametrize(("label", "shown"), [("mine", True), ("default", False)])
+def test_a_document_without_a_name_of_its_own_is_not_listed_as_the_default_policy(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], label: str, shown: bool
+) -> None:
+    def ask(*_: Any, **__: Any) -> dict[str, Any]:
+        in_force = {"version": 2, "source": "", "shadow": None}
+        return {
+            "active": 2,
+            "shadow": None,
+            "in_force": in_force,
+            "versions": [ROW | {"label": label}],
+        }
+
+    monkeypatch.setattr("gateway.cli.admin.policy.ask_admin", ask)
+    assert main(["policy", "list"]) == 0
+    assert (label in capsys.readouterr().out) is shown
