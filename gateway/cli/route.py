@@ -81,7 +81,11 @@ async def _decide(config: Config, tenant: Tenant, task: Task) -> tuple[list[str]
 
 
 def _route_batch(config: Config, path: str, tenant: Tenant, model: str) -> int:
-    """Decides every line of a JSONL file (`-`: standard input) to standard output."""
+    """Decides every line of a JSONL file (`-`: standard input) to standard output.
+
+    Returns 1 if there is no ask among them, as where it is another file.
+    """
+    num_lines = num_errors = 0
     desk = Desk(
         policy=load_policy(config),
         tenant=tenant,
@@ -93,12 +97,17 @@ def _route_batch(config: Config, path: str, tenant: Tenant, model: str) -> int:
         with sys.stdin.buffer if path == "-" else open(path, "rb") as lines:
             for decision in decide_lines(lines, desk, time.perf_counter_ns):
                 sys.stdout.buffer.write(decision + b"\n")
+                num_lines += 1
+                num_errors += b',"error":' in decision  # a text's own quotes are escaped
     except OSError as error:
         if isinstance(error, BrokenPipeError):
             raise
         raise ConfigError(f"--batch {path}: {error.strerror}") from error
     sys.stdout.buffer.flush()
-    return 0
+    if num_errors or not num_lines:
+        said = f"{num_errors} of {num_lines} lines got an error" if num_lines else "no line"
+        print(f"--batch {path}: {said}", file=sys.stderr)
+    return int(0 < num_lines == num_errors)
 
 
 COMMAND = Command(

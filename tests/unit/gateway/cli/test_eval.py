@@ -135,3 +135,22 @@ def test_a_batch_follows_the_configured_policy(
 def test_a_batch_that_cannot_be_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["route", "--batch", str(tmp_path / "none.jsonl")]) == 2
     assert "none.jsonl: No such file" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("content", "status", "said"),
+    [
+        ('[[rules]]\nname = "a"\n', 1, "2 of 2 lines got an error"),
+        ('{"id": "a", "text": "Hi."}\n{"id": "b"}\n', 0, "1 of 2 lines got an error"),
+        ('{"id": "a", "text": "Say \\",\\"error\\":\\" aloud."}\n', 0, ""),
+        ("", 0, "no line"),
+    ],
+)
+def test_a_batch_says_how_many_lines_were_none(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], content: str, status: int, said: str
+) -> None:
+    path = tmp_path / "asks.jsonl"
+    path.write_text(content)
+    assert main(["route", "--batch", str(path)]) == status
+    told = capfd.readouterr().err
+    assert told == (f"--batch {path}: {said}\n" if said else "")
