@@ -209,6 +209,7 @@ def test_workers_know_the_engines_that_they_share(tmp_path: Path) -> None:
         status, text = lanewise(*applying, gateway=gateway)
         assert (status, "No back-test" in text) == (2, True), text
         assert "Not applied: it is stored as version 1." in text
+        assert "lanewise policy activate 1" in text, "what can be done"
         with OpenAI(base_url=gateway.base_url, api_key=DEVELOPMENT_KEY, max_retries=0) as client:
             for model in ("lanewise-fast", "lanewise-deep"):
                 client.responses.create(model=model, input="Hi.", max_output_tokens=16)

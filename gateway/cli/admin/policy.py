@@ -90,8 +90,13 @@ def _apply(arguments: argparse.Namespace) -> int:
     if not is_in_force and arguments.expect is None and not arguments.force:
         _refuse_to_undo(arguments, expected, stored["author"])
     if arguments.require_backtest:  # what is in force gets a new prediction by it
-        where = "It is in force" if is_in_force else "Not applied: it is stored"
-        if not _is_good_enough(arguments, submission, version, f"{where} as version {version}."):
+        where = f"It is in force as version {version}."
+        if not is_in_force:
+            where = (
+                f"Not applied: it is stored as version {version}. In spite of that: lanewise "
+                f"policy activate {version}"
+            )
+        if not _is_good_enough(arguments, submission, version, where):
             return NO
     if is_in_force:
         text = f"Version {version} is in force already, with this content."
