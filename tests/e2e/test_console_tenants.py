@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import re
 import subprocess
 from collections.abc import Iterator
 
@@ -112,6 +113,29 @@ def test_limits_change_all_at_once_and_undo_nobody(
         "deep": {"max_concurrent": 4},
     }
     ask(gateway, "DELETE", "/admin/tenants/whole")
+
+
+def test_one_of_many_tenants_is_found(gateway: GatewayProcess, browser: Browser) -> None:
+    ids = [f"many-{number}" for number in range(25)]
+    for each in ids:
+        ask(gateway, "POST", "/admin/tenants", {"id": each, "tier": "pro"})
+    with opened(browser, f"{gateway.url}/console/#tenants", width=360) as tab:
+        page = tab.page
+        listed = page.get_by_role("button", name=re.compile("many-"))
+        expect(page.get_by_text("type a part of another's id")).to_be_visible()
+        page.get_by_label("Find").fill("y-24")
+        expect(page.get_by_role("heading", name="Keys of many-24")).to_be_visible()
+        expect(listed).to_have_count(1)
+        page.get_by_label("Find").fill("none-such")
+        expect(page.get_by_text("No tenant's id has this in it.")).to_be_visible()
+        page.get_by_label("Id of the new tenant").fill("another")
+        page.get_by_role("button", name="Add").click()
+        expect(page.get_by_role("heading", name="Keys of another")).to_be_visible()
+        expect(page.get_by_label("Find")).to_have_value("another")
+        assert tab.violations() == []
+        assert not tab.overflows()
+    for each in (*ids, "another"):
+        ask(gateway, "DELETE", f"/admin/tenants/{each}")
 
 
 def test_a_limit_of_nothing_is_shown_and_saved(gateway: GatewayProcess, browser: Browser) -> None:

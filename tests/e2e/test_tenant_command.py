@@ -88,6 +88,7 @@ def test_an_amount_that_is_none_takes_no_limit_away(shell: Shell, amount: str) -
 def test_one_limit_is_given_back_alone(shell: Shell) -> None:
     shell("tenants create alone --tier pro --limit fast.max_concurrent=1")
     shell("tenants set alone --limit fast.requests_per_min=7 --budget day.hard=10")
+    assert [each["id"] for each in shell.json("tenants list alon")] == ["alone"]
     shell("tenants set alone --limit fast.max_concurrent=tier --limit deep.max_concurrent=3")
     own = {"fast": {"requests_per_min": 7}, "deep": {"max_concurrent": 3}}
     assert _tenant(shell, "alone")["own_limits"] == own
@@ -106,6 +107,7 @@ def _tenant(shell: Shell, name: str) -> dict[str, object]:
 
 
 NOTHING = [
+    ("tenants list none-such", "No tenant's id contains 'none-such'."),
     ("keys list fast-only", "No key was made at run time for tenant fast-only"),
     ("usage show --tenant fast-only", "No task of tenant fast-only ended on "),
     ("decisions --rule none-such", "No decision here fits"),

@@ -1,8 +1,9 @@
 """`lanewise keys` manages tenants' keys over the admin API. This is an edge."""
 
 import argparse
+import sys
 
-from gateway.cli.admin.tenants import limits_in_words, parse_limits
+from gateway.cli.admin.tenants import MAX_LISTED, limits_in_words, parse_limits
 from gateway.cli.admin_client import ADMIN_ARGUMENTS, AdminError, ask_admin
 from gateway.cli.command import Command, argument
 from gateway.cli.output import Row, show, show_table
@@ -49,6 +50,9 @@ def _create(arguments: argparse.Namespace) -> int:
 def _list(arguments: argparse.Namespace) -> int:
     query = {"tenant": arguments.tenant} if arguments.tenant else {}
     rows = ask_admin(arguments, "GET", "keys", query=query)
+    if len(rows) >= MAX_LISTED:
+        words = f"Only the newest {MAX_LISTED:,} are listed: name a tenant for others"
+        print(words, file=sys.stderr)
     whose = f" for tenant {arguments.tenant}" if arguments.tenant else ""
     times = ("created_at", "expires_at", "last_used_at")
     columns = ("id", "tenant", "name", "state", *times, "limits")

@@ -19,6 +19,7 @@ from router.money.prices import in_digits
 
 COMMAND = Command("lanewise tenants list", shared=ADMIN_ARGUMENTS)
 
+MAX_LISTED = 1_000  # that the admin API lists, as `gateway.admin.tenants` says
 _GROUPS = get_args(BackendGroup)
 _NAMES = KeyLimits.__struct_fields__
 GivesBack = Literal["nothing", "group", "tier"]
@@ -87,9 +88,22 @@ def _create(arguments: argparse.Namespace) -> int:
     return show(arguments, made, f"{text} Make it a key: lanewise keys create {made['id']}")
 
 
-@COMMAND.command("list", "List all tenants.", "lanewise tenants list")
+@COMMAND.command(
+    "list",
+    "List all tenants, or those whose id contains a text.",
+    "lanewise tenants list acme",
+    argument("contains", metavar="TEXT", nargs="?", default=""),
+)
 def _list(arguments: argparse.Namespace) -> int:
-    return _show_tenants(arguments, ask_admin(arguments, "GET", "tenants"))
+    query = {"contains": arguments.contains} if arguments.contains else {}
+    tenants = ask_admin(arguments, "GET", "tenants", query=query)
+    if len(tenants) >= MAX_LISTED:
+        print(
+            f"Only the first {MAX_LISTED:,} are listed: give a part of the id for others",
+            file=sys.stderr,
+        )
+    nothing = f"No tenant's id contains {arguments.contains!r}." if arguments.contains else ""
+    return _show_tenants(arguments, tenants, nothing)
 
 
 @COMMAND.command(
@@ -254,9 +268,9 @@ def _own(arguments: argparse.Namespace) -> dict[str, Any]:
     return own
 
 
-def _show_tenants(arguments: argparse.Namespace, tenants: list[Row]) -> int:
+def _show_tenants(arguments: argparse.Namespace, tenants: list[Row], nothing: str = "") -> int:
     columns = ("id", "tier", "weight", "active_keys", "from", "limits")
-    nothing = "No tenant. Make one: lanewise tenants create --help"
+    nothing = nothing or "No tenant. Make one: lanewise tenants create --help"
     return show_table(arguments, tenants, columns, _cells, nothing=nothing)
 
 
