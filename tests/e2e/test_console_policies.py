@@ -144,6 +144,30 @@ def test_errors_stand_at_their_line(gateway: GatewayProcess, browser: Browser) -
         expect(page.locator(".cm-lint-marker-error")).to_have_count(1)
 
 
+def test_what_is_told_of_an_earlier_draft_says_so(
+    gateway: GatewayProcess, browser: Browser
+) -> None:
+    recorded = {"at": 1.0, "model": "auto", "text": "Rename x to y.", "route": "fast"}
+    records = [recorded | {"id": name, "tenant": name} for name in ("dev", "gone")]
+    with opened(browser, f"{gateway.url}/console/#policies") as tab:
+        page, panel = tab.page, tab.page.get_by_role("tabpanel")
+        page.route("**/admin/decisions?*", lambda to: to.fulfill(json=records))
+        write(page, 'uncertain = { route = "deep" }\n')
+        page.get_by_role("tab", name="Dry run").click()
+        page.get_by_role("button", name="Run it").click()
+        expect(panel).to_contain_text("of 1 recorded prompts would go elsewhere")
+        expect(panel).to_contain_text("1 could not be asked again: No tenant 'gone'")
+        tab.faults = [fault for fault in tab.faults if "404" not in fault]
+        write(page, "uncertain = 1\n")
+        expect(panel).to_contain_text("The draft has changed since this was run.")
+        for name in ("Explain", "Changes"):
+            page.get_by_role("tab", name=name).click()
+            expect(panel).to_contain_text("This is of the draft as it last was valid.")
+        write(page, 'uncertain = { route = "fast" }\n')
+        expect(page.get_by_text("valid", exact=True)).to_be_visible()
+        expect(panel).not_to_contain_text("as it last was valid")
+
+
 def test_only_a_checked_draft_is_tried(gateway: GatewayProcess, browser: Browser) -> None:
     held: list[Route] = []
     with opened(browser, f"{gateway.url}/console/#policies") as tab:

@@ -30,7 +30,7 @@ function setPercent({ from, to }, percent) {
 
 export function Canary() {
   const found = canaries(draft.value);
-  const { value: records } = useLoaded(() => admin("GET", "decisions?limit=1000"));
+  const { value: records, error } = useLoaded(() => admin("GET", "decisions?limit=1000"));
   if (found.length === 0) {
     return html`<p class="quiet">No rule of the draft has a <code>percent</code>. Give one to a rule, and it takes that part of the conversations, always the same ones.</p>`;
   }
@@ -40,6 +40,7 @@ export function Canary() {
         ${rule.name}: ${rule.percent} % of conversations
         <input type="range" min="0" max="100" value=${rule.percent} onInput=${(event) => setPercent(rule, event.target.value)} />
       </label>
+      ${error && html`<p class="fault">${error.message}</p>`}
       ${records && html`<${Figures} name=${rule.name} records=${records} />`}
     </section>
   `);

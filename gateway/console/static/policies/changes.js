@@ -3,7 +3,8 @@ import { html } from "../vendor/preact.js";
 import { admin } from "../shared/api.js";
 import { useLoaded } from "../shared/loaded.js";
 import { Difference } from "./code.js";
-import { base, validDraft } from "./store.js";
+import { OfValid } from "./of_valid.js";
+import { base, isChecked, isValid, validDraft } from "./store.js";
 
 const MAX_SHOWN = 60;
 
@@ -13,8 +14,9 @@ export function Changes() {
     [validDraft.value, base.value.version],
   );
   if (error) return html`<p class="fault">${error.message}</p>`;
-  if (!value) return html`<p class="quiet">Comparing …</p>`;
+  if (!value) return isChecked.value && !isValid.value ? html`<${OfValid} />` : html`<p class="quiet">Comparing …</p>`;
   return html`
+    <${OfValid} />
     <p>Against ${value.old ? `v${value.old}` : "the configured policy"}: ${value.changes.length} differences.</p>
     ${base.value.version > 0 && html`<${Difference} label="Changes of the text" original=${base.value.document} text=${validDraft.value} />`}
     <div class="scroll" tabindex="0" role="group" aria-label="Differences">

@@ -1,6 +1,7 @@
 // Where a prompt would go by the draft as it last was valid, and why each rule takes it or not.
 import { html, signal, useEffect, useSignal } from "../vendor/preact.js";
 import { admin } from "../shared/api.js";
+import { OfValid } from "./of_valid.js";
 import { validDraft } from "./store.js";
 
 const PAUSE_MS = 300;
@@ -12,7 +13,10 @@ export function Explain() {
   useEffect(() => {
     let isCurrent = true;
     const timer = setTimeout(async () => {
-      if (!prompt.value.trim() || validDraft.value === null) return;
+      if (!prompt.value.trim() || validDraft.value === null) {
+        told.value = null;
+        return;
+      }
       const question = { prompt: prompt.value, tenant: tenant.value || null, document: validDraft.value, name: "console" };
       const answer = await admin("POST", "explain", question).catch((error) => ({ error }));
       if (isCurrent) told.value = answer;
@@ -25,6 +29,7 @@ export function Explain() {
   return html`
     <label class="field">Prompt <textarea rows="2" value=${prompt.value} onInput=${(event) => (prompt.value = event.target.value)}></textarea></label>
     <label class="field">Tenant <input value=${tenant.value} placeholder="the first" onInput=${(event) => (tenant.value = event.target.value)} /></label>
+    <${OfValid} />
     ${told.value && html`<${Answer} told=${told.value} />`}
   `;
 }
