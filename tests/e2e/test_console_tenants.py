@@ -47,6 +47,14 @@ def test_a_key_is_made_used_and_revoked(gateway: GatewayProcess, browser: Browse
         key = page.locator("code.key").inner_text()
         used = subprocess.run(["sh", "-c", snippet], capture_output=True, timeout=60, check=True)
         assert json.loads(used.stdout)["status"] == "completed"
+        page.get_by_role("button", name="small").click()
+        expect(page.get_by_role("heading", name="Keys of small")).to_be_visible()
+        assert key not in page.content()
+        page.get_by_role("button", name="dev development").click()
+        expect(page.locator("code.key")).to_have_text(key)  # it was not kept yet
+        page.evaluate("Object.defineProperty(navigator, 'clipboard', { value: undefined })")
+        page.get_by_role("button", name="Copy", exact=True).click()
+        expect(page.get_by_role("button", name="this page cannot copy")).to_be_visible()
         page.get_by_role("button", name="I have kept it").click()
         assert key not in page.content()
 

@@ -1,5 +1,6 @@
 // *Play*: one prompt, several lanes, side by side.
-import { html, useSignal } from "../vendor/preact.js";
+import { html } from "../vendor/preact.js";
+import { Copy } from "../shared/copy.js";
 import { NoKey } from "../shared/states.js";
 import { tenantKey } from "../shared/site.js";
 import { LANES } from "./lanes.js";
@@ -88,15 +89,9 @@ const Variations = () => html`
   </label>
 `;
 
-function CopyLink() {
-  const isCopied = useSignal(false);
-  const copy = async () => {
-    await navigator.clipboard.writeText(new URL(state.raceLink(), location.href).href);
-    isCopied.value = true;
-    setTimeout(() => (isCopied.value = false), 2_000);
-  };
-  return html`<button type="button" class="plain" onClick=${copy}>${isCopied.value ? "Copied" : "Copy link"}</button>`;
-}
+const CopyLink = () => html`
+  <${Copy} kind="plain" title="Copy link" text=${() => new URL(state.raceLink(), location.href).href} otherwise="Cannot copy here" />
+`;
 
 function Parent() {
   const parent = state.parent.value;

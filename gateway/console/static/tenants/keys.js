@@ -1,5 +1,5 @@
 // A tenant's keys: made, used, revoked. A new one is shown once, with what to paste into a client.
-import { html, useSignal } from "../vendor/preact.js";
+import { html, signal } from "../vendor/preact.js";
 import { useAction } from "../shared/action.js";
 import { admin } from "../shared/api.js";
 import { ago, date } from "../shared/format.js";
@@ -13,9 +13,13 @@ const LIVES = [
   ["in a year", 365 * 86_400],
 ];
 
+// Keys that were made and not yet kept, by tenant: to look at another one loses none.
+const unkept = signal({});
+
 export function Keys({ tenant, canWrite, changed }) {
   const { value: keys, error, again } = useLoaded(() => admin("GET", `keys?tenant=${encodeURIComponent(tenant.id)}`), [tenant.id]);
-  const made = useSignal(null);
+  const made = unkept.value[tenant.id];
+  const setMade = (key) => (unkept.value = { ...unkept.value, [tenant.id]: key });
   const { run, isBusy, told } = useAction();
   const reload = () => (again(), changed());
 
@@ -24,7 +28,7 @@ export function Keys({ tenant, canWrite, changed }) {
     const { name, life } = Object.fromEntries(new FormData(event.target));
     run(async () => {
       const asked = { tenant: tenant.id, name, expires_in_s: LIVES[Number(life)][1] };
-      made.value = await admin("POST", "keys", asked);
+      setMade(await admin("POST", "keys", asked));
       reload();
     });
   };
@@ -42,7 +46,7 @@ export function Keys({ tenant, canWrite, changed }) {
         </form>
       `}
       ${told} ${error && html`<p class="fault">${error.message}</p>`}
-      ${made.value && html`<${Snippets} made=${made.value} close=${() => (made.value = null)} />`}
+      ${made && html`<${Snippets} made=${made} close=${() => setMade(null)} />`}
       ${keys && (keys.length ? html`<${Table} keys=${keys} canWrite=${canWrite} isBusy=${isBusy} revoke=${revoke} />` : html`<p class="quiet">None was made at run time${tenant.configured ? "; configured keys are not listed" : ""}.</p>`)}
     </section>
   `;

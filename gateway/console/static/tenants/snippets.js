@@ -1,5 +1,6 @@
 // A key that was just made, in what to paste for each client. It is shown this once.
 import { html, useSignal } from "../vendor/preact.js";
+import { Copy } from "../shared/copy.js";
 import { site } from "../shared/site.js";
 
 // Where admins have an address of their own, the clients' address is another: the reader fills it in.
@@ -25,22 +26,14 @@ console.log((await lanewise.create("Say hi.")).text);`],
 
 export function Snippets({ made, close }) {
   const chosen = useSignal(0);
-  const isCopied = useSignal(false);
   const text = CLIENTS[chosen.value][1](made.key);
-  const copy = async () => {
-    await navigator.clipboard.writeText(text);
-    isCopied.value = true;
-  };
-  const choose = (event) => {
-    chosen.value = Number(event.target.value);
-    isCopied.value = false;
-  };
+  const choose = (event) => (chosen.value = Number(event.target.value));
   return html`
     <div class="notice" role="status">
       <p><strong>The new key, shown this once:</strong> <code class="key">${made.key}</code></p>
       <div class="row wrap">
         <label>For <select onChange=${choose}>${CLIENTS.map(([title], index) => html`<option value=${index}>${title}</option>`)}</select></label>
-        <button class="small" onClick=${copy}>${isCopied.value ? "Copied" : "Copy"}</button>
+        <${Copy} key=${chosen.value} kind="small" title="Copy" text=${() => text} otherwise="Select it: this page cannot copy" />
         <button class="small plain" onClick=${close}>I have kept it</button>
       </div>
       <pre tabindex="0" aria-label="Snippet">${text}</pre>
