@@ -10,7 +10,7 @@ from litestar import get, put
 from litestar.params import FromQuery, JSONBody
 from msgspec import Meta
 
-from gateway.admin.guard import no_tenant, write_records
+from gateway.admin.guard import budget_warnings, no_tenant, write_records
 from gateway.config.budgets import Usd
 from gateway.config.tenants import for_key
 from gateway.http.services import services_of
@@ -31,6 +31,7 @@ class BudgetView(msgspec.Struct, frozen=True, kw_only=True):
     key: str | None
     run: str | None
     budgets: tuple[BudgetUse, ...]
+    warnings: tuple[str, ...]  # of models that they do not count
 
 
 class RunBudget(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -103,7 +104,13 @@ async def _view(
 ) -> BudgetView:
     named = for_run(tenant if key is None else for_key(tenant, key), run)
     balances = await services_of(request).gw.pools.accounts(tenant.id, named.accounts)
-    return BudgetView(tenant=tenant.id, key=key, run=run, budgets=budget_uses(balances))
+    return BudgetView(
+        tenant=tenant.id,
+        key=key,
+        run=run,
+        budgets=budget_uses(balances),
+        warnings=budget_warnings(request, tenant),
+    )
 
 
 def _hard_of_run(view: BudgetView) -> dict[str, float | None]:

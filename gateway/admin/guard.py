@@ -12,14 +12,18 @@ from litestar.handlers import BaseRouteHandler
 
 from gateway.access.admin_keys import Admin
 from gateway.access.tenant_store import Change
+from gateway.config.price_slips import unpriced_budgets
 from gateway.http.services import services_of
 from gateway.http.streams import AnyRequest
 from gateway.transport.ids import REQUEST_ID
 from gateway.wire.errors import ProtocolError
+from router.classify.task import Tenant
+from router.policy.document import suggestion
 from router.redis.audit import AuditEntry, Author
 
 READS = {"reads": True}
-MAX_NAMED = 20  # tenants, in an error
+MAX_NAMED = 10  # tenants, in an error
+MAX_COMPARED = 200  # with a name that is none, as each takes the event loop's time
 
 AnyConnection = ASGIConnection[Any, Any, Any, Any]
 
@@ -58,8 +62,11 @@ def author_of(request: AnyRequest) -> Author:
 def no_tenant(request: AnyRequest, tenant_id: str) -> ProtocolError:
     """Makes the error for a tenant that is not known, with some that are."""
     known = sorted(services_of(request).access.keys.tenant_view.tenants)
-    names = ", ".join(known[:MAX_NAMED]) + (", ..." if len(known) > MAX_NAMED else "")
-    message = f"No tenant '{tenant_id[:80]}'. Known tenants: {names or 'none'}."
+    names = ", ".join(known[:MAX_NAMED]) or "none"
+    if len(known) > MAX_NAMED:
+        names += f" and {len(known) - MAX_NAMED:,} more"
+    hint = suggestion(tenant_id, known[:MAX_COMPARED])
+    message = f"No tenant '{tenant_id[:80]}'{hint or '.'} Known tenants: {names}."
     return ProtocolError("not_found", message, param="tenant")
 
 
@@ -67,6 +74,16 @@ def changed_entries(own: Mapping[Any, Any], changes: Mapping[Any, Any] | None) -
     """Returns a field of a record with entries changed; None takes an entry away, or all."""
     changed = {} if changes is None else {**own, **changes}
     return {name: entry for name, entry in changed.items() if entry is not None}
+
+
+def budget_warnings(request: AnyRequest, tenant: Tenant) -> tuple[str, ...]:
+    """Says which models a tenant's budgets in money do not count, as they have no price."""
+    gw = services_of(request).gw
+    if not (tenant.accounts or tenant.key_account or tenant.run_account):
+        return ()
+    infos = [stats.info for stats in gw.backend_stats()]
+    budgeted = {f"tenant '{tenant.id}'": tenant.limits}
+    return tuple(unpriced_budgets(gw.prices, infos, budgeted, gw.wall_s()))
 
 
 async def write_records(

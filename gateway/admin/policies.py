@@ -87,7 +87,7 @@ class Question(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     """Asks what a document, a version or the policy in force decides for a request."""
 
     prompt: Text
-    tenant: str | None = None  # null: the first that is known
+    tenant: str | None = None  # null: the first of the configuration
     model: ModelName = "auto"
     metadata: Metadata = {}
     reasoning_effort: Effort | None = None
@@ -370,7 +370,8 @@ async def explain_prompt(request: AnyRequest, data: JSONBody[Question]) -> Expla
     """Says which rule takes a prompt, why each other does not, and where it would go now."""
     services = services_of(request)
     tenant_view = services.access.keys.tenant_view
-    tenant_id = data.tenant or next(iter(tenant_view.tenants), "")
+    first = next(iter((*tenant_view.configured, *sorted(tenant_view.tenants))), "")
+    tenant_id = data.tenant or first
     tenant = tenant_view.tenant(tenant_id)
     if tenant is None:
         raise no_tenant(request, tenant_id)

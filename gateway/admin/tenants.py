@@ -10,7 +10,7 @@ from msgspec import UNSET, UnsetType
 
 from backends.contract import BackendGroup
 from gateway.access.tenant_view import TenantsView
-from gateway.admin.guard import changed_entries, no_tenant, write_records
+from gateway.admin.guard import budget_warnings, changed_entries, no_tenant, write_records
 from gateway.config.budgets import Budget, BudgetName, Budgets
 from gateway.config.tenants import (
     KeyLimits,
@@ -73,6 +73,7 @@ class TenantView(msgspec.Struct, frozen=True, kw_only=True):
     store: StorePolicy
     budgets: Budgets  # in money, its own and its tier's together
     key_limits: dict[BackendGroup, GroupLimits]  # of each of its keys that has no own
+    warnings: tuple[str, ...]  # of models that its budgets do not count
     configured: bool  # by the configuration, so not to be changed here
     active_keys: int  # made at run time, and of the configuration
     created_at: int
@@ -332,6 +333,7 @@ def _view(request: AnyRequest, record: TenantRecord) -> TenantView:
         store=record.store,
         budgets={**_budgets_of_tier(tenant_view, record.tier), **record.budgets},
         key_limits=tenant.limits_per_key,
+        warnings=budget_warnings(request, tenant),
         configured=record.id in tenant_view.configured,
         active_keys=made + sum(configured),
         created_at=record.created_s,

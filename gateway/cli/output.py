@@ -3,7 +3,8 @@
 import argparse
 import json
 import re
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterable
 from typing import Any
 
 Row = dict[str, Any]
@@ -26,6 +27,12 @@ def show(arguments: argparse.Namespace, answer: Any, text: str, status: int = 0)
     """Prints the text, or with `--json` the answer itself, and returns the exit status."""
     print(json.dumps(answer, indent=2) if arguments.json else plain(text), flush=True)
     return status
+
+
+def warn(warnings: Iterable[str]) -> None:
+    """Prints warnings to standard error."""
+    for warning in warnings:
+        print(f"warning: {plain(warning)}", file=sys.stderr)
 
 
 def show_table(

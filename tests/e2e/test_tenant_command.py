@@ -62,6 +62,7 @@ REFUSED = [
     ("tiers set x --limit fast.max_concurrent=1 --budget day=tier", "nothing to give it back"),
     ("tiers set x --weight 2", "--limit is missing"),
     ("tiers set pro --limit deep.max_concurrent=1 --weight inf", "expected a number above 0"),
+    ("keys list narow", "No tenant 'narow'; did you mean 'narrow'? Known tenants: dev"),
     ("keys list nobody", "Known tenants: dev"),
     ("usage show --tenant nobody", "Known tenants: dev"),
     ("decisions --tenant nobody", "Known tenants: dev"),
@@ -97,6 +98,22 @@ def test_one_limit_is_given_back_alone(shell: Shell) -> None:
     assert _tenant(shell, "alone")["own_limits"] == {"deep": {"max_concurrent": 3}}
     assert "Its API keys hold as before" in shell("tenants erase alone")
     shell("tenants delete alone")
+
+
+def test_a_budget_that_counts_nothing_is_warned_of(
+    shell: Shell, capsys: pytest.CaptureFixture[str], gateway: GatewayProcess
+) -> None:
+    for words in (
+        "tenants create idle --tier pro --budget day.hard=1",
+        "tenants set idle --budget day.hard=2",
+        "budgets show idle",
+    ):
+        assert main([*words.split(), "--url", gateway.url]) == 0
+        assert "no price holds for 'lanewise-deep'" in capsys.readouterr().err
+    made = shell.json("keys create idle")["record"]["id"]
+    shell(f"keys revoke {made}")
+    assert "It is revoked" in shell(f"keys set {made} --limit fast.max_concurrent=1")
+    assert "lanewise tenants erase idle" in shell("tenants delete idle")
 
 
 def _tenant(shell: Shell, name: str) -> dict[str, object]:

@@ -6,7 +6,7 @@ import re
 
 from gateway.cli.admin_client import ADMIN_ARGUMENTS, ask_admin
 from gateway.cli.command import Command, argument
-from gateway.cli.output import Row, show, show_table
+from gateway.cli.output import Row, show, show_table, warn
 from gateway.config.budgets import MAX_USD
 from router.money.prices import in_digits
 
@@ -66,6 +66,7 @@ def _table(arguments: argparse.Namespace, view: Row) -> int:
     status = show_table(arguments, view["budgets"], _COLUMNS, _cells, nothing=nothing)
     if view["budgets"]:
         print(_COUNTED, flush=True)
+        warn(view.get("warnings", ()))  # an older gateway has none
     return status
 
 

@@ -82,6 +82,8 @@ def _set(arguments: argparse.Namespace) -> int:
     body = {"limits": parse_limits(arguments.limit)}
     key = ask_admin(arguments, "PATCH", "keys", arguments.key_id, body=body)
     words = limits_in_words(key["limits"], "as each key of its tenant")
+    if key["state"] != "active":
+        words += f". It is {key['state']}, so nothing runs under it"
     return show(arguments, key, f"Key {key['id']} of {key['tenant']}: {words}")
 
 

@@ -340,7 +340,7 @@ def _time(unix_s: float) -> str:
     "Say which rule takes a prompt, and why each other does not.",
     'lanewise policy explain "Refactor the billing module" --tenant studio --file policy.toml',
     argument("prompt", help="- reads standard input"),
-    argument("--tenant", help="(default: the first)"),
+    argument("--tenant", help="(default: the first of the configuration)"),
     argument("--model", default="auto"),
     argument("--effort", help="the request's reasoning effort"),
     argument("--conversation", help="its prompt_cache_key, for canaries"),

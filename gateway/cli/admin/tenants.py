@@ -12,7 +12,7 @@ import msgspec
 from backends.contract import BackendGroup
 from gateway.cli.admin_client import ADMIN_ARGUMENTS, AdminError, ask_admin
 from gateway.cli.command import Command, argument
-from gateway.cli.output import Row, show, show_table
+from gateway.cli.output import Row, show, show_table, warn
 from gateway.config.budgets import Budget, BudgetName, idle_softs
 from gateway.config.tenants import MAX_WEIGHT, KeyLimits
 from router.money.prices import in_digits
@@ -84,6 +84,8 @@ def _create(arguments: argparse.Namespace) -> int:
             for part, own in given.items()
         }
     made = ask_admin(arguments, "POST", "tenants", body=body)
+    if not arguments.json:
+        warn(made.get("warnings", ()))  # an older gateway has none
     text = f"Tenant {made['id']} may use: {', '.join(made['limits']) or 'nothing'}."
     return show(arguments, made, f"{text} Make it a key: lanewise keys create {made['id']}")
 
@@ -125,6 +127,7 @@ def _set(arguments: argparse.Namespace) -> int:
     status = _show_tenants(arguments, [changed])
     if arguments.budget and not arguments.json:  # each is set as a whole
         print(f"Its budgets now: {budgets_in_words(changed['budgets'])}", flush=True)
+        warn(changed.get("warnings", ()))
     return status
 
 
@@ -136,7 +139,11 @@ def _set(arguments: argparse.Namespace) -> int:
 )
 def _delete(arguments: argparse.Namespace) -> int:
     gone = ask_admin(arguments, "DELETE", "tenants", arguments.tenant)
-    return show(arguments, gone, f"Tenant {gone['id']} and its {gone['keys']} keys are deleted.")
+    text = (
+        f"Tenant {gone['id']} and its {gone['keys']} keys are deleted. What is stored of its "
+        f"requests and answers ends by itself, or at once: lanewise tenants erase {gone['id']}"
+    )
+    return show(arguments, gone, text)
 
 
 @COMMAND.command(
