@@ -38,8 +38,26 @@ def require_admin(connection: AnyConnection, handler: BaseRouteHandler) -> None:
     services = services_of(connection)
     writes = is_write(connection.scope.get("method"), handler.opt)
     admin = services.admin_keys.admin(connection.headers, writes=writes)
+    _check_query(connection, handler)
     services.count_connection(connection.scope, f"admin:{admin.name}")
     connection.state.admin = admin
+
+
+def _check_query(connection: AnyConnection, handler: BaseRouteHandler) -> None:
+    """Raises `ProtocolError` for a slip in a parameter, which would answer another question."""
+    asked = connection.query_params.keys()
+    if not asked:
+        return
+    taken = handler.parsed_fn_signature.parameters.keys() - {"request", "data"}
+    known = sorted(taken - connection.path_params.keys())
+    for name in asked:
+        if name not in known:
+            hint = suggestion(name, known)
+            there_are = (
+                f"This route takes {', '.join(known)}." if known else "This route takes none."
+            )
+            message = f"Unknown query parameter '{name[:80]}'{hint or '.'} {there_are}"
+            raise ProtocolError("invalid_value", message, param=name[:80])
 
 
 def require_writer(request: AnyRequest) -> None:

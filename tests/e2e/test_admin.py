@@ -62,6 +62,32 @@ def test_a_parameter_of_the_query_that_is_missing_is_named(gateway: GatewayProce
     assert "Missing required parameter: 'tenant'." in error["message"]
 
 
+UNREAD = [
+    ("usage?tennant=acme", "'tennant'; did you mean 'tenant'? This route takes by, first_day, "),
+    ("usage?days=7", "'days'. This route takes by, first_day, last_day, tenant."),
+    ("keys?tenant=dev&limit=3", "'limit'. This route takes tenant."),
+    ("pools/dev?tenant_id=acme", "'tenant_id'. This route takes key."),
+    ("health?verbose=1", "'verbose'. This route takes none."),
+]
+
+
+@pytest.mark.parametrize(("path", "said"), UNREAD)
+def test_a_slip_in_a_query_answers_no_other_question(
+    gateway: GatewayProcess, path: str, said: str
+) -> None:
+    status, body = ask(gateway, "GET", f"/admin/{path}")
+    assert (status, body["error"]["code"]) == (400, "invalid_value")
+    assert f"Unknown query parameter {said}" in body["error"]["message"]
+
+
+def test_what_is_not_served_says_what_of_the_admin_api_is(gateway: GatewayProcess) -> None:
+    for path in ("/admin", "/admin/tenents"):
+        status, body = ask(gateway, "GET", path)
+        assert status == 404
+        assert "/admin/tenants, /admin/tiers" in body["error"]["message"]
+        assert "/v1/" not in body["error"]["message"]
+
+
 @pytest.mark.parametrize("path", ["/admin/policies", "/admin/policies/check", "/admin/explain"])
 def test_json_nested_without_end_is_the_senders_fault(gateway: GatewayProcess, path: str) -> None:
     headers = {"authorization": f"Bearer {DEVELOPMENT_ADMIN_KEY}"}
