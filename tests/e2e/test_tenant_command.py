@@ -111,6 +111,7 @@ def test_a_budget_that_counts_nothing_is_warned_of(
         assert main([*words.split(), "--url", gateway.url]) == 0
         assert "no price holds for 'lanewise-deep'" in capsys.readouterr().err
     made = shell.json("keys create idle")["record"]["id"]
+    assert f"The old one, {made}, holds until " in shell(f"keys rotate {made} --overlap 1h")
     shell(f"keys revoke {made}")
     assert "It is revoked" in shell(f"keys set {made} --limit fast.max_concurrent=1")
     assert "lanewise tenants erase idle" in shell("tenants delete idle")

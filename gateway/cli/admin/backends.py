@@ -26,11 +26,12 @@ def _cells(row: Row) -> Row:
     state = "up" if row["healthy"] else "down"
     if row["drained"]:
         state = f"drained since {time_text(row['drained_at'])}"
-    share = row["kv_used_tokens"] / row["kv_capacity_tokens"] if row["kv_capacity_tokens"] else 0.0
+    # An upstream does not say how much it can hold.
+    capacity = row["kv_capacity_tokens"]
     return row | {
         "state": state,
-        "running": f"{row['running']} of {row['max_num_seqs']}",
-        "kv": f"{share:.0%}",
+        "running": f"{row['running']} of {row['max_num_seqs'] or '?'}",
+        "kv": f"{row['kv_used_tokens'] / capacity:.0%}" if capacity else "",
     }
 
 

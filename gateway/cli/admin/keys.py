@@ -98,7 +98,9 @@ def _set(arguments: argparse.Namespace) -> int:
 def _rotate(arguments: argparse.Namespace) -> int:
     body = {"overlap_s": arguments.overlap, "expires_in_s": arguments.expires}
     made = ask_admin(arguments, "POST", "keys", arguments.key_id, "rotate", body=body)
-    return _show_key(arguments, made)
+    ends = time_text(made["record"]["created_at"] + arguments.overlap)
+    old = f"The old one, {arguments.key_id}, holds until {ends} at the latest. "
+    return _show_key(arguments, made, old)
 
 
 @COMMAND.command(
@@ -112,8 +114,8 @@ def _revoke(arguments: argparse.Namespace) -> int:
     return show(arguments, key, f"Key {key['id']} of {key['tenant']} is revoked.")
 
 
-def _show_key(arguments: argparse.Namespace, made: Row) -> int:
+def _show_key(arguments: argparse.Namespace, made: Row, of_old: str = "") -> int:
     record = made["record"]
     ends = f", until {time_text(record['expires_at'])}" if record["expires_at"] else ""
-    text = f"Key {record['id']} of {record['tenant']}{ends}. It is not shown again:"
+    text = f"Key {record['id']} of {record['tenant']}{ends}. {of_old}It is not shown again:"
     return show(arguments, made, f"{text}\n{made['key']}")

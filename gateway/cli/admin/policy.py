@@ -289,12 +289,14 @@ def _list(arguments: argparse.Namespace) -> int:
     answer = _ask(arguments, "GET", "policies")
     running = answer["in_force"]["version"]
     marks = {answer["shadow"]: "shadow", running: "in force"}
+    if running and answer["shadow"] == running:
+        marks[running] = "in force, shadow"
     lines = [
-        f"{row['version']:>5}  {marks.get(row['version'], ''):8}  {_time(row['at'])}  "
+        f"{row['version']:>5}  {marks.get(row['version'], ''):16}  {_time(row['at'])}  "
         f"{row['author']:16}  {_label(row):16}  {one_line(row['comment'])}".rstrip()
         for row in answer["versions"]
     ]
-    lines.append(f"    0  {'in force' if not running else '':8}  as configured")
+    lines.append(f"    0  {'in force' if not running else '':16}  as configured")
     if running != answer["active"]:
         lines.append(
             f"Redis names version {answer['active']}, but this gateway goes on with {running}: it "

@@ -49,3 +49,15 @@ def test_a_document_without_a_name_of_its_own_is_not_listed_as_the_default_polic
     monkeypatch.setattr("gateway.cli.admin.policy.ask_admin", ask)
     assert main(["policy", "list"]) == 0
     assert (label in capsys.readouterr().out) is shown
+
+
+def test_a_version_that_is_in_force_and_the_shadow_is_marked_as_both(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def ask(*_: Any, **__: Any) -> dict[str, Any]:
+        in_force = {"version": 2, "source": "", "shadow": 2}
+        return {"active": 2, "shadow": 2, "in_force": in_force, "versions": [ROW]}
+
+    monkeypatch.setattr("gateway.cli.admin.policy.ask_admin", ask)
+    assert main(["policy", "list"]) == 0
+    assert "    2  in force, shadow  " in capsys.readouterr().out
