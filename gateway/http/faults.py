@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 from litestar.response.base import ASGIResponse
 
-from gateway.http.streams import json_response
+from gateway.http.streams import challenge, json_response
 from gateway.messages.errors import error_body, error_headers, status_of
 from gateway.messages.ratelimit import anthropic_limits
 from gateway.transport.ids import new_id
@@ -83,10 +83,10 @@ def told(
         # Other APIs have no response to go on from.
         error = ProtocolError(error.code, error.message.replace(OR_CONTINUE, ""))
     if not speaks_messages(path, headers):
-        return error.body(), error.kind.status, dict(error.headers)
+        return error.body(), error.kind.status, error.headers | challenge(error)
     request_id = f"req_{new_id()}"
     more = error_headers(error, request_id) | anthropic_limits(error.headers, unix_s)
-    return error_body(error, request_id), status_of(error), more
+    return error_body(error, request_id), status_of(error), more | challenge(error)
 
 
 def fault_response(

@@ -74,7 +74,12 @@ def json_response(
 
 def error_response(error: ProtocolError) -> ASGIResponse:
     """Makes an HTTP answer of an error."""
-    return json_response(error.body(), error.kind.status, error.headers)
+    return json_response(error.body(), error.kind.status, error.headers | challenge(error))
+
+
+def challenge(error: ProtocolError) -> dict[str, str]:
+    """Returns the header that an answer without a good key has to have (RFC 9110 11.6.1)."""
+    return {"www-authenticate": "Bearer"} if error.kind.status == 401 else {}
 
 
 # Lets a response go on whose client left: its job and writer, bytes that it holds, and its pump.

@@ -217,6 +217,7 @@ def test_failures_are_in_anthropics_form(
     assert (answer.status_code, found["error"]["type"]) == (status, kind), answer.text[:500]
     assert found["request_id"] == answer.headers["request-id"]
     assert answer.headers["x-should-retry"] == "false"
+    assert answer.headers.get("www-authenticate") == ("Bearer" if status == 401 else None)
     if body.get("messages") is LONG:
         assert found["error"]["message"].startswith("prompt is too long: ")
 

@@ -144,7 +144,7 @@ def test_an_empty_body_is_called_so(http: httpx.Client) -> None:
 def test_no_key_no_answer(gateway: GatewayProcess, path: str) -> None:
     for headers in ({}, {"authorization": "Bearer nope"}, {"authorization": "Basic eDp5"}):
         answer = httpx.get(gateway.url + path, headers=headers)
-        assert answer.status_code == 401
+        assert (answer.status_code, answer.headers["www-authenticate"]) == (401, "Bearer")
         assert body_of(answer)["error"]["code"] == "invalid_api_key"
 
 

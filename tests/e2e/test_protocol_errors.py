@@ -227,6 +227,7 @@ async def test_a_bad_key_is_refused_before_the_upgrade(
     with pytest.raises(websockets.InvalidStatus) as refused:
         await websockets.connect(gateway.socket_url, additional_headers=headers)
     assert refused.value.response.status_code == 401
+    assert refused.value.response.headers["www-authenticate"] == "Bearer"
     assert refused.value.response.body is not None
     body = json.loads(refused.value.response.body)
     assert body["error"]["code"] == "invalid_api_key"
