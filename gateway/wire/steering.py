@@ -50,7 +50,7 @@ def parse_steer(event: ResponseSteer, max_tokens: int | None = None) -> tuple[Co
     try:
         parsed = parse_input(raws, max_tokens=max_tokens)
     except ProtocolError as error:
-        raise _invalid(error.message, error.param or "input") from None
+        raise _invalid(error.message.removesuffix("."), error.param or "input") from None
     items = tuple(item for item in parsed.items if isinstance(item, ContextItem))
     assert all(isinstance(item.item, Message) for item in items)
     return items

@@ -742,6 +742,7 @@ BAD_STEERS: list[tuple[Any, dict[str, Any]]] = [
     ([{"role": "user", "content": ""}], {}),
     ([{"role": "user", "content": []}], {}),
     ([{"role": "user", "content": [{"type": "input_audio"}]}], {}),
+    ([{"role": "user", "content": [{"type": "input_image", "image_url": "a picture"}]}], {}),
     ([{"type": None, "role": "user", "content": "x"}], {}),
     ([{"type": "function_call_output", "call_id": "c", "output": "x"}], {}),
     ([{"type": "item_reference", "id": "msg_1"}], {}),
@@ -767,7 +768,7 @@ def test_bad_steers_fail_and_the_response_runs_on(
     (failed,) = peer.heard.take()
     assert failed["type"] == "response.steer.failed"
     assert failed["error"]["code"] == "invalid_input"
-    assert failed["error"]["message"]
+    assert failed["error"]["message"].rstrip(".") + "." == failed["error"]["message"]
     (param,) = extra or ("input",)
     assert failed["error"]["param"].startswith(param)
     assert failed["steer"] == {"previous_response_id": job.parsed.id, "input": value}
