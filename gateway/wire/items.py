@@ -34,8 +34,7 @@ from gateway.wire.output_items import ASIDE
 from gateway.wire.schemas import check_parameters, check_schema
 from gateway.wire.sealing import is_sealed_here
 
-MAX_INPUT_ITEMS = 10_000
-MAX_PARTS = 10_000  # of one item
+MAX_INPUT_ITEMS, MAX_PARTS = 10_000, 10_000  # of a request, and of one item
 PIECE_ITEMS, PIECE_TOKENS = 256, 16_384  # read before others have a turn
 ITEM_BYTES = 512  # of the objects around an item's texts
 BYTES_PER_TOKEN = 4  # of text, about; backends.tokenizer
@@ -443,9 +442,8 @@ def wire_item(item: Item, item_id: str) -> dict[str, Any]:
     found: dict[str, Any] = {"id": item.id or item_id}
     if isinstance(item, Message):
         text = "output_text" if item.role == "assistant" else "input_text"
-        content = [_wire_part(part, text) for part in item.content]
-        found |= {"type": "message", "role": item.role, "status": "completed", "content": content}
-        found["phase"] = item.phase
+        found |= {"type": "message", "role": item.role, "status": "completed", "phase": item.phase}
+        found["content"] = [_wire_part(part, text) for part in item.content]
     elif isinstance(item, FunctionCall):
         found |= {"type": "function_call", "call_id": item.call_id, "name": item.name}
         found |= {"arguments": item.arguments, "namespace": item.namespace}
@@ -460,6 +458,8 @@ def wire_item(item: Item, item_id: str) -> dict[str, Any]:
     elif isinstance(item, Reasoning):
         found |= {"type": "reasoning", "encrypted_content": item.encrypted_content}
         found["summary"] = [{"type": "summary_text", "text": text} for text in item.summary]
+        thoughts = [{"type": "reasoning_text", "text": text} for text in item.content]
+        found["content"] = thoughts or None
     else:
         found |= {"type": "compaction", "encrypted_content": item.encrypted_content}
     return {name: value for name, value in found.items() if value is not None}

@@ -182,7 +182,7 @@ def test_a_compaction_of_ours_is_left_to_be_opened() -> None:
 
 
 ROUND_TRIPS: list[Item] = [
-    *(item for _, item in ITEMS if not isinstance(item, ItemReference | Reasoning)),
+    *(item for _, item in ITEMS if not isinstance(item, ItemReference)),
     FunctionCallOutput("c", (TextPart("a"), ImagePart(URL)), "fco_1"),
     FunctionCallOutput("c", ()),
     CustomToolCallOutput("c", (TextPart("a"), TextPart("b"))),
