@@ -18,6 +18,7 @@ _FIELDS = (
 )
 _TOOL_FIELD = re.compile(r"(tools\[\d+\])\.(?!type\b|function\b|custom\b)")
 _ITEM = re.compile(r"input\[(\d+)\]")
+_DETAIL = re.compile(r"\.detail$")  # of an image: chat has it beside the URL
 
 
 class ChatTerms(msgspec.Struct, frozen=True):
@@ -39,7 +40,9 @@ class ChatTerms(msgspec.Struct, frozen=True):
             return self.limit_field
         item = _ITEM.match(param)
         if item is not None and int(item[1]) < len(self.json_paths):
-            return self.json_paths[int(item[1])] + param[item.end() :]
+            return self.json_paths[int(item[1])] + _DETAIL.sub(
+                ".image_url.detail", param[item.end() :]
+            )
         for ours, theirs in _FIELDS:
             if param == ours or param.startswith((f"{ours}.", f"{ours}[")):
                 return theirs + param.removeprefix(ours)

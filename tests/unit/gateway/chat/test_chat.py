@@ -368,6 +368,7 @@ def test_errors_name_chats_own_fields() -> None:
     terms = parse_chat(body(HELLO, max_tokens=9), "resp_1").terms
     renamed = {
         "input[0].content[2].image_url": "messages[0].content[2].image_url",
+        "input[0].content[2].detail": "messages[0].content[2].image_url.detail",
         "text.format.schema.properties": "response_format.json_schema.schema.properties",
         "max_output_tokens": "max_tokens",
         "reasoning.effort": "reasoning_effort",
