@@ -93,7 +93,7 @@ MALFORMED: dict[str, tuple[str, str, str | None]] = {
         "invalid_value",
         "metadata",
     ),
-    "numeric metadata": (create(metadata={"a": 1}), "invalid_type", "metadata"),
+    "numeric metadata": (create(metadata={"a": 1}), "invalid_type", "metadata.a"),
     "unknown route": (
         create(metadata={"route": "sideways"}),
         "invalid_value",
