@@ -2,12 +2,12 @@
 
 from collections.abc import Iterable, Mapping
 from functools import partial
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 from litestar import Response, delete, get, post
 from litestar.exceptions import HTTPException
-from litestar.params import FromPath, FromQuery
+from litestar.params import FromPath, FromQuery, QueryParameter
 from litestar.response.base import ASGIResponse
 from litestar.utils.path import normalize_path
 
@@ -54,6 +54,8 @@ from router.classify.task import Tenant
 from router.policy.policy import AUTO
 
 MAX_LISTED_ITEMS = 100  # per page of input_items; OpenAI's limit
+# For the schema alone: `check_limit` says in one go what is expected.
+_PAGE_LENGTH = QueryParameter(schema_extra={"minimum": 1, "maximum": MAX_LISTED_ITEMS})
 
 
 def _caller(request: AnyRequest) -> tuple[Services, Tenant]:
@@ -140,7 +142,7 @@ async def post_feedback(request: AnyRequest, response_id: FromPath[str]) -> ASGI
 async def get_input_items(
     request: AnyRequest,
     response_id: FromPath[str],
-    limit: FromQuery[int] = 20,
+    limit: Annotated[int, _PAGE_LENGTH] = 20,
     order: FromQuery[Literal["asc", "desc"]] = "desc",
     after: FromQuery[str | None] = None,
 ) -> ASGIResponse:

@@ -63,6 +63,12 @@ def document(gateway: GatewayProcess) -> dict[str, Any]:
     return found
 
 
+def test_the_length_of_a_page_is_bounded_in_words_of_the_schema(document: dict[str, Any]) -> None:
+    listing = document["paths"]["/v1/responses/{response_id}/input_items"]["get"]
+    (limit,) = (each for each in listing["parameters"] if each["name"] == "limit")
+    assert limit["schema"] == {"type": "integer", "minimum": 1, "maximum": 100, "default": 20}
+
+
 def sent(
     gateway: GatewayProcess, method: str, path: str, body: Any, *, key: str
 ) -> tuple[int, str, bytes]:
