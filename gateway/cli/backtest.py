@@ -29,10 +29,6 @@ PROGRESS_S = 0.2  # between two states of the bar
 _BAR = 30  # characters
 
 
-class BacktestError(CommandError):
-    """Says why a back-test cannot be made."""
-
-
 def _backtest(arguments: argparse.Namespace) -> int:
     if arguments.what == "check":
         return _check(arguments)
@@ -41,7 +37,7 @@ def _backtest(arguments: argparse.Namespace) -> int:
     try:
         report = answer(_inquiry(arguments), None if arguments.json else _Bar())
     except (InquiryError, LogFileError) as error:
-        raise BacktestError(str(error)) from error
+        raise CommandError(str(error)) from error
     return _out(arguments, report)
 
 
@@ -68,7 +64,7 @@ def _write(out: Path, report: BacktestReport) -> str:
         for suffix, content in contents.items():
             paths[suffix].write_bytes(content)
     except OSError as error:
-        raise BacktestError(f"--out {error.filename}: {error.strerror}") from error
+        raise CommandError(f"--out {error.filename}: {error.strerror}") from error
     return f"Written: {', '.join(map(str, paths.values()))}"
 
 
@@ -83,14 +79,14 @@ def _inquiry(arguments: argparse.Namespace) -> Inquiry:
         bases[base] = _policy(arguments.base, "--base")
     for log in arguments.log:
         if not with_rotated(log):
-            raise BacktestError(f"--log {log}: no such file")
+            raise CommandError(f"--log {log}: no such file")
     # A rotated file that is named beside its log counts once.
     paths = list(dict.fromkeys(path for log in arguments.log for path in with_rotated(log)))
     since_s = None
     if arguments.last is not None:
         end_s = last_end_s(paths)
         if not end_s:
-            raise BacktestError(f"--log {arguments.log[0]}: no line of a decision log in it")
+            raise CommandError(f"--log {arguments.log[0]}: no line of a decision log in it")
         since_s = end_s - arguments.last
     more: dict[str, Any] = {}
     if config is not None:
@@ -134,7 +130,7 @@ def _slo(arguments: argparse.Namespace) -> Slo:
     try:
         return Slo(**{name: ms for name, ms in given.items() if ms is not None})
     except ValueError as error:
-        raise BacktestError(f"the SLO's {error}") from error
+        raise CommandError(f"the SLO's {error}") from error
 
 
 def _policy(path: Path, option: str = "--policy") -> Policy:
@@ -155,7 +151,7 @@ def _ask_gateway(arguments: argparse.Namespace) -> int:
     """Back-tests what a running gateway has recorded, from there."""
     for option in ("base", "config"):
         if getattr(arguments, option) is not None:
-            raise BacktestError(
+            raise CommandError(
                 f"--{option} goes with --log: a running gateway knows its own policies and engines"
             )
     last_s = 900.0 if arguments.last is None else arguments.last
@@ -183,7 +179,7 @@ def _text(path: Path) -> str:
 def _check(arguments: argparse.Namespace) -> int:
     """Compares what came of the policy in force with what was predicted when it was applied."""
     if arguments.log or arguments.policy:
-        raise BacktestError(
+        raise CommandError(
             "check asks a running gateway about the policy in force: it takes no --log or --policy"
         )
     found = ask_admin(arguments, "GET", "backtest", "check")
