@@ -49,6 +49,7 @@ class Ask(NamedTuple):
     tenant: str
     leaves_us: int | None = None  # behind its arrival
     fields: Mapping[str, Any] = MappingProxyType({})
+    queued_us: int = 0  # behind others of its stream, before it began at `at_us`
 
 
 class TimedPools(AwaitedPools):
@@ -142,7 +143,7 @@ async def _recorded(
             parsed,
             ResponseStream(parsed, Transcript().emit),
             by_id[ask.tenant],
-            arrived_us=clock_us(),
+            arrived_us=clock_us() - ask.queued_us,
             refuse=lambda error: None,
         )
         tasks.append(asyncio.create_task(handle_task(gw, job)))

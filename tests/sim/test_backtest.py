@@ -110,6 +110,20 @@ def test_a_route_left_out_for_want_of_capacity_is_no_other_decision() -> None:
     assert question(wrong, base).redecided.share == 0.0
 
 
+def test_tasks_that_queued_for_their_streams_begin_when_they_did() -> None:
+    base = policy("base")
+    given = [
+        each._replace(queued_us=4_000_000 if number % 5 == 0 else 0)
+        for number, each in enumerate(crowd(60))
+    ]
+    log = recorded(given, base, [STUDIO])
+    began = [record.at + (record.queued_ms or 0.0) / 1e3 for record in log]
+    assert min(began) == pytest.approx(given[0].at_us / 1e6, abs=0.01)
+    report = back_test(question(log, base))
+    check_replay(report)
+    assert abs(report.replay.off_by["ttft_ms_p95"]) <= 0.02, report.first_line
+
+
 def test_a_canary_takes_the_conversations_that_it_took() -> None:
     canary = policy(
         "canary",
