@@ -27,13 +27,14 @@ from gateway.metrics.table import METRICS
 
 SOURCE = DataSourceRef(type_val="prometheus", uid="${datasource}")
 COLUMNS, WIDTH, HEIGHT = 3, 8, 8  # panels beside one another, and their size on Grafana's grid
+JOB = 'job="lanewise"'
 # Variable -> the labels that it selects by; the others' names are their labels'.
 SELECTS = {"model": ("model", "model_name")}
 # What a variable's values are read from.
 VALUES = {
-    "instance": 'label_values(up{job="lanewise"}, instance)',
+    "instance": f"label_values(up{{{JOB}}}, instance)",
     "route": "label_values(lanewise_requests_total, route)",
-    "model": "label_values(vllm:num_requests_running, model_name)",
+    "model": f"label_values(vllm:num_requests_running{{{JOB}}}, model_name)",
     "tenant": "label_values(lanewise_tenant_tokens_total, tenant)",
 }
 ANNOTATIONS = {
@@ -42,7 +43,10 @@ ANNOTATIONS = {
         "blue",
         'max(changes(lanewise_policy_version{mode="live",instance=~"$instance"}[1m])) > 0',
     ),
-    "Restarts": ("orange", 'changes(process_start_time_seconds{instance=~"$instance"}[1m]) > 0'),
+    "Restarts": (
+        "orange",
+        f'changes(process_start_time_seconds{{{JOB},instance=~"$instance"}}[1m]) > 0',
+    ),
 }
 _SUFFIXES = {"histogram": ("_bucket", "_sum", "_count")}
 # Sample name -> its metric's labels.
@@ -55,13 +59,17 @@ _SAMPLE = re.compile(r"\b(?:lanewise_|vllm:|process_)\w+\b(\{)?")
 
 
 def selected(expr: str, variables: tuple[str, ...]) -> str:
-    """Narrows every metric of a query down to what the dashboard's variables select."""
+    """Narrows every metric of a query down to what the dashboard's variables select.
+
+    Names that others have, too, of any process and of vLLM itself, are those of our job.
+    """
 
     def with_selectors(match: re.Match[str]) -> str:
         name = match[0].rstrip("{")
         if name not in LABELS:
             return match[0]
-        selectors = ",".join(
+        selectors = "" if name.startswith("lanewise_") else f"{JOB},"
+        selectors += ",".join(
             f'{label}=~"${variable}"'
             for variable in variables
             for label in SELECTS.get(variable, (variable,))

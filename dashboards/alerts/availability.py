@@ -6,9 +6,9 @@ from dashboards.alerts.record import Alert, Case, Fires
 
 def _engine(num_waiting: int, tokens: str, num_cancelled: int) -> dict[str, str]:
     return {
-        'vllm:num_requests_waiting{engine="deep"}': f"{num_waiting}x60",
-        'vllm:num_requests_running{engine="deep"}': "0x60",
-        'vllm:generation_tokens_total{engine="deep"}': tokens,
+        'vllm:num_requests_waiting{job="lanewise",engine="deep"}': f"{num_waiting}x60",
+        'vllm:num_requests_running{job="lanewise",engine="deep"}': "0x60",
+        'vllm:generation_tokens_total{job="lanewise",engine="deep"}': tokens,
         'lanewise_requests_total{outcome="cancelled"}': f"0+{num_cancelled}x60",
     }
 
@@ -164,9 +164,9 @@ Start the engine, or take it out of the configuration and `kill -HUP` the gatewa
     # answered: nothing else tells of it.
     Alert(
         name="LanewiseEngineSilent",
-        expr="sum by (engine) (vllm:num_requests_waiting) > 0"
-        " and sum by (engine) (vllm:num_requests_running) == 0"
-        " and sum by (engine) (increase(vllm:generation_tokens_total[3m])) == 0"
+        expr='sum by (engine) (vllm:num_requests_waiting{job="lanewise"}) > 0'
+        ' and sum by (engine) (vllm:num_requests_running{job="lanewise"}) == 0'
+        ' and sum by (engine) (increase(vllm:generation_tokens_total{job="lanewise"}[3m])) == 0'
         " and on () "
         f'sum(increase(lanewise_requests_total{{outcome="cancelled"}}[5m])) >= {LEAST_BAD}',
         severity="page",

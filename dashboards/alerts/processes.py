@@ -93,24 +93,26 @@ preceded by a traceback; with `-11`, a crash of the interpreter, by where each t
     ),
     Alert(
         name="LanewiseFileDescriptorsNearLimit",
-        expr="process_open_fds / process_max_fds > 0.8",
+        expr='process_open_fds{job="lanewise"} / process_max_fds{job="lanewise"} > 0.8',
         severity="ticket",
         summary="{{ $labels.instance }} will soon refuse connections.",
         lasts="5m",
         fires=Fires(
             Case(
                 {
-                    'process_open_fds{instance="a"}': "900x40",
-                    'process_max_fds{instance="a"}': "1024x40",
+                    'process_open_fds{job="lanewise",instance="a"}': "900x40",
+                    'process_max_fds{job="lanewise",instance="a"}': "1024x40",
                 }
             ),
             "a will soon refuse connections.",
-            {"instance": "a"},
+            {"job": "lanewise", "instance": "a"},
         ),
         silent=Case(
             {
-                'process_open_fds{instance="a"}': "500x40",
-                'process_max_fds{instance="a"}': "1024x40",
+                'process_open_fds{job="lanewise",instance="a"}': "500x40",
+                'process_max_fds{job="lanewise",instance="a"}': "1024x40",
+                'process_open_fds{job="another",instance="b"}': "1000x40",
+                'process_max_fds{job="another",instance="b"}': "1024x40",
             }
         ),
         meaning="""\

@@ -108,7 +108,7 @@ def test_a_quiet_night_draws_zeros_and_not_a_gap(tmp_path: Path) -> None:
 def test_an_engine_that_gateways_share_is_drawn_once(tmp_path: Path) -> None:
     series = {}
     for gateway in ("a", "b"):
-        where = f'instance="{gateway}"'
+        where = f'job="lanewise",instance="{gateway}"'
         series[f'lanewise_backend_linked{{{where},backend="far"}}'] = "1x60"
         for name, places in (("far", 256), ("own", 18)):
             series[f'lanewise_backend_max_seqs{{{where},backend="{name}"}}'] = f"{places}x60"

@@ -85,6 +85,23 @@ def test_every_query_obeys_the_variables_of_its_dashboard() -> None:
                     assert all(f'{each}=~"${each}"' in selectors for each in wanted), target
 
 
+def test_names_that_other_programs_have_too_are_asked_of_our_job() -> None:
+    """Every process has `process_*`, and a server of vLLM's own has `vllm:*`."""
+    asked = [alert.expr for alert in ALERTS]
+    for document in DOCUMENTS.values():
+        asked += [each["expr"] for each in document["annotations"]["list"]]
+        for panel in document["panels"]:
+            asked += [target["expr"] for target in panel.get("targets", ())]
+        asked += [each.get("query", "") for each in document["templating"]["list"]]
+    found = [
+        selectors
+        for expr in asked
+        for selectors in re.findall(r"\b(?:vllm:|process_)\w+(\{[^}]*\})?", str(expr))
+    ]
+    assert len(found) > 20
+    assert all('job="lanewise"' in selectors for selectors in found)
+
+
 def test_panels_are_numbered_once_and_do_not_overlap() -> None:
     for document in DOCUMENTS.values():
         ids = [panel["id"] for panel in document["panels"]]
