@@ -85,6 +85,27 @@ def test_a_wrong_key_is_told_and_another_one_taken(
         tab.faults = [fault for fault in tab.faults if "401" not in fault]
 
 
+ODD = [
+    (
+        502,
+        "<html>Bad gateway</html>",
+        "Something before the gateway answered 502, as a proxy does.",
+    ),
+    (200, "<html>Sign in</html>", "answered with what is no JSON, as a proxy does."),
+]
+
+
+@pytest.mark.parametrize(("status", "body", "said"), ODD)
+def test_what_is_no_answer_of_the_gateway_is_told_as_none(
+    gateway: GatewayProcess, browser: Browser, status: int, body: str, said: str
+) -> None:
+    with opened(browser, f"{gateway.url}/console/#play") as tab:
+        tab.page.route("**/admin/tenants*", lambda to: to.fulfill(status=status, body=body))
+        tab.page.get_by_role("link", name="Tenants").click()
+        expect(tab.page.get_by_role("alert")).to_contain_text(said)
+        tab.faults = [fault for fault in tab.faults if "502" not in fault]
+
+
 @pytest.mark.parametrize("name", FAULTS)
 def test_what_is_killed_shows_and_goes(name: str, browser: Browser) -> None:
     with FAULTS[name]() as fault, opened(browser, f"{fault.gateway.url}/console/#live") as tab:

@@ -23,7 +23,7 @@ function LOST(since, error) {
     severity: "bad",
     since,
     words: error?.status ? error.message : "This gateway does not answer; what is shown below is from before.",
-    todo: "See whether its process runs. The page asks again every second.",
+    todo: `${error?.status ? "" : "See whether its process runs. "}The page asks again every second.`,
     runbook: "operations.md#start-and-stop",
   };
 }

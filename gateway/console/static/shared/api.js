@@ -13,6 +13,10 @@ export class ApiError extends Error {
   }
 }
 
+/** The words for an answer that is none of the gateway's. */
+export const notOurs = (status) =>
+  `Something before the gateway answered ${status}, as a proxy does. See whether it reaches the gateway.`;
+
 async function ask(method, path, key, body, type, timeoutMs = TIMEOUT_MS) {
   let answer;
   try {
@@ -33,17 +37,26 @@ async function ask(method, path, key, body, type, timeoutMs = TIMEOUT_MS) {
   } catch {
     // Not one of ours: a proxy's page, perhaps. The status has to do.
   }
-  throw new ApiError(error.message ?? `The answer was ${answer.status}.`, answer.status, error.param, error.code);
+  throw new ApiError(error.message ?? notOurs(answer.status), answer.status, error.param, error.code);
 }
 
 /** JSON in and out of `/admin/...`, with the admin key. */
 export async function admin(method, path, body, timeoutMs) {
   try {
     const sent = body === undefined ? undefined : JSON.stringify(body);
-    return JSON.parse((await ask(method, `/admin/${path}`, adminKey.value, sent, "application/json", timeoutMs)) || "null");
+    const text = await ask(method, `/admin/${path}`, adminKey.value, sent, "application/json", timeoutMs);
+    return parsed(text || "null");
   } catch (error) {
     if (error.status === 401) wantsKey.value = "admin";
     throw error;
+  }
+}
+
+function parsed(text) {
+  try {
+    return JSON.parse(text);
+  } catch {
+    throw new ApiError(notOurs("with what is no JSON"), 200);
   }
 }
 

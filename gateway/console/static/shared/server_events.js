@@ -1,5 +1,5 @@
 // Reads server-sent events by fetch, since an EventSource cannot send a key.
-import { ApiError } from "./api.js";
+import { ApiError, notOurs } from "./api.js";
 
 const MAX_BUFFERED_CHARS = 8 << 20; // of one event: more is no event of ours
 
@@ -8,7 +8,7 @@ export async function* serverEvents(path, key, signal) {
   const answer = await fetch(path, { headers: { authorization: `Bearer ${key}` }, signal });
   if (!answer.ok) {
     const { error } = await answer.json().catch(() => ({}));
-    throw new ApiError(error?.message ?? `The answer was ${answer.status}.`, answer.status);
+    throw new ApiError(error?.message ?? notOurs(answer.status), answer.status);
   }
   const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
   let buffered = "";
