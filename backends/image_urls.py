@@ -9,7 +9,7 @@ import re
 MAX_SHOWN_CHARS = 64
 
 _BEGINNING = re.compile(
-    r"https?://[^\s/?#]|data:image/[\w.+-]+(?:;[^\s,;]+)*;base64,\s*[\w+/-]",
+    r"https?://[^\s/?#]|data:image/[\w.+*-]+(?:;[^\s,;]+)*;base64,\s*[\w+/-]",
     re.ASCII | re.IGNORECASE,
 )
 _MAX_BEGINNING_CHARS = 256  # of what says it: behind that there may be megabytes

@@ -11,6 +11,7 @@ TAKEN = [
     "https://[::1]:8080/a?b#c",
     "data:image/png;base64,AA==",
     "data:image/svg+xml;charset=utf-8;base64,PHN2Zy8+",
+    "data:image/*;base64,/9j/4AAQ",  # from phones, which do not look
     "DATA:IMAGE/JPEG;BASE64,/9j/4AAQ",
     "data:image/webp;base64,\nUklGR" + "A" * 1_000_000,
 ]
