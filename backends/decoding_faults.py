@@ -36,8 +36,8 @@ def fuller(kind: Any, text: Json, path: str, said: str) -> tuple[str, str]:
         said = f"expected {known}, got {said.removeprefix('Invalid enum value ')}"
     elif is_key and key is not None:
         said += f", got {len(key)} characters: '{key[:MAX_KEY_CHARS]}'"
-    elif ", got " not in said and not is_key:
-        said += got_at(text, path) if key is None else got_at(text, before, key)
+    elif ", got " not in said and not is_key and (key is not None or not in_map):
+        said += got_at(text, before, key)
     named = "" if key is None or is_key else f".{key[:MAX_KEY_CHARS]}"
     return before + named + after.replace("[...]", ""), said
 
@@ -74,17 +74,12 @@ def wrong_key(kind: Any, text: Json, path: str) -> str | None:
         for step in _STEP.findall(path):
             above.append((step, found))
             found = found[int(step[1:-1])] if step.startswith("[") else found[step]
-        entries: list[tuple[str, Any]] = list(islice(found.items(), MAX_TRIED))
-    except (
-        msgspec.DecodeError,
-        RecursionError,
-        ValueError,
-        LookupError,
-        TypeError,
-        AttributeError,
-    ):
+    except (msgspec.DecodeError, RecursionError, ValueError, LookupError, TypeError):
         return None
-    for key, value in entries:
+    if not isinstance(found, dict):
+        return None
+    key: str
+    for key, value in islice(found.items(), MAX_TRIED):
         alone: Any = {key: value}
         for step, around in reversed(above):
             if step.startswith("["):
