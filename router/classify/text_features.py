@@ -7,6 +7,7 @@ weighs more than the rest, so that a trivial prompt before a long paste stays tr
 serving call the same functions.
 """
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from itertools import chain, pairwise
@@ -15,7 +16,15 @@ from typing import TypeVar
 import msgspec
 
 from router.classify.framing import without_framing
-from router.classify.words import COURTESIES, OPENERS, all_words_of, without_courtesies
+from router.classify.words import (
+    COURTESIES,
+    OPENERS,
+    all_words_of,
+    asks,
+    asks_about,
+    leaves_to_paste,
+    without_courtesies,
+)
 
 WINDOW_CHARS = 512
 HEAD_CHARS, TAIL_CHARS, NUM_MIDDLE = 640, 384, 3
@@ -24,11 +33,14 @@ MIN_WINDOW_CHARS = 192  # a shorter rest joins the window before it
 WHOLE_CHARS = 1_024  # up to so long a text is one window, in which no paragraph weighs more
 MAX_FRAMING_CHARS = 1_024  # that head and tail of a long text may have besides
 LEAD_CHARS, CLOSE_CHARS = 420, 300  # at most, of a longer text's first and last paragraph
+MAX_ASK_CHARS, MAX_ASK_LINES = 200, 3  # of the lines beside a paste that may ask about it
 MIN_LEAD_CHARS = 12  # a shorter first line ("Hi,", "# Task") is joined with the next one
 MAX_KEPT, MAX_KEPT_CHARS = 512, 2_048  # cached texts
 STEM_BYTES = 5  # of unknown words
 USUAL_LENGTH = 5.0  # log2 of words; used for multiple choice, whose length is that of the choices
 MAX_COUNT = 4 * MAX_READ_CHARS  # bytes that are read, of whatever characters
+
+_SENTENCE_ENDS = re.compile(r"(?<=[.!?:]) +|(?<=[。！？：])")
 
 _Found = TypeVar("_Found")
 Term = bytes | tuple[bytes, bytes]  # a word, or two neighbours
@@ -74,7 +86,7 @@ def forget_readings() -> None:
 
 
 def _read(text: str) -> Reading:
-    num_chars = len(text)
+    num_chars, whole = len(text), text
     if num_chars <= MAX_READ_CHARS + 2 * MAX_FRAMING_CHARS:
         text = close = without_framing(text)
         num_chars = len(text)
@@ -100,7 +112,12 @@ def _read(text: str) -> Reading:
         else:
             for word in polite:
                 del distinct[word]
-    request = _request(text, close)
+    # In the whole text, since by its words such an ask may be framing of a task.
+    request = (
+        _ask_about(whole[:LEAD_CHARS].split("\n"))
+        or _request(text, close)
+        or _ask_about(whole[-CLOSE_CHARS:].split("\n")[::-1])
+    )
     return Reading(b"".join(encoded), words, distinct, tuple(windows), request, num_chars)
 
 
@@ -152,7 +169,24 @@ def _request(text: str, close: str) -> View | None:
         prompt = found.encode("utf-8", "replace")
         words, distinct = _words_of(prompt)
         if words and words[0] in OPENERS:
-            return View(prompt, words, distinct)
+            first_line = all_words_of(prompt.lstrip().partition(b"\n")[0])
+            if not leaves_to_paste(first_line):
+                return View(prompt, words, distinct)
+    return None
+
+
+def _ask_about(lines: Sequence[str]) -> View | None:
+    """Returns what the lines beside a paste, the outermost first, ask about it; None: nothing."""
+    for line in [stripped for line in lines if (stripped := line.strip())][:MAX_ASK_LINES]:
+        if len(line) > MAX_ASK_CHARS:
+            return None
+        for sentence in filter(None, _SENTENCE_ENDS.split(line)[::-1]):
+            prompt = sentence.encode("utf-8", "replace")
+            words, distinct = _words_of(prompt)
+            if asks_about(words, sentence[-1]):
+                return View(prompt, words, distinct)
+            if asks(words):
+                return None
     return None
 
 

@@ -25,6 +25,73 @@ OPENERS = frozenset(
 )
 ASKING_WORDS = OPENERS - frozenset(b"what how why which where who when whose is are do".split())
 
+# Of an ask about what is pasted beside it, "What does this do?", in ten languages: words that ask,
+# that say what to tell of it, and that point at it. Of Chinese and Japanese these are characters.
+_QUESTIONS = frozenset(
+    "what whats why how which who where when is are does has "
+    "was warum wieso wie welche welcher welches wer wo ist sind "
+    "qué que cuál cuáles cómo por quién dónde es son o qual quais como onde é "
+    "quel quelle quels quelles quoi comment pourquoi qui où est che cosa quale come perché dove "
+    "что чем как какой какая какие почему зачем где кто "
+    "什 哪 吗 何 뭐 무엇을 왜 어떻게 무슨".encode().split()
+)
+_TELLING = frozenset(
+    "explain summarize summarise describe tl translate outline paraphrase proofread "
+    "erkläre erklär fasse beschreibe übersetze explica resume resuma describe traduce "
+    "explique traduza traduis décris spiega riassumi traduci "
+    "объясни опиши перескажи переведи кратко "
+    "释 解 总 總 概 译 譯 訳 설명해줘 요약해줘 번역해줘".encode().split()
+)
+_POINTING = frozenset(
+    "this that these those it below above following here code text snippet "
+    "das dies diese dieser dieses diesen diesem hier folgende folgenden folgendes "
+    "esto este esta estos estas eso código texto aquí siguiente isto isso aqui seguinte "
+    "ceci cela ça ce cette ces ici suivant questo questa qui codice testo seguente "
+    "это этот эта эти этом код кода текст здесь "
+    "这 這 此 下 码 碼 こ 次 이 코드는 다음".encode().split()
+)
+# An ask that has one of these leaves to the paste what is to be done: "How do we solve this?"
+_LEAVING = frozenset(
+    "should shall must we do work solve solved fix fixed handle implement help helps resolve "
+    "approach tackle start begin think take done make made improve best better clear ok okay "
+    "possible feasible want wants need needs tun machen lösen sollen sollte wir helfen hacer "
+    "resolver faire résoudre fare risolvere делать решить 办 決 决 改".encode().split()
+)
+_SAYING_NOTHING = (
+    _LEAVING
+    | _POINTING
+    | frozenset(
+        b"the a an as is are to for me us i be with about in on at of and what how "
+        b"task tasks issue issues bug bugs problem problems error errors ticket feature request "
+        b"requirement requirements spec specification story change changes description "
+        b"described given attached".split()
+    )
+)
+_LAST = frozenset((b"do", b"work"))  # which at the end of a question ask what the paste does
+MAX_ASK_WORDS = 16
+
+
+def leaves_to_paste(words: list[bytes]) -> bool:
+    """Returns whether a sentence only asks to do what a paste beside it says: "Fix this bug:"."""
+    if not words or words[-1] in _LAST:
+        return False
+    if _POINTING.isdisjoint(words) or _LEAVING.isdisjoint(words):
+        return False
+    return _SAYING_NOTHING.issuperset(words)
+
+
+def asks_about(words: list[bytes], mark: str) -> bool:
+    """Returns whether a sentence, with a mark at its end, asks something of a paste beside it."""
+    if not 0 < len(words) <= MAX_ASK_WORDS:
+        return False
+    if not _LEAVING.isdisjoint(words[:-1] if words[-1] in _LAST else words):
+        return False
+    points = not _POINTING.isdisjoint(words)
+    if not _TELLING.isdisjoint(words):
+        return points or mark in ":：?？"
+    return points and mark in "?？" and not _QUESTIONS.isdisjoint(words)
+
+
 # Byte -> itself in lower case if it belongs to a word, else a space. Multi-byte characters belong
 # to words, so any script has words, if unknown ones.
 _WORD_TABLE = bytes(

@@ -85,6 +85,57 @@ def test_the_request_is_found_around_a_paste(text: str, request_text: bytes) -> 
 
 
 @pytest.mark.parametrize(
+    "ask",
+    [
+        "What does this do?",
+        "Summarize this in one line:",
+        "Is this right?",
+        "What language is this?",
+        "TL;DR:",
+        "Was macht das?",
+        "¿Qué hace esto?",
+        "Que fait ce code ?",
+        "Что делает этот код?",
+        "这段代码做什么？",
+        "このコードは何をしますか？",
+    ],
+)
+def test_an_ask_about_a_paste_is_its_request(ask: str) -> None:
+    for text in (f"{ask}\n{PASTE}", f"Hi!\n\n{ask}\n\n```\n{PASTE}\n```", f"{PASTE}\n\n{ask}"):
+        found = read(text)
+        assert found.request is not None, text[:40]
+        assert found.request.prompt.strip() == ask.encode()
+        assert b"compute" in found.words, "the paste counts, too"
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        "Can you help me with this?",
+        "How are you?",
+        "Here is what the customer wants:",
+        "Implement this:",
+        "Fix this bug:",
+        "Please solve the following problem.",
+        "What should we do about this?",
+        "Thanks for yesterday's help! Here is today's one:",
+        "What do you think of this?",
+        "请帮我处理下面的任务：",
+    ],
+)
+def test_an_ask_that_leaves_all_to_the_paste_is_no_request(ask: str) -> None:
+    for text in (f"{ask}\n\n{PASTE}", f"{PASTE}\n\n{ask}"):
+        assert read(text).request is None, text[:40]
+
+
+def test_work_that_is_asked_for_beside_a_question_is_the_request() -> None:
+    ask = "Rewrite this without the lock, and tell me what it does?"
+    found = read(f"{ask}\n\n{PASTE}").request
+    assert found is not None
+    assert found.prompt == ask.encode()
+
+
+@pytest.mark.parametrize(
     "text", [f"Heading of it all\n{PASTE}", "Fix the typo", PASTE[:WHOLE_CHARS]]
 )
 def test_other_texts_have_no_request_apart(text: str) -> None:
