@@ -1,5 +1,8 @@
 """Tests the trade-off: bands by quality, prices in a band, and what other conditions do."""
 
+import re
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -17,6 +20,7 @@ from router.policy.tradeoff import (
     scarcity,
 )
 
+DOCS = Path(__file__).parents[4] / "docs"
 BANDS = ((0.5, 0.5), (0.25, 0.75), (0.15, 0.6), (0.1, 0.5))
 
 
@@ -92,3 +96,23 @@ def test_nothing_moves_an_edge_out_of_bounds_or_past_the_other() -> None:
 def test_a_pool_is_scarce_from_its_last_quarter_on() -> None:
     shares = (1.0, 0.25, 0.125, 0.0, -0.5)
     assert [scarcity(share) for share in shares] == [1, 1, 2.5, MAX_MULTIPLE, MAX_MULTIPLE]
+
+
+def test_the_documents_agree_on_what_the_default_does() -> None:
+    """The trade-off's table and the classifier's are of the same records and the same band."""
+    table = (DOCS / "tradeoff.md").read_text("utf-8")
+    rows = re.findall(
+        r"^\| (\w*) ?\| ([\d.]+) \| ([\d.]+)(?: to ([\d.]+))?"
+        r" \| ([\d.]+) % \| ([\d.]+) % \| (.+) % \|$",
+        table,
+        re.MULTILINE,
+    )
+    assert {preset for preset, *_ in rows} == {"", *PRESETS}
+    for preset, quality, low, high, *_ in rows:
+        assert not preset or PRESETS[preset] == float(quality)
+        assert Tradeoff(quality=float(quality)).edges(0, 0) == (float(low), float(high or low))
+    missed, small, both = next(row[4:] for row in rows if row[0] == "balanced")
+    known = (DOCS / "classifier.md").read_text("utf-8")
+    assert re.search(rf"\| deep work sent to interactive \|.*?\| \*\*{missed} %\*\* \|", known)
+    assert re.search(rf"\| interactive work sent to deep \|.*?\| \*\*{small} %\*\* \|", known)
+    assert re.search(rf"\| uncertain \| \| {both} % \|", known)
