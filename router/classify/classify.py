@@ -23,6 +23,7 @@ from router.classify.weights_file import load_model
 from router.classify.words import all_words_of
 
 _NUM_SIGNALS = 4
+SECURITY_SIGNAL = "security: "  # how the signal begins that tells security
 MAX_LOG_ODDS = 30.0
 NOTICED_LOG_ODDS = -3.0  # of security, below any threshold that a policy may well set
 # We chose what words say at least where a text is about security. Of 271 development records that
@@ -114,7 +115,7 @@ class Opinion(msgspec.Struct, frozen=True):
         """Lists the strongest signals, each with its log-odds and its share of all."""
         words = _in_words(self.scores, _shifts(self.features))
         if self.task_class.security_sensitive:
-            words.insert(0, f"security: {self._why_sensitive()}")
+            words.insert(0, f"{SECURITY_SIGNAL}{self._why_sensitive()}")
         return tuple(words)
 
     def _why_sensitive(self) -> str:

@@ -27,7 +27,7 @@ from router.classify.durations import LEAST_WAIT_US, in_words
 from router.classify.task import Route, Task, TaskClass
 from router.decide.decision import RankedRoute, Reason, Refusal
 from router.decide.failover import MAX_SPARES
-from router.decide.weighing import CHANCES, LOOKS, weigh
+from router.decide.weighing import CHANCES, LOOKS, weigh, why_security
 from router.policy.conditions import Situation, load_of
 from router.policy.policy import AUTO, Choice, Policy, Rule
 from router.policy.rules import first_rule
@@ -138,13 +138,11 @@ def _wish(
         return _pinned_model(policy, task, stats)
     sensitive = task_class.security_sensitive and policy.security_goes_deep
     if sensitive and "deep" in task.tenant.limits and hints.route is not Route.DEEP:
-        asked = ", whatever the hint" if hints.route is not None else ""
-        chance = CHANCES[int(100 * task_class.p_security + 0.5)]
         return _Wish(
             route=Route.DEEP,
             strategy=strategy,
             reason=Reason.SECURITY,
-            cause=f"Security-sensitive work goes deep{asked} ({chance} likely to be such)",
+            cause=why_security(task_class, hints),
             bound=True,
         )
     if hints.route is not None:

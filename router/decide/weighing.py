@@ -13,9 +13,9 @@ import msgspec
 
 from backends.contract import BackendGroup, BackendStats
 from router.agent_runs.run_state import CALM_STEPS, NEW_RUN, RunState
-from router.classify.classify import Band
+from router.classify.classify import SECURITY_SIGNAL, Band
 from router.classify.log_odds import log_odds, shifted
-from router.classify.task import Decider, Label, Task, TaskClass
+from router.classify.task import Decider, Hints, Label, Task, TaskClass
 from router.decide.backend_speed import BackendSpeeds, extra_wait
 from router.decide.continuity import MAX_COLD_TOKENS, NEW, ConversationState
 from router.policy.tradeoff import (
@@ -121,9 +121,9 @@ def _by_its_run(
     if run.stuck:
         signs = ", ".join(run.signs)
         if holder == "deep":
-            why = f"The run was stuck ({signs}), and has not gone well for long enough since"
+            why = f"The conversation got stuck ({signs}), and stays here until enough goes well"
             return _decided(task_class, "deep", why, "sticky")
-        what = "The last answer did not do" if run.dissatisfied else "The run is stuck"
+        what = "The last answer did not do" if run.dissatisfied else "The conversation is stuck"
         return _decided(task_class, "deep", f"{what} ({signs})", "evidence")
     if holder == "fast" and task.held_turn:
         why = "The turn stays on the engine that began it, and it is not stuck"
@@ -150,6 +150,16 @@ def _by_its_run(
         why = "So short an ask goes on with what the deep engine holds"
         return _decided(task_class, "deep", why, "sticky")
     return None
+
+
+def why_security(task_class: TaskClass, hints: Hints) -> str:
+    """Says that security sends a task deep, how sure that is and what it was told by."""
+    hinted = hints.route is not None or hints.strategy is not None
+    told = [found for found in task_class.signals if found.startswith(SECURITY_SIGNAL)]
+    by = f", by {told[0].removeprefix(SECURITY_SIGNAL)}" if told else ""
+    chance = CHANCES[int(100 * task_class.p_security + 0.5)]
+    asked = ", whatever the hint" if hinted else ""
+    return f"Security-sensitive work goes deep{asked} ({chance} likely to be such{by})"
 
 
 def _cold_tokens(task: Task, conversation: ConversationState) -> int:

@@ -7,10 +7,10 @@ import pytest
 
 from router.agent_runs.run_state import RunState
 from router.classify.classify import Band
-from router.classify.task import Hints, TaskClass
+from router.classify.task import Hints, Route, TaskClass
 from router.decide.backend_speed import BackendSpeeds
 from router.decide.continuity import MAX_COLD_TOKENS, ConversationState
-from router.decide.weighing import NO_FACTS, Facts, explored, weigh
+from router.decide.weighing import NO_FACTS, Facts, explored, weigh, why_security
 from router.policy.tradeoff import Tradeoff
 from tests.unit.router.tasks import backend, task
 
@@ -216,6 +216,25 @@ def test_what_is_said_has_no_jargon() -> None:
     for why, p_deep, facts, *_ in ROWS:
         because = weighed(p_deep, facts).because
         assert not any(term in because for term in ("p_deep", "band", "->", " +")), (why, because)
+
+
+@pytest.mark.parametrize(
+    ("signals", "hints", "why"),
+    [
+        (('security: "jwt"', '"fix" +0.3'), Hints(), 'goes deep (90% likely to be such, by "jwt")'),
+        (
+            ("security: earlier messages",),
+            Hints(route=Route.FAST),
+            "goes deep, whatever the hint (90% likely to be such, by earlier messages)",
+        ),
+        ((), Hints(strategy="breadth"), "goes deep, whatever the hint (90% likely to be such)"),
+    ],
+)
+def test_security_says_what_told_it_and_which_hint_it_overrides(
+    signals: tuple[str, ...], hints: Hints, why: str
+) -> None:
+    told = msgspec.structs.replace(of(0.5, security=True), signals=signals)
+    assert why_security(told, hints) == f"Security-sensitive work {why}"
 
 
 def test_thanks_move_no_long_context() -> None:
