@@ -35,6 +35,7 @@ from gateway.wire.items import (
     parse_tools,
     too_long,
 )
+from router.agent_runs.follow_ups import asks_nothing
 from router.classify.task import Hints, OptionValue, Route, StorePolicy, Task, Tenant
 from router.strategies.table import REMOVED, STRATEGIES
 
@@ -343,7 +344,7 @@ def _said_by_user(items: tuple[ContextItem, ...]) -> tuple[set[type[Part]], int,
     """Reads a context's messages; it may have hundreds of items.
 
     Returns the kinds of all messages' parts; the number of the user's, and the first one's hash;
-    the text of the last one, which the router classifies, and its tokens.
+    the text of the last one that asks for something, which the router classifies, and its tokens.
     """
     attached: set[type[Part]] = set()
     users: list[ContextItem] = []
@@ -356,6 +357,8 @@ def _said_by_user(items: tuple[ContextItem, ...]) -> tuple[set[type[Part]], int,
     if not users:
         return attached, 0, "", "", 0
     last = users[-1]
+    if len(users) > 1 and items[-1] is last and items[-2] is users[-2] and asks_nothing(last.item):
+        last = users[-2]
     assert isinstance(last.item, Message)
     text = "\n".join([part.text for part in last.item.content if isinstance(part, TextPart)])
     return attached, len(users), f"{users[0].digest:x}", text, last.num_tokens

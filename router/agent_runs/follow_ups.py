@@ -8,6 +8,9 @@ more, "continue the migration in the billing service" is a task.
 import re
 from typing import Literal
 
+from backends.contract import Item, Message, TextPart
+from backends.prompt import parts_text
+
 FollowUp = Literal["more", "thanks"]
 
 MAX_CHARS = 64  # of a message that is looked at: a longer one says more
@@ -65,6 +68,17 @@ _IS_THANKS = re.compile(
     rf"{_BETWEEN}*(?:(?:{_LEAD}|{_AROUND}){_BETWEEN}+)*(?:{_THANKS})"
     rf"(?:{_BETWEEN}*(?:{_LEAD}|{_AROUND}|{_THANKS})(?!\w))*{_BETWEEN}*"
 )
+_IS_PLEA = re.compile(rf"{_BETWEEN}*(?:(?:{_LEAD})(?:{_BETWEEN}+|$))*")
+
+
+def asks_nothing(item: Item) -> bool:
+    """Returns whether a message right behind another is mere courtesy: thanks, please, nothing."""
+    if not isinstance(item, Message) or not all(isinstance(p, TextPart) for p in item.content):
+        return False
+    text = parts_text(item.content)
+    if len(text) > MAX_CHARS:
+        return False
+    return follow_up_of(text) == "thanks" or _IS_PLEA.fullmatch(text.lower()) is not None
 
 
 def follow_up_of(text: str) -> FollowUp | None:

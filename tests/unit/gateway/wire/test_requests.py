@@ -271,6 +271,7 @@ def test_a_task_carries_what_was_asked() -> None:
 
 
 USER, ASSISTANT = Message("user", (TextPart("old"),)), Message("assistant", (TextPart("done"),))
+THANKS = Message("user", (TextPart("Thanks in advance!"),))
 IMAGE = ImagePart("https://example.com/a.png")
 
 # items, ask, turns, images
@@ -281,6 +282,8 @@ ASKS: list[tuple[tuple[Item, ...], str, int, bool]] = [
     ((USER, ASSISTANT, FunctionCallOutput("c", (TextPart("out"),))), "old", 1, False),
     ((USER, Message("user", (IMAGE,))), "", 2, True),
     ((Message("user", (IMAGE, TextPart("what"))), ASSISTANT, USER), "old", 2, True),
+    ((USER, THANKS), "old", 2, False),
+    ((USER, ASSISTANT, THANKS), "Thanks in advance!", 2, False),
 ]
 
 

@@ -2,7 +2,8 @@
 
 import pytest
 
-from router.agent_runs.follow_ups import FollowUp, follow_up_of
+from backends.contract import ImagePart, Message, TextPart
+from router.agent_runs.follow_ups import FollowUp, asks_nothing, follow_up_of
 
 MORE = """
 weiter
@@ -83,3 +84,26 @@ ROWS: list[tuple[str, FollowUp | None]] = [
 @pytest.mark.parametrize(("text", "follow_up"), ROWS)
 def test_follow_ups(text: str, follow_up: FollowUp | None) -> None:
     assert follow_up_of(text) == follow_up
+
+
+@pytest.mark.parametrize(
+    ("text", "is_nothing"),
+    [
+        ("Thanks in advance!", True),
+        ("please", True),
+        ("bitte, danke", True),
+        ("", True),
+        (" \n", True),
+        ("go on", False),
+        ("And in Rust?", False),
+        ("please add tests", False),
+        ("ok " * 99, False),
+    ],
+)
+def test_a_message_of_courtesy_asks_nothing(text: str, is_nothing: bool) -> None:
+    assert asks_nothing(Message("user", (TextPart(text),))) is is_nothing
+
+
+def test_a_picture_asks_something() -> None:
+    picture = ImagePart("https://example.com/a.png")
+    assert not asks_nothing(Message("user", (TextPart("please"), picture)))
