@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import Browser, Dialog, expect
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import ClientConnection, connect
 
@@ -62,9 +62,21 @@ def test_a_key_is_made_used_and_revoked(gateway: GatewayProcess, browser: Browse
         socket = connect(gateway.socket_url, additional_headers=headers)
         row = page.get_by_role("row").filter(has_text=NASTY).first
         expect(row).to_contain_text("active")
-        row.get_by_role("button", name="Revoke").click()
+        asked: list[str] = []
+        answers = [False, True]
+
+        def answer(dialog: Dialog) -> None:
+            asked.append(dialog.message)
+            dialog.accept() if answers.pop(0) else dialog.dismiss()
+
+        page.on("dialog", answer)
+        row.get_by_role("button", name="Revoke").press("Enter")
+        expect(row).to_contain_text("active")
+        row.get_by_role("button", name="Revoke").press("Enter")
         expect(row).to_contain_text("revoked")
         assert end_of(socket) == "invalid_api_key"
+        assert len(asked) == 2
+        assert f"Revoke the key {NASTY} (" in asked[0], "as it is named, and no markup"
         assert page.locator("main img").count() == 0
 
 

@@ -47,7 +47,7 @@ _OWN = (
         default=[],
         metavar="NAME.LIMIT=USD",
         help="money: day, month, key_day, key_month or run, with .soft or .hard, such as "
-        "day.hard=10; NAME=tier gives it back",
+        "day.hard=10; each NAME as a whole; NAME=tier gives it back",
     ),
     argument(
         "--key-limit",

@@ -32,7 +32,11 @@ export function Keys({ tenant, canWrite, changed }) {
       reload();
     });
   };
-  const revoke = (key) => run(async () => (await admin("POST", `keys/${key.id}/revoke`), reload()), "Revoked: what ran under it has ended.");
+  const revoke = (key) => {
+    const named = key.name ? `${key.name} (${key.id})` : key.id;
+    if (!confirm(`Revoke the key ${named} for ever? What runs under it ends.`)) return;
+    run(async () => (await admin("POST", `keys/${key.id}/revoke`), reload()), "Revoked: what ran under it has ended.");
+  };
 
   return html`
     <section class="card" aria-labelledby="keys">
