@@ -92,18 +92,26 @@ def weigh(
         if tried is not None:
             why = "Uncertain, and one of the few that try one engine alone, to learn from"
             return _decided(task_class, tried, why, "explore")
-    details = [name for _, name in shifts] if shifts else []
-    if words or (low, high) != (band.low, band.high):
+    # What changed nothing is not told.
+    chance = by_words = CHANCES[int(100 * task_class.p_deep + 0.5)]
+    details: list[str] = []
+    if shifts:
+        chance = CHANCES[int(100 * p_deep + 0.5)]
+        if chance != by_words:
+            details = [f"{by_words} by its words", *(name for _, name in shifts)]
+    if (low, high) != (band.low, band.high) and label != _label_within(band, p_deep):
         because_of = f", as {' and '.join(words)}" if words else ""
         details.append(f"{low:.0%} to {high:.0%} is uncertain{because_of}")
     if not details:
         return task_class if label == task_class.label else _decided(task_class, label, "")
-    chance = CHANCES[int(100 * p_deep + 0.5)]
-    by_words = CHANCES[int(100 * task_class.p_deep + 0.5)]
-    if by_words != chance:
-        details.insert(0, f"{by_words} by its words")
     said = f"{chance} likely to need the deep engine; {'; '.join(details)}"
     return _decided(task_class, label, f"{LOOKS[label]} ({said})")
+
+
+def _label_within(band: Band, p_deep: float) -> Label:
+    if p_deep < band.low:
+        return "interactive"
+    return "deep" if p_deep >= band.high else "uncertain"
 
 
 def _by_its_run(

@@ -218,6 +218,11 @@ def test_what_is_said_has_no_jargon() -> None:
         assert not any(term in because for term in ("p_deep", "band", "->", " +")), (why, because)
 
 
+@pytest.mark.parametrize("facts", [held("fast"), Facts(shares_left={"deep": 0.05})])
+def test_what_changes_nothing_is_not_told(facts: Facts) -> None:
+    assert weighed(0.001, facts) == of(0.001)
+
+
 @pytest.mark.parametrize(
     ("signals", "hints", "why"),
     [
