@@ -82,7 +82,8 @@ def _sweep(arguments: argparse.Namespace, material: Material) -> int:
         raise PlanError(f"--out {error.filename}: {error.strerror}") from error
     text = f"{len(results):,} cells, {sum(one.meets for one in results):,} meet the objectives: "
     names = {"json": str(arguments.out / "sweep.json"), "csv": str(arguments.out / "sweep.csv")}
-    return show(arguments, names, text + ", ".join(names.values()))
+    told = [*material.untestable, text + ", ".join(names.values())]
+    return show(arguments, names, "\n".join(told))
 
 
 def _as_csv(material: Material, results: Sequence[CellResult]) -> str:

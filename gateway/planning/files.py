@@ -23,6 +23,7 @@ from router.backtest.arrivals import AnswerLength, Arrival
 from router.backtest.fleet import EngineMachine
 from router.backtest.log_reader import read_records
 from router.backtest.packed import Packed
+from router.comparison.what_if import without_untestable
 from router.planning.capacity import capacity_of
 from router.planning.terms import MAX_SERVERS, PLAN_TENANT, Material, PlanSlo, ServerKind
 from router.policy.policy import DEFAULT_POLICY, Policy, PolicyError, parse_policy
@@ -74,11 +75,13 @@ def read_material(
         raise PlanError(f"{prices}: energy_per_kwh: expected a price from 0")
     if len({kind.name for kind in kinds}) < len(kinds):
         raise PlanError(f"{prices}: two [[servers]] of one name")
+    given = {name: _policy(path) for name, path in named(policies).items()}
+    able, untestable = _able(given or {DEFAULT_POLICY.version: DEFAULT_POLICY}, arrivals)
     return Material(
         arrivals=arrivals,
         kinds=kinds,
-        policies={name: _policy(path) for name, path in named(policies).items()}
-        or {DEFAULT_POLICY.version: DEFAULT_POLICY},
+        policies=able,
+        untestable=untestable,
         slo=objectives,
         energy_per_kwh=listed.energy_per_kwh,
         tenant_tiers=tiers,
@@ -101,6 +104,22 @@ def _policy(path: Path) -> Policy:
         raise PlanError(f"{path}: {error.strerror}") from error
     except PolicyError as error:
         raise PlanError(str(error)) from error
+
+
+def _able(
+    policies: Mapping[str, Policy], arrivals: Sequence[Arrival]
+) -> tuple[dict[str, Policy], tuple[str, ...]]:
+    """Leaves out the rules that a trace cannot test, as a back-test does, and names them."""
+    has_text = all(one.text is not None for one in arrivals)
+    metadata_names = frozenset(name for one in arrivals for name in one.hints.metadata)
+    able: dict[str, Policy] = {}
+    told: list[str] = []
+    for name, policy in policies.items():
+        able[name], untestable = without_untestable(
+            policy, has_text=has_text, metadata_names=metadata_names
+        )
+        told += [f"{name}: rule {each.rule!r} is left out: {each.why}" for each in untestable]
+    return able, tuple(told)
 
 
 def _kind(path: Path, server: _Server, arrivals: Sequence[Arrival]) -> ServerKind:

@@ -53,7 +53,8 @@ def plan_text(material: Material, plan: FleetPlan, advice: Sequence[Advice]) -> 
     """Writes a plan for people."""
     lines = [
         f"{plan.num_fleets} fleets, {plan.num_simulated} simulated, "
-        f"{len(material.arrivals):,} tasks at {material.slo.growth:g} times their pace"
+        f"{len(material.arrivals):,} tasks at {material.slo.growth:g} times their pace",
+        *material.untestable,
     ]
     if plan.cheapest is None or plan.frugal is None:
         spare = ", with one server out" if material.slo.spare_failures else ""

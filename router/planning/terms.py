@@ -98,6 +98,7 @@ class Material(msgspec.Struct, frozen=True, kw_only=True):
     arrivals: Sequence[Arrival]
     kinds: tuple[ServerKind, ...]
     policies: Mapping[str, Policy]
+    untestable: tuple[str, ...] = ()  # what was left out of them, in words
     slo: PlanSlo
     energy_per_kwh: float = 0.0
     tenant_tiers: Mapping[str, str] = {}  # tenants of the trace, whose pools are wide

@@ -59,6 +59,15 @@ def test_policies_of_one_file_name_are_told_apart(
     assert all(str(path) in rows for path in paths), capsys.readouterr().out
 
 
+def test_rules_that_a_trace_cannot_test_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    policy = tmp_path / "policy.toml"
+    policy.write_text('[[rules]]\nname = "w"\nwhen = { words = ["locks"] }\nroute = "fast"\n')
+    assert plan(tmp_path, "--policy", str(policy)) == 0
+    assert "rule 'w' is left out: it goes by words" in capsys.readouterr().out
+
+
 def test_what_no_fleet_could_answer_is_not_planned_for(tmp_path: Path) -> None:
     path = tmp_path / "d.jsonl"
     given: dict[str, Any] = {
