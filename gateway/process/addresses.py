@@ -3,6 +3,7 @@
 This is an edge.
 """
 
+import errno
 import socket
 from collections.abc import Awaitable, Callable, Sequence
 
@@ -23,6 +24,16 @@ BACKLOG = 2048  # handshakes the kernel holds while the loop is busy
 
 ADMIN_PATHS = frozenset({"metrics", "schema", "admin"})  # first segments
 PUBLIC_PATHS = frozenset({"v1"})  # all else, such as health, is at both addresses
+
+_EXPECTED = (
+    "expected a name or an address of this machine, such as 127.0.0.1, 0.0.0.0 or ::, without "
+    "brackets and port"
+)
+_ADVICE = {
+    errno.EADDRINUSE: "stop what listens there, or take another port (0: any that is free)",
+    errno.EACCES: "take a port from 1024 on, or give the process the right to lower ones",
+    errno.EMFILE: "raise the limit of file descriptors (ulimit -n, LimitNOFILE)",
+}
 
 IsAdmin = Callable[[tuple[str, int]], bool]  # of the local address that a client connected to
 
@@ -61,7 +72,10 @@ def listen(address: Address, setting: str, *, is_shared: bool = False) -> socket
     try:
         return socket.create_server(address, family=family, backlog=BACKLOG, reuse_port=is_shared)
     except OSError as error:
-        raise ConfigError(f"{setting}: cannot listen on {address}: {error}") from error
+        # Without what Python adds to it: the address once more, as our own object.
+        why = (error.strerror or str(error)).partition(" (while attempting")[0]
+        advice = _ADVICE.get(error.errno or 0, _EXPECTED)
+        raise ConfigError(f"{setting}: cannot listen on {address}: {why}; {advice}") from error
 
 
 def told_apart(public: socket.socket, admin: socket.socket) -> IsAdmin:
