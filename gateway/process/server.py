@@ -47,6 +47,7 @@ from gateway.process.addresses import SplitAddresses, addresses, listen, told_ap
 from gateway.process.app import make_app, services
 from gateway.process.reload import Hangups, Load, apply, changed
 from gateway.process.service_manager import READY, STOPPING, notify
+from gateway.process.starting import stoppable
 from gateway.process.websocket_endpoints import WebSocketEndpoints
 from gateway.transport.byte_budgets import ByteBudgets
 from gateway.transport.connection_limits import ConnectionBounds, ConnectionLimits, Cut, Visit
@@ -339,7 +340,7 @@ def serve(config: Config, load: Load) -> int:
     faulthandler.enable()
     task_log = set_up_logging(config.logs)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until it can be handled
-    return uvloop.run(_serve(config, load, task_log))
+    return uvloop.run(stoppable(_serve(config, load, task_log)))
 
 
 async def _serve(config: Config, load: Load, task_log: TaskLog | None) -> int:

@@ -45,6 +45,7 @@ from gateway.process.reload import Hangups, Load, changed
 from gateway.process.server import check, greet
 from gateway.process.service_manager import STOPPING, notify
 from gateway.process.shared_engines import linked, simulated
+from gateway.process.starting import stoppable
 from gateway.process.worker import EXIT_CONFIG
 from router.redis.cancelling import cancelled
 
@@ -65,7 +66,7 @@ def supervise(config: Config, load: Load) -> int:
     """
     set_up_logging(config.logs)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until it can be handled
-    return uvloop.run(_supervise(config, load))
+    return uvloop.run(stoppable(_supervise(config, load)))
 
 
 async def _supervise(config: Config, load: Load) -> int:

@@ -61,6 +61,22 @@ async def test_sigterm_ends_everything_cleanly(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="reads /proc")
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_a_start_that_is_stopped_leaves_nothing(tmp_path: Path, workers: str) -> None:
+    temporary = tmp_path / "t"
+    temporary.mkdir()
+    path = f"{Path(redis_binary()).parent}:{os.environ['PATH']}"
+    environ = {"TMPDIR": str(temporary), "PATH": path}
+    gateway = GatewayProcess(tmp_path, "--workers", workers, environ=environ)
+    deadline = time.monotonic() + 60.0
+    while not list(temporary.iterdir()):
+        assert time.monotonic() < deadline, gateway.log
+        time.sleep(0.001)
+    assert gateway.stop() == 0, gateway.log
+    assert list(temporary.iterdir()) == []
+    assert "Traceback" not in gateway.log, gateway.log
+
+
 def test_being_asked_again_cuts_nothing_off(tmp_path: Path) -> None:
     """SIGTERM upon SIGTERM shortens the drain; what was started is still taken down."""
     gateway = GatewayProcess(tmp_path)
@@ -178,6 +194,8 @@ def test_a_port_that_is_taken_is_told(gateway: GatewayProcess, tmp_path: Path) -
     second = lanewise("serve", "--port", str(gateway.port), folder=tmp_path)
     assert second.returncode != 0
     assert str(gateway.port) in second.stderr
+    assert "Address already in use; stop what listens there" in second.stderr
+    assert "Address(" not in second.stderr
     assert "Traceback" not in second.stderr
 
 
