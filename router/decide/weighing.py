@@ -99,7 +99,8 @@ def weigh(
         chance = CHANCES[int(100 * p_deep + 0.5)]
         if chance != by_words:
             details = [f"{by_words} by its words", *(name for _, name in shifts)]
-    if (low, high) != (band.low, band.high) and label != _label_within(band, p_deep):
+    is_moved = (low, high) != (band.low, band.high)
+    if is_moved and (task_class.cautious or label != _label_within(band, p_deep)):
         because_of = f", as {' and '.join(words)}" if words else ""
         details.append(f"{low:.0%} to {high:.0%} is uncertain{because_of}")
     if not details:

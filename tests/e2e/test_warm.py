@@ -74,7 +74,7 @@ async def test_a_conversation_goes_on_where_it_was_warmed_up(fresh: GatewayProce
         assert cold["routing"]["class"]["label"] == "uncertain"
         turn = await connection.turn(ask, model="auto", previous_response_id=warm["id"], **SHORT)
     assert turn["routing"]["route"] == "deep"
-    assert "deep holds" in turn["routing"]["why"]
+    assert "the deep engine holds" in turn["routing"]["why"]
 
 
 def test_a_client_without_a_socket_prewarms_too(gateway: GatewayProcess) -> None:
