@@ -47,7 +47,7 @@ _REST = (
     r"|пожалуйста|со|с|следующ\w+|шаг\w*|част\w+|писать|请|吧|please"
 )
 _THANKS = (
-    r"thanks|thank you|thank u|thx|ty|tysm|cheers|much appreciated|danke(?:schön)?|vielen dank"
+    r"thanks|thank you|thank u|thx|ty|tysm|cheers|(?:much )?appreciated|danke(?:schön)?|vielen dank"
     r"|besten dank|merci|(?:muchas |mil )?gracias|obrigad[oa]|grazie(?: mille)?|bedankt"
     r"|dank (?:je|u)(?: wel)?|dzięki|dziękuję|teşekkürler|teşekkür ederim|спасибо|благодарю|дякую"
     r"|谢谢|謝謝|多谢|多謝|(?:非常|十分)?感[谢謝]|ありがとう(?:ございます|ございました)?|감사합니다|고마워요?"
@@ -61,14 +61,17 @@ _AROUND = (
     r"|большое|огромное|за|помощь|вам|тебе|你|您|了|大家"
 )
 _BETWEEN = r"[\s.,;:!?¡…·~、。，！？-]"
+# A word is read once (`(?>`): some are in two lists, and two ways of reading each of many would be
+# tried for milliseconds.
 _IS_MORE = re.compile(
-    rf"{_BETWEEN}*(?:(?:{_LEAD}){_BETWEEN}+)*(?:{_MORE})(?:{_BETWEEN}+(?:{_REST}))*{_BETWEEN}*"
+    rf"{_BETWEEN}*+(?>(?:{_LEAD}|{_THANKS}){_BETWEEN}++)*+(?:{_MORE})"
+    rf"(?>{_BETWEEN}++(?:{_REST})(?!\w))*+{_BETWEEN}*+"
 )
 _IS_THANKS = re.compile(
-    rf"{_BETWEEN}*(?:(?:{_LEAD}|{_AROUND}){_BETWEEN}+)*(?:{_THANKS})"
-    rf"(?:{_BETWEEN}*(?:{_LEAD}|{_AROUND}|{_THANKS})(?!\w))*{_BETWEEN}*"
+    rf"{_BETWEEN}*+(?>(?:{_LEAD}|{_AROUND}){_BETWEEN}++)*+(?:{_THANKS})"
+    rf"(?>{_BETWEEN}*+(?:{_LEAD}|{_AROUND}|{_THANKS})(?!\w))*+{_BETWEEN}*+"
 )
-_IS_PLEA = re.compile(rf"{_BETWEEN}*(?:(?:{_LEAD})(?:{_BETWEEN}+|$))*")
+_IS_PLEA = re.compile(rf"{_BETWEEN}*+(?>(?:{_LEAD})(?:{_BETWEEN}++|$))*+")
 
 
 def asks_nothing(item: Item) -> bool:

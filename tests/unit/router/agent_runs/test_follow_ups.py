@@ -16,6 +16,7 @@ yes, go ahead with step 2
 please continue with the next step
 Continue from where you stopped
 ok, next part please
+Thanks! Please continue with the next step
 more
 sigue
 Sí, continúa con el siguiente paso
