@@ -22,7 +22,7 @@ from redis.exceptions import RedisError
 from backends.contract import ContextItem
 from gateway.store.recent_saves import LostReason, RecentSaves
 from gateway.store.stored_bytes import StoredBytes
-from gateway.store.stored_response import Context, Lineage, MissingAncestor, StoredResponse
+from gateway.store.stored_response import Context, Lineage, StoredResponse, Uncontinued
 from gateway.wire.errors import ProtocolError
 
 # A process renews its background responses' keys once a second; ten missed, and it is gone.
@@ -164,18 +164,21 @@ class ResponseStore:
         """Drops what waits here for Redis of a tenant."""
         self._recent.forget_all(tenant_id)
 
-    async def context(self, tenant_id: str, response_id: str) -> Context | MissingAncestor | None:
-        """Loads the conversation up to a response, or names what of it is gone.
+    async def context(self, tenant_id: str, response_id: str) -> Context | Uncontinued | None:
+        """Loads the conversation up to a response, or says why there is none to go on with.
 
-        None if there is no such response, or if it cannot be continued.
+        None if there is no such response.
         """
         last = await self.load(tenant_id, response_id)
-        if last is None or not last.can_continue:
+        if last is None:
             return None
+        if not last.can_continue:
+            return Uncontinued("it failed, or has not ended yet")
         records: list[StoredResponse] = []
         for ancestor, record in await self._ancestors(tenant_id, last):
             if record is None:
-                return MissingAncestor(ancestor)
+                gone = f"'{ancestor}', which came before it, is not stored any more"
+                return Uncontinued(f"{gone}: it was deleted or has expired")
             records.append(record)
         items = tuple(
             item for record in (*records, last) for item in (*record.input, *record.output)

@@ -45,7 +45,7 @@ class Context(msgspec.Struct, frozen=True):
     lineage: Lineage
 
 
-class MissingAncestor(msgspec.Struct, frozen=True):
-    """Names an earlier response of a conversation that is not stored any more."""
+class Uncontinued(msgspec.Struct, frozen=True):
+    """Says in words why a stored response cannot be continued."""
 
-    response_id: str
+    why: str

@@ -6,7 +6,7 @@ from backends.contract import Compaction, ContextItem
 from backends.prompt import PIECE_ITEMS
 from gateway.core.gateway import Gateway
 from gateway.core.job import Job
-from gateway.store.stored_response import Lineage, MissingAncestor
+from gateway.store.stored_response import Lineage, Uncontinued
 from gateway.task.cut_calls import cut_calls
 from gateway.task.own_input import make_prefix
 from gateway.task.stages import LoadedTask
@@ -50,7 +50,7 @@ async def load_task(gw: Gateway, job: Job, queued_us: int = 0) -> Task:
     parent_id = job.parsed.body.previous_response_id
     if job.parent is None and parent_id is not None:
         context = await gw.store.context(job.tenant.id, parent_id)
-        if context is None or isinstance(context, MissingAncestor):
+        if context is None or isinstance(context, Uncontinued):
             raise _not_continued(parent_id, context)
         job.parent, job.last_backend, job.lineage = context.items, context.backend, context.lineage
     parent = job.parent or ()
@@ -88,15 +88,13 @@ async def load_task(gw: Gateway, job: Job, queued_us: int = 0) -> Task:
     return task
 
 
-def _not_continued(parent_id: str, gone: MissingAncestor | None) -> ProtocolError:
-    """Makes the error for a parent that is not there, or whose own parents are not all there."""
-    message = f"Previous response '{parent_id[:80]}' not found."
-    if gone is not None:
-        message = (
-            f"Previous response '{parent_id[:80]}' cannot be continued: '{gone.response_id}', "
-            "which came before it, is not stored any more. It was deleted or has expired."
-        )
-    message += " Send the full context as 'input' without 'previous_response_id'."
+def _not_continued(parent_id: str, found: Uncontinued | None) -> ProtocolError:
+    """Makes the error for a parent that is not there, or that cannot be continued."""
+    what = "not found" if found is None else f"cannot be continued: {found.why}"
+    message = (
+        f"Previous response '{parent_id[:80]}' {what}. Send the full context as 'input' without "
+        "'previous_response_id'."
+    )
     return ProtocolError("previous_response_not_found", message, param="previous_response_id")
 
 

@@ -76,6 +76,16 @@ def test_what_continues_a_deleted_response_says_which_one_is_gone(client: OpenAI
     assert follow_up.output_text, "what came before the deleted one goes on"
 
 
+def test_what_has_not_ended_is_not_said_to_be_missing(client: OpenAI) -> None:
+    running = client.responses.create(
+        model="lanewise-deep", input="Write 3000 words.", background=True, max_output_tokens=4000
+    )
+    with pytest.raises(openai.BadRequestError, match="has not ended yet") as refused:
+        client.responses.create(model="auto", input="And?", previous_response_id=running.id)
+    assert refused.value.code == "previous_response_not_found"
+    client.responses.cancel(running.id)
+
+
 @pytest.mark.parametrize("order", ["asc", "desc"])
 def test_items_that_came_twice_are_listed_once_each(client: OpenAI, order: Any) -> None:
     """Codex sends an item again, by its id, after a connection was lost."""
