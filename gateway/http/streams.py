@@ -25,7 +25,7 @@ from gateway.task.own_input import check_values, parse_request
 from gateway.task.pipeline import handle_task
 from gateway.transport.outbox import Outbox, WriteNow
 from gateway.transport.socket_protocol import WRITE_NOW
-from gateway.transport.unbroken_lines import unbroken
+from gateway.transport.unbroken_lines import LINE_SEPARATORS, NEXT_LINE, unbroken
 from gateway.wire.agents import TURN_STATE, is_codex
 from gateway.wire.compaction import compaction_object
 from gateway.wire.errors import ProtocolError, missing_parameter
@@ -299,7 +299,9 @@ class EventStream(HttpAnswer):
         """Writes what the outbox gets, while watching whether anyone is there."""
 
         async def write(events: list[bytes]) -> None:
-            body = unbroken(b"".join(events))
+            body = b"".join(events)
+            if LINE_SEPARATORS in body or NEXT_LINE in body:
+                body = unbroken(body)
             await send({"type": "http.response.body", "body": body, "more_body": True})
 
         def cut() -> None:  # a reader that stalls counts as gone
