@@ -127,9 +127,12 @@ class LinkBackend:
         )
 
     async def close(self) -> None:
+        """Ends the link; what still runs fails, and only that is worth a warning."""
+        if not self._generations:
+            self._connection = None
+        self._lost("was closed: the gateway is shutting down")
         self._keeper.cancel()
         await asyncio.gather(self._keeper, return_exceptions=True)
-        self._lost("was closed: the gateway is shutting down")
 
     async def _keep(self) -> None:
         pause_s = self._options.retry_min_s

@@ -189,6 +189,33 @@ def asked(name: str) -> GenerateRequest:
     )
 
 
+@pytest.mark.parametrize("runs", [False, True])
+async def test_a_link_that_is_closed_warns_of_what_ran_alone(
+    runs: bool, warnings: Warnings
+) -> None:
+    async def far(connection: ServerConnection) -> None:
+        await connection.send(encode(Hello(VERSION, 0, INFO, IDLE)))
+        await connection.wait_closed()
+
+    heard = Heard()
+    async with serve(far, "127.0.0.1", 0, compression=None) as server:
+        port = next(iter(server.sockets)).getsockname()[1]
+        link = LinkBackend(name="far", options=LinkOptions(url=f"ws://127.0.0.1:{port}/"))
+        await up(link)
+        if runs:
+            link.start(asked("r"), heard)
+        await link.close()
+    assert not link.stats().healthy
+    if not runs:
+        assert warnings.told == []
+        return
+    (told,) = warnings.told
+    assert "was closed: the gateway is shutting down" in told
+    error = heard.finished.result().error
+    assert error is not None
+    assert "was closed: the gateway is shutting down" in str(error)
+
+
 async def test_frames_that_come_together_keep_their_order() -> None:
     words = [f"{number} " for number in range(200)]
 
