@@ -166,6 +166,9 @@ def test_what_is_told_of_an_earlier_draft_says_so(
         write(page, 'uncertain = { route = "fast" }\n')
         expect(page.get_by_text("valid", exact=True)).to_be_visible()
         expect(panel).not_to_contain_text("as it last was valid")
+        write(page, "")
+        expect(page.get_by_text("it says nothing of tasks")).to_be_visible()
+        expect(panel).to_contain_text("0 differences.")
 
 
 def test_only_a_checked_draft_is_tried(gateway: GatewayProcess, browser: Browser) -> None:

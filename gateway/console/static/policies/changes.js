@@ -10,7 +10,7 @@ const MAX_SHOWN = 60;
 
 export function Changes() {
   const { value, error } = useLoaded(
-    async () => validDraft.value && admin("POST", "policies/diff", { document: validDraft.value, name: "console" }),
+    async () => (validDraft.value === null ? null : admin("POST", "policies/diff", { document: validDraft.value, name: "console" })),
     [validDraft.value, base.value.version],
   );
   if (error) return html`<p class="fault">${error.message}</p>`;
