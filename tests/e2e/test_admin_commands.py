@@ -158,5 +158,7 @@ def test_a_tier_tells_what_its_keys_and_budgets_are(shell: Shell) -> None:
     row = next(row for row in shell.json("tiers list") if row["name"] == "told")
     assert row["key_limits"]["fast"]["requests_per_min"] == 3
     assert row["budgets"] == {"day": {"soft_usd": None, "hard_usd": 5.0}}
-    assert "requests_per_min 3" in shell("tiers list")
+    listed = shell("tiers list")
+    assert "requests_per_min 3" in listed
+    assert "day: hard 5 USD" in listed
     shell("tiers delete told")

@@ -241,7 +241,7 @@ def limits_in_words(limits: dict[str, dict[str, int | None]], none: str = "nothi
     return "; ".join(words) or none
 
 
-def budgets_in_words(budgets: dict[str, dict[str, float]]) -> str:
+def budgets_in_words(budgets: dict[str, dict[str, float]], none: str = "none") -> str:
     """Writes budgets as text, such as `day: soft 8, hard 10 USD`."""
     words = [
         f"{name}: "
@@ -253,7 +253,7 @@ def budgets_in_words(budgets: dict[str, dict[str, float]]) -> str:
         + " USD"
         for name, both in budgets.items()
     ]
-    return "; ".join(words) or "none"
+    return "; ".join(words) or none
 
 
 def _own(arguments: argparse.Namespace) -> dict[str, Any]:

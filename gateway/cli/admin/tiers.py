@@ -19,14 +19,18 @@ COMMAND = Command("lanewise tiers list --json", shared=ADMIN_ARGUMENTS)
 @COMMAND.command("list", "List all tiers.", "lanewise tiers list")
 def _list(arguments: argparse.Namespace) -> int:
     tiers = ask_admin(arguments, "GET", "tiers")
-    columns = ("name", "tenants", "weight", "limits", "key_limits")
+    columns = ("name", "tenants", "weight", "limits", "key_limits", "budgets")
     nothing = "No tier. Make one: lanewise tiers set --help"
     return show_table(arguments, tiers, columns, _cells, nothing=nothing)
 
 
 def _cells(tier: Row) -> Row:
     each_key = limits_in_words(tier["key_limits"], "")
-    return tier | {"limits": limits_in_words(tier["limits"]), "key_limits": each_key}
+    return tier | {
+        "limits": limits_in_words(tier["limits"]),
+        "key_limits": each_key,
+        "budgets": budgets_in_words(tier["budgets"], ""),
+    }
 
 
 @COMMAND.command(
