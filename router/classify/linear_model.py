@@ -96,7 +96,7 @@ class LinearModel:
         self.score = once(self._score)
 
     def _score(self, reading: Reading) -> "Scores":
-        if len(reading.windows) > 1:
+        if len(reading.windows) > 1 or reading.request is not None:
             return self._score_long(reading)
         shape = dense(reading, reading.num_chars)
         rows, slips = self._terms.rows(reading)

@@ -2,9 +2,9 @@
 
 Greetings, headers of tickets, templates of agents and thanks at both ends are dropped (`framing`).
 Of a long text the head, the tail and three windows at places that its length fixes are read, so the
-cost is bounded. If its first or last paragraph begins like a request (`OPENERS`), that paragraph
-weighs more than the rest, so that a trivial prompt before a long paste stays trivial. Training and
-serving call the same functions.
+cost is bounded. If its first or last paragraph begins like a request (`OPENERS`), or a line beside
+a paste of any length asks about it, that weighs more than the rest, so that a trivial prompt before
+a paste stays trivial. Training and serving call the same functions.
 """
 
 import re
@@ -33,6 +33,8 @@ MIN_WINDOW_CHARS = 192  # a shorter rest joins the window before it
 WHOLE_CHARS = 1_024  # up to so long a text is one window, in which no paragraph weighs more
 MAX_FRAMING_CHARS = 1_024  # that head and tail of a long text may have besides
 LEAD_CHARS, CLOSE_CHARS = 420, 300  # at most, of a longer text's first and last paragraph
+MIN_PASTE_LINES = 6  # of a text of one window, in which an ask about a paste is looked for
+_CHOICES = "\nB"  # of a question with several answers, which is no paste
 MAX_ASK_CHARS, MAX_ASK_LINES = 200, 3  # of the lines beside a paste that may ask about it
 MIN_LEAD_CHARS = 12  # a shorter first line ("Hi,", "# Task") is joined with the next one
 MAX_KEPT, MAX_KEPT_CHARS = 512, 2_048  # cached texts
@@ -63,7 +65,7 @@ class Reading(msgspec.Struct, frozen=True, gc=False, eq=False):
     words: list[bytes]  # of that
     distinct: Mapping[bytes, None]  # words, by first appearance
     windows: tuple[list[bytes], ...]  # the same words, by stretches of some `WINDOW_CHARS`
-    request: View | None  # the paragraph of a long text that begins like a request
+    request: View | None  # of a text with a paste, or a long one: what asks for something
     num_chars: int  # of the whole text, without its framing
 
 
@@ -93,7 +95,11 @@ def _read(text: str) -> Reading:
     if num_chars <= WHOLE_CHARS:
         prompt = text.encode("utf-8", "replace")
         words, distinct = _words_of(prompt)
-        return Reading(prompt, words, distinct, (words,), None, num_chars)
+        request = None
+        if whole.count("\n") >= MIN_PASTE_LINES and _CHOICES not in whole:
+            lines = whole.split("\n")
+            request = _ask_about(lines) or _ask_about(lines[::-1])
+        return Reading(prompt, words, distinct, (words,), request, num_chars)
     if num_chars > MAX_READ_CHARS:
         text, middle, close, num_chars = _sampled(text)
         stretches = [*_windows(text), *middle, close]

@@ -3,6 +3,7 @@
 import pytest
 from msgspec.structs import astuple
 
+from router.classify.classify import classify, features_of_text
 from router.classify.text_features import (
     DENSE_NAMES,
     MAX_KEPT_CHARS,
@@ -126,6 +127,18 @@ def test_an_ask_about_a_paste_is_its_request(ask: str) -> None:
 def test_an_ask_that_leaves_all_to_the_paste_is_no_request(ask: str) -> None:
     for text in (f"{ask}\n\n{PASTE}", f"{PASTE}\n\n{ask}"):
         assert read(text).request is None, text[:40]
+
+
+def test_a_short_paste_has_its_ask_too() -> None:
+    code = "\n".join(f"line_{number} = compute(left, right)" for number in range(12))
+    for text in (f"What does this do?\n\n{code}", f"{code}\n\nWhat does this do?"):
+        assert len(text) < WHOLE_CHARS
+        found = read(text)
+        assert found.request is not None
+        assert found.request.prompt == b"What does this do?"
+        assert classify(features_of_text(text)).label == "interactive"
+    choices = "\nB. none of these" * 7
+    assert read(f"Which of these is a prime number?{choices}").request is None
 
 
 def test_work_that_is_asked_for_beside_a_question_is_the_request() -> None:
