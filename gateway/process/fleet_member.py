@@ -189,6 +189,8 @@ class Member:
             try:
                 await channel.ask(ALIVE, BEAT_TIMEOUT_S)
             except ChannelClosed:
+                if life.is_over:
+                    return
                 why = patience.missed(clock_s(), _cpu_s(process.pid))
                 if why is not None:
                     logger.error("%s is killed: %s", self.name, why)
