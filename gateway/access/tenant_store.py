@@ -22,6 +22,7 @@ import msgspec
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
+from gateway.access.redis_fault import redis_fault
 from gateway.access.tenant_view import TenantsView
 from gateway.wire.errors import ProtocolError
 from router.redis.announcements import announcements
@@ -150,7 +151,7 @@ class TenantStore:
         arguments += [MAX_AUDIT, _audited(audit, changes)]
         for change in changes:
             arguments += [change.name, change.before, change.after]
-        with _as_protocol_error("It may have done it all the same, so look first. "):
+        with _as_protocol_error(writes=True):
             version: int = await self._write(keys=_KEYS, args=arguments)
             if version > 0:
                 await self.refresh()
@@ -226,12 +227,8 @@ def _records(names: Sequence[bytes], found: Sequence[bytes | None]) -> dict[str,
 
 
 @contextlib.contextmanager
-def _as_protocol_error(warning: str = "") -> Iterator[None]:
+def _as_protocol_error(*, writes: bool = False) -> Iterator[None]:
     try:
         yield
     except (RedisError, OSError) as error:
-        raise ProtocolError(
-            "server_is_overloaded",
-            f"Redis does not answer ({type(error).__name__}). {warning}Try again in 1s.",
-            retry_after_us=1_000_000,
-        ) from error
+        raise redis_fault(error, writes=writes) from error

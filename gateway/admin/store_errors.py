@@ -6,6 +6,7 @@ from typing import Any
 from litestar import Response
 from redis.exceptions import RedisError, ResponseError
 
+from gateway.access.redis_fault import away, overloaded, redis_fault
 from gateway.admin.guard import is_write
 from gateway.http.routes import answer_error
 from gateway.http.streams import AnyRequest
@@ -15,41 +16,33 @@ from router.policy.store import NoSuchVersion, PolicyConflict, PolicyStoreUnavai
 from router.pools.redis_pools import PoolsUnavailable
 from router.redis.connection import is_wrong_type
 
-_AGAIN = "Try again in 1s."
-_FIND_KEY = "One of its keys (`lw1:*`) has another type than the gateway gave it: delete that."
 _DELETE_POOLS = (
     "One has another type than the gateway gave it: delete `lw1:{TENANT}:lease` and "
     "`lw1:{TENANT}:p:*`, and the tenant begins with full pools."
 )
 
 
-def _away(message: str, writes: bool, todo: str = _AGAIN) -> ProtocolError:
-    """Says what to do after an error of Redis; what was to be written may be there all the same."""
-    if writes:
-        todo = f"It may have done it all the same, so look first. {todo}"
-    return ProtocolError("server_is_overloaded", f"{message}. {todo}", retry_after_us=1_000_000)
-
-
 def _redis_error(error: Exception, writes: bool) -> ProtocolError:
-    if isinstance(error, ResponseError):  # it answered: it is full, say, or takes no writes
-        todo = _FIND_KEY if is_wrong_type(error) else _AGAIN
-        return _away(f"Redis answers with an error ({error})", writes, todo)
-    return _away(f"Redis does not answer ({type(error).__name__})", writes)
+    return redis_fault(error, writes=writes)
+
+
+def _policy_store_error(error: Exception, writes: bool) -> ProtocolError:
+    if isinstance(error.__cause__, ResponseError):
+        return redis_fault(error.__cause__, writes=writes)
+    return away(f"The policy store does not answer ({error})", writes=writes)
 
 
 def _pools_error(error: Exception, writes: bool) -> ProtocolError:
     if is_wrong_type(error):
-        return _away(f"Redis cannot use this tenant's keys ({error})", writes, _DELETE_POOLS)
-    return _away(f"The pools do not answer: {error}", writes)
+        return overloaded(f"Redis cannot use this tenant's keys ({error}). {_DELETE_POOLS}")
+    return away(f"The pools do not answer: {error}", writes=writes)
 
 
 _PROTOCOL_ERRORS: dict[type[Exception], Callable[[Exception, bool], ProtocolError]] = {
     PolicyError: lambda error, _: ProtocolError("invalid_value", str(error), param="document"),
     NoSuchVersion: lambda error, _: ProtocolError("not_found", f"{error}."),
     PolicyConflict: lambda error, _: ProtocolError("conflict", f"{error}.", param="expected"),
-    PolicyStoreUnavailable: lambda error, writes: _away(
-        f"The policy store does not answer ({error})", writes
-    ),
+    PolicyStoreUnavailable: _policy_store_error,
     PoolsUnavailable: _pools_error,
     RedisError: _redis_error,
 }

@@ -9,17 +9,15 @@ from router.policy.store import PolicyStoreUnavailable
 from router.pools.redis_pools import PoolsUnavailable
 
 WRONG = "WRONGTYPE Operation against a key holding the wrong kind of value"
-ERRORS = [
+FULL = ResponseError("OOM command not allowed")
+LOST = [
     RedisConnectionError("no route"),
-    ResponseError("OOM command not allowed"),
-    ResponseError(WRONG),
     PolicyStoreUnavailable("Redis: TimeoutError: "),
     PoolsUnavailable("Redis is away"),
-    PoolsUnavailable(WRONG),
 ]
 
 
-@pytest.mark.parametrize("error", ERRORS)
+@pytest.mark.parametrize("error", LOST)
 def test_only_what_writes_may_have_been_done(error: Exception) -> None:
     read, write = (told_of(error, writes=writes) for writes in (False, True))
     assert "It may have done it all the same" not in read.message
@@ -36,6 +34,11 @@ def test_a_key_of_another_type_is_to_be_deleted(error: Exception) -> None:
     assert "delete" in message
 
 
-def test_an_error_that_redis_answers_with_is_told_as_it_is() -> None:
-    message = told_of(ResponseError("OOM command not allowed"), writes=False).message
-    assert message == "Redis answers with an error (OOM command not allowed). Try again in 1s."
+def test_an_error_that_redis_answers_with_is_no_lost_reply() -> None:
+    of_policies = PolicyStoreUnavailable("Redis: OutOfMemoryError")
+    of_policies.__cause__ = FULL
+    for error in (FULL, of_policies):
+        assert told_of(error, writes=True).message == (
+            "Redis answers with an error (OOM command not allowed). See to Redis first, then try "
+            "again."
+        )
