@@ -385,9 +385,8 @@ def _not_served(served: Served, method: str, path: str) -> str:
     """Says of a path that is none of ours what there is."""
     if path == "/admin" or path.startswith("/admin/"):
         below = sorted(each for each in served if each.startswith("/admin/") and "{" not in each)
-        found = f"Served are: {', '.join(below)}, and more (/schema)"
-        other = "The admin API has an address of its own (server.admin_address)"
-        return f"{method} {path[:200]} is not served here. {found if below else other}."
+        names = f"{', '.join(below)}, and more (/schema)"
+        return f"{method} {path[:200]} is not served here. Served are: {names}."
     shown = [
         f"{each} {known}"
         for known, methods in served.items()
