@@ -82,7 +82,8 @@ def weigh(
     elif p_deep >= high:
         label = "deep"
     by_run = _by_its_run(tradeoff, task, task_class, facts.conversation)
-    if by_run is not None and by_run.label != label:
+    is_follow_up = facts.conversation.wants_more or facts.conversation.gives_thanks
+    if by_run is not None and (is_follow_up or by_run.label != label):
         return by_run
     too_late = "" if label == "interactive" else _too_late(tradeoff, task, task_class, stats, facts)
     if too_late:

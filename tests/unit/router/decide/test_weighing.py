@@ -68,6 +68,13 @@ ROWS: tuple[tuple[str, float, Facts, str, str], ...] = (
     ),
     ("deep, too", 0.01, held("deep", goes_on=True, wants_more=True), "deep", "sticky"),
     (
+        "also where its words say the same",
+        0.95,
+        held("deep", goes_on=True, wants_more=True),
+        "deep",
+        "sticky",
+    ),
+    (
         "whoever said it, thanks need no thought",
         0.3,
         held("deep", 100, goes_on=True, gives_thanks=True),
