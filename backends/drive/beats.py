@@ -12,7 +12,7 @@ import random
 import time
 
 EARLY_S = 0.002  # a loop counts in milliseconds, and may wake a moment before the beat
-_PHASE_S = random.random() * 60
+PHASE_S = random.random() * 60  # of this process
 
 
 def until_beat_s(period_s: float, now_s: float, phase_s: float) -> float:
@@ -23,7 +23,7 @@ def until_beat_s(period_s: float, now_s: float, phase_s: float) -> float:
 
 def pause_s(period_s: float) -> float:
     """Returns how long to sleep until the next beat of this process."""
-    return until_beat_s(period_s, time.monotonic(), _PHASE_S)
+    return until_beat_s(period_s, time.monotonic(), PHASE_S)
 
 
 async def beat(period_s: float) -> None:

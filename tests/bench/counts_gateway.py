@@ -288,12 +288,13 @@ def run(
 
 async def _serve(waiting: Waiting, orders: Orders, toml: bytes, redis_url: str) -> None:
     # Only now, since modules take functions of the clock when they are imported.
-    from backends.drive import driver, timers
+    from backends.drive import beats, driver, timers
     from gateway.config.config import load_config
     from gateway.process.addresses import addresses, listen
     from gateway.process.app import services
     from gateway.process.server import serve_on
 
+    beats.PHASE_S = 0.0  # periodic work begins at the same moments in each run
     timed: Any = driver
     timed.make_timer = timers.LoopTimer  # the kernel's has a clock of its own
     config = load_config(toml, {}, port=0, redis_url=redis_url)
