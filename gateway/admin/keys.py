@@ -92,7 +92,8 @@ async def list_keys(request: AnyRequest, tenant: FromQuery[str | None] = None) -
     records = list(tenant_view.keys.values() if tenant is None else tenant_view.keys_of(tenant))
     if tenant is not None and not records and tenant not in tenant_view.tenants:
         raise no_tenant(request, tenant)
-    newest = sorted(records, key=lambda record: record.created_s, reverse=True)[:MAX_LISTED]
+    by_age = sorted(records, key=lambda record: (record.created_s, record.id), reverse=True)
+    newest = by_age[:MAX_LISTED]
     return await _views(services, newest)
 
 
@@ -227,7 +228,10 @@ async def _make(
 def _find(services: Services, key_id: str) -> KeyRecord:
     record = services.access.keys.tenant_view.keys.get(key_id)
     if record is None:
-        message = f"No key '{key_id[:80]}'. Configured keys are changed in the configuration."
+        message = (
+            f"No key '{key_id[:80]}' was made at run time: `lanewise keys list` has their ids. "
+            "Configured keys are changed in the configuration."
+        )
         raise ProtocolError("not_found", message)
     return record
 

@@ -16,6 +16,7 @@ from router.policy.store import NoSuchVersion, PolicyConflict, PolicyStoreUnavai
 from router.pools.redis_pools import PoolsUnavailable
 from router.redis.connection import is_wrong_type
 
+_LISTED = "`lanewise policy list` (GET /admin/policies) has those that there are."
 _DELETE_POOLS = (
     "One has another type than the gateway gave it: delete `lw1:{TENANT}:lease` and "
     "`lw1:{TENANT}:p:*`, and the tenant begins with full pools."
@@ -40,7 +41,7 @@ def _pools_error(error: Exception, writes: bool) -> ProtocolError:
 
 _PROTOCOL_ERRORS: dict[type[Exception], Callable[[Exception, bool], ProtocolError]] = {
     PolicyError: lambda error, _: ProtocolError("invalid_value", str(error), param="document"),
-    NoSuchVersion: lambda error, _: ProtocolError("not_found", f"{error}."),
+    NoSuchVersion: lambda error, _: ProtocolError("not_found", f"{error}. {_LISTED}"),
     PolicyConflict: lambda error, _: ProtocolError("conflict", f"{error}.", param="expected"),
     PolicyStoreUnavailable: _policy_store_error,
     PoolsUnavailable: _pools_error,

@@ -49,6 +49,8 @@ REFUSED = [
     ("tenants create x --tier pro --limit fast=3", "expected GROUP.LIMIT=N"),
     ("tenants create x --tier pro --weight much", "expected a number"),
     ("keys create nobody", "Create it first"),
+    ("keys revoke nothing", "`lanewise keys list` has their ids"),
+    ("policy show 99", "no policy version 99. `lanewise policy list`"),
     ("tenants create x --tier pro --weight nan", "expected a number above 0"),
     ("tenants create x --tier pro --limit dep.max_concurrent=1", "no group 'dep', but fast and"),
     ("tenants create x --tier pro --limit deep.concurrent=1", "no limit 'concurrent', but"),
