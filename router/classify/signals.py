@@ -147,11 +147,12 @@ _TERMS = {
 }
 SECURITY_FIRST_WORDS = frozenset(words[0] for words in _TERMS)
 _WORDS = {words[0]: term for words, term in _TERMS.items() if len(words) == 1}
-_SEVERAL = sorted(
-    (words[0], words[1], b" %b " % b" ".join(words), term)
-    for words, term in _TERMS.items()
-    if len(words) > 1
-)
+# First word -> those of several words: the second one, all of them as said, and the term.
+_SEVERAL: dict[bytes, list[tuple[bytes, bytes, str]]] = {}
+for _words, _term in sorted(_TERMS.items()):
+    if len(_words) > 1:
+        _spaced = b" %b " % b" ".join(_words)
+        _SEVERAL.setdefault(_words[0], []).append((_words[1], _spaced, _term))
 DOUBTFUL_SECURITY = 0.003  # by the other words, from which on an ambiguous term is a strong one
 STRONG_SECURITY = 0.9  # `p_security` is at least this with such a term
 
@@ -187,10 +188,15 @@ def security_terms(words: list[bytes], distinct: Set[bytes]) -> list[str]:
     Where one is a part of another the longer one counts alone.
     """
     found = {b" %b " % word: _WORDS[word] for word in sorted(distinct & _WORDS.keys())}
-    several = [each for each in _SEVERAL if each[0] in distinct and each[1] in distinct]
+    several = [
+        (spaced, term)
+        for first in sorted(distinct & _SEVERAL.keys())
+        for second, spaced, term in _SEVERAL[first]
+        if second in distinct
+    ]
     if several:
         said = b" %b " % b" ".join(words)
-        found |= {spaced: term for _, _, spaced, term in several if spaced in said}
+        found |= {spaced: term for spaced, term in several if spaced in said}
         whole = [*found]
         for part in whole:
             if any(part in other and part != other for other in whole):
