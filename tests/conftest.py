@@ -40,6 +40,13 @@ def pytest_runtest_teardown() -> Generator[None, None, None]:
         return (yield)
 
 
+@pytest.fixture
+def short_path() -> Iterator[Path]:
+    """Gives a folder whose path leaves room for a socket's, unlike that of `tmp_path`."""
+    with tempfile.TemporaryDirectory(dir="/tmp", prefix="lw") as folder:
+        yield Path(folder)
+
+
 @pytest.fixture(scope="session", params=server_binaries())
 def redis_server(request: pytest.FixtureRequest) -> Iterator[str]:
     """Gives the URL of a server on a unix socket: each that this machine has, one by one."""

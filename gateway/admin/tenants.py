@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 import msgspec
 from litestar import delete, get, patch, post, put
-from litestar.params import FromPath, JSONBody
+from litestar.params import FromPath, FromQuery, JSONBody
 from msgspec import UNSET, UnsetType
 
 from backends.contract import BackendGroup
@@ -114,7 +114,7 @@ class DeletedTier(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @get("/tenants")
-async def list_tenants(request: AnyRequest, contains: str = "") -> list[TenantView]:
+async def list_tenants(request: AnyRequest, contains: FromQuery[str] = "") -> list[TenantView]:
     """Lists tenants by their ids, 1,000 at most: all, or those whose id contains a text."""
     found = (one for one in _tenant_view(request).tenants.values() if contains in one.id)
     tenants = sorted(found, key=lambda record: record.id)

@@ -47,7 +47,7 @@ WARM_UP_TASKS = 5
 RISE = 0.03  # that a count may have
 GOAL_CALLS = 800  # of a task whose answer comes at once
 GOAL_BYTECODES = 300  # of a token alone, from one socket to the other
-LEAST = 0.02  # a token: what slopes of small numbers differ by
+LEAST = 0.005  # a token: what slopes of small numbers differ by
 BESIDE = ("loop turns", "socket calls")  # not guarded: they depend on what arrives together
 PACKAGES = ("hiredis", "httptools", "litestar", "msgspec", "redis", "uvicorn", "websockets")
 ENGINE = '[[backends]]\nkind = "gpu"\nname = "engine"\n'

@@ -43,20 +43,20 @@ async def until_gone(pid: int) -> None:
 
 
 async def test_what_a_killed_gateway_left_is_removed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    short_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", str(short_path))
     alive, later = EmbeddedRedis(), EmbeddedRedis()
     for name in ("lanewise-killed", "others-folder", "lanewise-without-a-lock"):
-        (tmp_path / name).mkdir()
+        (short_path / name).mkdir()
     for name in ("lanewise-killed", "others-folder"):
-        (tmp_path / name / "lock").touch()
-    os.mkfifo(tmp_path / "lanewise-without-a-lock" / "pipe")
+        (short_path / name / "lock").touch()
+    os.mkfifo(short_path / "lanewise-without-a-lock" / "pipe")
     try:
         of_alive = Path((await alive.start()).removeprefix("unix://")).parent
         of_later = Path((await later.start()).removeprefix("unix://")).parent
         assert alive.pid is not None
-        left = set(os.listdir(tmp_path)) - {of_alive.name, of_later.name}
+        left = set(os.listdir(short_path)) - {of_alive.name, of_later.name}
         assert left == {"others-folder", "lanewise-without-a-lock"}
         assert (of_alive / "redis.sock").exists(), "it is in use"
     finally:
