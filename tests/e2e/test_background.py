@@ -18,6 +18,7 @@ from tests.e2e.gateway_process import (
     served,
     wait_until_at_rest,
 )
+from tests.e2e.leases import leases
 from tests.e2e.socket_client import SocketClient
 
 BOOK = "Write a book of 16,000 tokens."
@@ -176,11 +177,11 @@ def test_one_whose_gateway_died_has_failed(
     assert failed.error.code == "server_error"
     assert BOOK in str(client.responses.input_items.list(response_id).data), "to be asked again"
     give_up_s = time.monotonic() + 20.0  # below a lease
-    for leases in redis_client.keys("lw1:*lease"):  # nor need its lease be waited for
-        for lease in redis_client.zrange(leases, 0, -1):
-            redis_client.zadd(leases, {lease: 1}, xx=True)
+    for key in redis_client.keys("lw1:*lease"):  # nor need its lease be waited for
+        for lease in redis_client.zrange(key, 0, -1):
+            redis_client.zadd(key, {lease: 1}, xx=True)
     client.responses.create(model="lanewise-fast", input="Hi.", max_output_tokens=20)
-    while any(redis_client.zrange(key, 0, -1) for key in redis_client.keys("lw1:*lease")):
+    while leases(redis_client):
         assert time.monotonic() < give_up_s
 
 

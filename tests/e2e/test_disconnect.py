@@ -20,6 +20,7 @@ import redis
 import websockets
 
 from tests.e2e.gateway_process import DEVELOPMENT_KEY, GatewayProcess, wait_until_at_rest
+from tests.e2e.leases import leases
 from tests.e2e.socket_client import SocketClient
 
 LONG = "Write a guide to sorting of 16,000 tokens."
@@ -51,14 +52,6 @@ KILLED_CLIENT = """
         print("streaming", flush=True)
         time.sleep(600)
 """
-
-
-def leases(redis_client: "redis.Redis[bytes]") -> list[bytes]:
-    """Returns the reservations in Redis, of all tenants."""
-    found: list[bytes] = []
-    for key in redis_client.keys("lw1:*lease"):
-        found += redis_client.zrange(key, 0, -1)
-    return found
 
 
 @pytest.fixture(autouse=True)

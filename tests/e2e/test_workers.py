@@ -26,6 +26,7 @@ from tests.e2e.gateway_process import (
     served,
     wait_until_at_rest,
 )
+from tests.e2e.leases import leases
 from tests.e2e.socket_client import SocketClient
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="reads /proc")
@@ -179,11 +180,11 @@ async def test_a_killed_worker_takes_only_its_own_with_it(
     # Nobody renews what the killed one held. Half a minute later its places are free again; here
     # the clock of those leases is put forward instead.
     (lease_key,) = embedded.keys("lw1:{dev}*lease")
-    left = embedded.zrange(lease_key, 0, -1)
+    left = leases(embedded)
     assert len(left) == len(lost)
     embedded.zadd(lease_key, dict.fromkeys(left, 1), xx=True)
     embedded.zadd("lw1:{sweeper}:due", {"dev": 1})
-    await asyncio.to_thread(until, lambda: not embedded.zrange(lease_key, 0, -1))
+    await asyncio.to_thread(until, lambda: not leases(embedded))
     reaped = "lanewise_ratelimit_reaped_total"  # counted once Redis's answer is there
     await asyncio.to_thread(until, lambda: fleet.metrics().total(reaped) == len(lost))
 
