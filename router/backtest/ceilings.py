@@ -10,9 +10,8 @@ import msgspec
 
 from backends.contract import BackendGroup
 from router.classify.task import Tenant
-from router.pools.bucket import SLOT_WAIT_MS
 from router.pools.memory_pools import MemoryPools
-from router.pools.pools import Balance, Demand, Grant, Reservation
+from router.pools.pools import Demand, Grant, Reservation, no_slot
 
 
 class CappedMemoryPools:
@@ -39,7 +38,8 @@ class CappedMemoryPools:
         groups = [frozenset(demand.group for demand in demands) for demands in ranked_demands]
         open_indexes = [index for index, needed in enumerate(groups) if not needed & full]
         if not open_indexes:
-            return self._refusal(min(groups[0] & full))
+            group = min(groups[0] & full)
+            return no_slot(group, self._ceilings[group])
         open_demands = [ranked_demands[index] for index in open_indexes]
         grant = self._pools.reserve_first(tenant, reservation_id, open_demands, now_us)
         if grant.index is None:
@@ -73,7 +73,3 @@ class CappedMemoryPools:
         for group in groups:
             if group in self._left:
                 self._left[group] += change
-
-    def _refusal(self, group: BackendGroup) -> Grant:
-        balances = (Balance(group, "concurrent", self._ceilings[group], 0, 0),)
-        return Grant(None, None, balances, SLOT_WAIT_MS * 1_000, (group, "concurrent"))

@@ -9,8 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from backends.contract import BackendGroup
 from router.classify.task import Tenant
 from router.decide.decision import RankedRoute
-from router.pools.bucket import SLOT_WAIT_MS
-from router.pools.pools import Balance, Grant, Shed
+from router.pools.pools import Grant, Shed, no_slot
 
 
 class ConcurrencyLimiter:
@@ -74,14 +73,7 @@ class ConcurrencyLimiter:
         group, shed = next((group, shed) for group, shed in sheds if shed is not None)
         limit = self._limits[group]
         left = max(0, limit - self.num_running(group))
-        return Grant(
-            index=None,
-            reservation=None,
-            balances=(Balance(group, "concurrent", limit, left, 0),),
-            wait_us=SLOT_WAIT_MS * 1_000,
-            limited_by=(group, "concurrent"),
-            shed=shed,
-        )
+        return no_slot(group, limit, left, shed)
 
     def acquire(self, task_id: str, tenant: Tenant, groups: Sequence[BackendGroup]) -> None:
         """Counts a task on these groups and no others; `release` must follow."""

@@ -11,10 +11,9 @@ import msgspec
 
 from backends.contract import BackendGroup
 from router.classify.task import Tenant
-from router.pools.bucket import SLOT_WAIT_MS
 from router.pools.ceiling_leases import CeilingLeases
 from router.pools.failover_pools import FailoverPools
-from router.pools.pools import Balance, Demand, Grant, PoolsMode, PoolsReport, Reservation
+from router.pools.pools import Demand, Grant, PoolsMode, PoolsReport, Reservation, no_slot
 
 
 class CappedPools:
@@ -51,7 +50,8 @@ class CappedPools:
         kept: frozenset[BackendGroup] = frozenset()
         try:
             if not open_indexes:
-                return self._full(min(groups[0] - taken))
+                group = min(groups[0] - taken)
+                return no_slot(group, self._ceiling_leases.ceiling(group))
             open_demands = [ranked_demands[index] for index in open_indexes]
             grant = await self._pools.reserve_first(tenant, reservation_id, open_demands)
             if grant.index is None:
@@ -79,11 +79,6 @@ class CappedPools:
     ) -> Coroutine[Any, Any, None]:
         self._ceiling_leases.release(self._slots.pop(reservation.id, ()))
         return self._pools.settle(reservation, actual_tokens, nusd)
-
-    def _full(self, group: BackendGroup) -> Grant:
-        ceiling = self._ceiling_leases.ceiling(group)
-        balances = (Balance(group, "concurrent", ceiling, 0, 0),)
-        return Grant(None, None, balances, SLOT_WAIT_MS * 1_000, (group, "concurrent"))
 
 
 TaskPools: TypeAlias = FailoverPools | CappedPools  # as whoever runs tasks uses them

@@ -98,6 +98,18 @@ class Grant(msgspec.Struct, frozen=True, gc=False):
     over_budget: tuple[int, int] | None = None  # refused by: index into `accounts`, into `WINDOWS`
 
 
+def no_slot(group: BackendGroup, limit: int, num_left: int = 0, shed: Shed | None = None) -> Grant:
+    """Refuses a task for the tasks at once on a group, by whatever limits them."""
+    return Grant(
+        index=None,
+        reservation=None,
+        balances=(Balance(group, "concurrent", limit, num_left, 0),),
+        wait_us=bucket.SLOT_WAIT_MS * 1_000,
+        limited_by=(group, "concurrent"),
+        shed=shed,
+    )
+
+
 class Renewal(msgspec.Struct, frozen=True):
     """Counts the leases that `renew` found."""
 
