@@ -2,6 +2,7 @@
 
 from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import groupby
 
 import msgspec
 
@@ -124,19 +125,14 @@ def _once_each(
 ) -> Sequence[int]:
     """Leaves out what was read before, as of a file and its copy: such lines have one time."""
     found: list[int] = []
-    ids: set[str] = set()  # of those of one time, where there are several
-    for number, place in enumerate(places):
-        at_us = order[place] // 2
-        is_first = number == 0 or order[places[number - 1]] // 2 != at_us
-        is_last = number + 1 == len(places) or order[places[number + 1]] // 2 != at_us
-        if is_first:
-            ids.clear()
-        if not (is_first and is_last):
-            task_id = arrivals[place].id
-            if task_id in ids:
-                continue
-            ids.add(task_id)
-        found.append(place)
+    for _, group in groupby(places, key=lambda place: order[place] // 2):
+        of_one_time = list(group)
+        if len(of_one_time) > 1:
+            by_id: dict[str, int] = {}
+            for place in of_one_time:
+                by_id.setdefault(arrivals[place].id, place)
+            of_one_time = list(by_id.values())
+        found += of_one_time
     return found
 
 
