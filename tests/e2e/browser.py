@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pytest
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Dialog, Page, expect, sync_playwright
 
 from tests.e2e.gateway_process import ROOT
 
@@ -33,6 +33,19 @@ def chromium() -> Iterator[Browser]:
             yield browser
         finally:
             browser.close()
+
+
+def answering(page: Page, *answers: bool) -> list[str]:
+    """Gives a page's questions these answers, one by one; the list gets what was asked."""
+    asked: list[str] = []
+    left = list(answers)
+
+    def answer(dialog: Dialog) -> None:
+        asked.append(dialog.message)
+        dialog.accept() if left.pop(0) else dialog.dismiss()
+
+    page.on("dialog", answer)
+    return asked
 
 
 class Tab:

@@ -5,11 +5,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Dialog, Locator, Page, Route, expect
+from playwright.sync_api import Browser, Locator, Page, Route, expect
 from redis import Redis
 
 from tests.e2e.admin_api import ask, run_task
-from tests.e2e.browser import Tab, Theme, chromium, needs_chromium, opened
+from tests.e2e.browser import Tab, Theme, answering, chromium, needs_chromium, opened
 from tests.e2e.gateway_process import GatewayProcess, redis_server
 
 pytestmark = needs_chromium
@@ -211,14 +211,7 @@ def test_a_draft_that_is_stored_nowhere_is_replaced_only_on_purpose(
     ask(own, "POST", "/admin/policies", {"document": 'version = "stored"\n'})
     with opened(browser, f"{own.url}/console/#policies") as tab:
         page, text = tab.page, tab.page.get_by_label("Policy document")
-        asked: list[str] = []
-        answers = [False, True]
-
-        def answer(dialog: Dialog) -> None:
-            asked.append(dialog.message)
-            dialog.accept() if answers.pop(0) else dialog.dismiss()
-
-        page.on("dialog", answer)
+        asked = answering(page, False, True)
         opening = page.get_by_role("button", name="Open")
         write(page, 'version = "written"\n')
         with page.expect_event("dialog"):

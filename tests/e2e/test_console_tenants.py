@@ -7,12 +7,12 @@ import subprocess
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Browser, Dialog, expect
+from playwright.sync_api import Browser, expect
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import ClientConnection, connect
 
 from tests.e2e.admin_api import ask, run_task
-from tests.e2e.browser import Theme, chromium, needs_chromium, opened
+from tests.e2e.browser import Theme, answering, chromium, needs_chromium, opened
 from tests.e2e.gateway_process import GatewayProcess
 
 pytestmark = needs_chromium
@@ -62,14 +62,7 @@ def test_a_key_is_made_used_and_revoked(gateway: GatewayProcess, browser: Browse
         socket = connect(gateway.socket_url, additional_headers=headers)
         row = page.get_by_role("row").filter(has_text=NASTY).first
         expect(row).to_contain_text("active")
-        asked: list[str] = []
-        answers = [False, True]
-
-        def answer(dialog: Dialog) -> None:
-            asked.append(dialog.message)
-            dialog.accept() if answers.pop(0) else dialog.dismiss()
-
-        page.on("dialog", answer)
+        asked = answering(page, False, True)
         row.get_by_role("button", name="Revoke").press("Enter")
         expect(row).to_contain_text("active")
         row.get_by_role("button", name="Revoke").press("Enter")
