@@ -43,15 +43,14 @@ def fuller(kind: Any, text: Json, path: str, said: str) -> tuple[str, str]:
 
 
 def got_at(text: Json, path: str, key: str | None = None) -> str:
-    """Returns ", got ..." for what stands at a path, or there at a key; "" if it cannot be said."""
-    try:
-        found = msgspec.json.decode(text)
-        for step in _STEP.findall(path):  # a map's `[...]` names no key: ValueError
-            found = found[int(step[1:-1])] if step.startswith("[") else found[step]
-        if key is not None:
-            found = found[key]
-    except (msgspec.DecodeError, RecursionError, ValueError, LookupError, TypeError):
-        return ""  # what follows the wrong value may be no JSON at all
+    """Returns ", got ..." for what stands at a path, or there at a key; "" if it cannot be said.
+
+    `key` is one that `wrong_key` found at the path.
+    """
+    walked = _walked(text, path)
+    if walked is None:
+        return ""
+    found = walked[1] if key is None else walked[1][key]
     if isinstance(found, int | float):
         return f", got {msgspec.json.encode(found).decode()[:MAX_SAID_CHARS]}"
     units: dict[type, tuple[str, str]] = {
@@ -63,19 +62,31 @@ def got_at(text: Json, path: str, key: str | None = None) -> str:
     return "" if one_and_many is None else f", got {len(found)} {one_and_many[len(found) != 1]}"
 
 
+def _walked(text: Json, path: str) -> tuple[list[tuple[str, Any]], Any] | None:
+    """Returns the steps to a path, each with what it leads from, and what stands at its end.
+
+    None: nothing does, or the document is no JSON, as what follows a wrong value may not be.
+    """
+    above: list[tuple[str, Any]] = []
+    try:
+        found = msgspec.json.decode(text)
+        for step in _STEP.findall(path):  # a map's `[...]` names no key: ValueError
+            above.append((step, found))
+            found = found[int(step[1:-1])] if step.startswith("[") else found[step]
+    except (msgspec.DecodeError, RecursionError, ValueError, LookupError, TypeError):
+        return None
+    return above, found
+
+
 def wrong_key(kind: Any, text: Json, path: str) -> str | None:
     """Finds the key of the entry for which the map at a path is refused; None if none is found.
 
     An entry is wrong if it is refused where it stands alone in its document.
     """
-    above: list[tuple[str, Any]] = []
-    try:
-        found = msgspec.json.decode(text)
-        for step in _STEP.findall(path):
-            above.append((step, found))
-            found = found[int(step[1:-1])] if step.startswith("[") else found[step]
-    except (msgspec.DecodeError, RecursionError, ValueError, LookupError, TypeError):
+    walked = _walked(text, path)
+    if walked is None:
         return None
+    above, found = walked
     if not isinstance(found, dict):
         return None
     key: str
