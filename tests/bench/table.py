@@ -92,6 +92,13 @@ SCRIPTS = (
     Script("workers", "Several workers", ("--repetitions", "3"), limit_s=180),
     Script("relay", "A token of an engine in the gateway", ("--tokens", "1500", "--turns", "5")),
     Script("tasks", "A short task", ("--rounds", "3", "--tasks", "900"), limit_s=240),
+    Script(
+        "tasks-spread",
+        "A short task with its processes on all cores",
+        ("--rounds", "3", "--tasks", "900", "--cores", "all", "--only", "socket"),
+        240,
+        "tasks.py",
+    ),
     Script("counts", "What a task and a token run, counted", limit_s=240),
     Script("decide", "A decision"),
     Script("classify", "A classification", ("--texts", "150")),

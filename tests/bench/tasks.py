@@ -1,6 +1,6 @@
 """Measures what a short task costs: the gateway's CPU for each, and the latency it adds.
 
-    python tests/bench/tasks.py [--tasks 1500] [--rounds 5] [--only socket] [--json FILE]
+    python tests/bench/tasks.py [--tasks 1500] [--rounds 5] [--only socket] [--cores all]
 
 A gateway stands before `fake_upstream.py`; `task_load.py` sends it tasks of 16 tokens, each
 admitted by pools in Redis, classified, routed, relayed and settled, and sends the same straight to
@@ -12,6 +12,10 @@ That load and upstream are not the limit shows in the rows without a gateway ("s
 many at once they do several times as many tasks a second, and the load's own CPU is beside each.
 How fast the machine is at the moment shows in the rows of HAProxy, which only relays and is each
 row's baseline, where it can be had (`rivals/haproxy.py`).
+
+All of them share one core, so that what is measured is the gateway's work. With `--cores all` each
+step of a task wakes a core that sleeps; in a virtual machine the host is called for that, at the
+cost of who wakes it.
 
 Rows with `engine` run on the simulated wafer inside the gateway's process instead: its CPU counts.
 """
@@ -165,6 +169,14 @@ def measure(url: str, key: str, row: Kind, num_tasks: int, pids: dict[str, int])
     return result | spent
 
 
+def share_one_core() -> None:
+    """Keeps this process, and all that it will start, on one core, where the system can."""
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+    else:
+        print("this system keeps no process on one core: they run on all", file=sys.stderr)
+
+
 @contextlib.contextmanager
 def fake_upstream() -> Iterator[tuple[str, int]]:
     """Gives a running one: its base URL and process id."""
@@ -275,9 +287,10 @@ def beside(kind: Kind, via: str) -> Kind:
     )
 
 
-def published(kinds: list[Kind], results: Results) -> list[Row]:
+def published(kinds: list[Kind], results: Results, cores: str) -> list[Row]:
     """For the table of all measurements: CPU of each kind, and added latency on the socket."""
     made: list[Row] = []
+    note = ", all cores" if cores == "all" else ""
     for kind in kinds:
         if kind.via != "gateway":
             continue
@@ -294,7 +307,7 @@ def published(kinds: list[Kind], results: Results) -> list[Row]:
             load += f"; without the gateway {rate:.1f} times as many tasks a second"
         made.append(
             Row(
-                name=f"a short task, {kind.name}",
+                name=f"a short task, {kind.name}{note}",
                 unit="CPU-us/task",
                 values=cpu,
                 baseline=f"{RELAY}, which only relays" if relayed else "",
@@ -318,7 +331,7 @@ def published(kinds: list[Kind], results: Results) -> list[Row]:
             has_goal = is_socket and share == "p50" and kind.concurrency == 1
             made.append(
                 Row(
-                    name=f"latency added, {kind.name}, {share}",
+                    name=f"latency added, {kind.name}{note}, {share}",
                     unit="ms",
                     values=added,
                     goal=shape.at_most(GOAL_ADDED_P50_MS, "ms", aim=AIM_ADDED_P50_MS)
@@ -371,16 +384,21 @@ def main() -> None:
     parser.add_argument("--tasks", type=int, default=1500, help="a row and round; a third at 1")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--only", default="", help="rows whose name contains that")
+    parser.add_argument(
+        "--cores", choices=("one", "all"), default="one", help="that all processes share"
+    )
     parser.add_argument("--against", type=Path, help="a checkout of other code to compare with")
     parser.add_argument("--json", type=Path, metavar="FILE", help="keep every figure")
     shape.add_argument(parser)
     arguments = parser.parse_args()
     kinds = [kind for kind in KINDS if arguments.only in kind.name]
+    if arguments.cores == "one":
+        share_one_core()
     results = run(arguments, kinds)
     if arguments.rows is None:
         print(table(kinds, results))
     else:
-        shape.publish(published(kinds, results), arguments)
+        shape.publish(published(kinds, results, arguments.cores), arguments)
     if arguments.json is not None:
         machine = {"machine": platform.platform(), "python": platform.python_version()}
         arguments.json.write_text(json.dumps({**machine, "results": results}))
