@@ -67,8 +67,9 @@ class Metrics(Counters):
         self._engine_requests = EngineRequests(self)
         # Takes what an engine said of a request; it is counted at the next scrape.
         self.engine_request = self._engine_requests.add
-        # The sizes of messages to sockets: a write adds those that it sends.
-        self.message_bytes_out = self.histograms["lanewise_ws_message_bytes"][("out",)]
+        # The sizes of messages of sockets: a write adds those that it sends.
+        sizes = self.histograms["lanewise_ws_message_bytes"]
+        self.message_bytes_in, self.message_bytes_out = sizes["in",], sizes["out",]
         self._policies: list[str] = []  # whose decisions have series, the latest last
 
     # Tasks

@@ -100,6 +100,8 @@ class Connection:
             note_ended=rejoins.note_ended if rejoins is not None else None,
             remembered=self._remembered_elsewhere,
         )
+        # A longer frame, which may be too large, is left to the reader, who takes its time.
+        self._short_chars = min(LONG_CHARS, config.max_message_bytes // MAX_BYTES_PER_CHAR)
         self._loop = asyncio.get_running_loop()
         self._pumps: dict[asyncio.Task[Ended | None], Job | None] = {}
         # The client has come back to these; each has what follows it.
@@ -174,10 +176,13 @@ class Connection:
         """Handles a frame without waking the reader; returns false if it has to wait."""
         if self._is_holding or not self._outbox.has_room or reader.done():
             return False
-        if len(text) > min(LONG_CHARS, self._config.max_message_bytes // MAX_BYTES_PER_CHAR):
-            return False  # long, and maybe too large: the reader takes its time
+        if len(text) > self._short_chars:
+            return False
+        started_us, (num_bytes, held_bytes) = self._gw.clock_us(), text_sizes(text)
         try:
-            self._receive(text)
+            event = self._decoded(text, num_bytes)
+            if event is not None:
+                self._handle(event, held_bytes, started_us, None)
         except Exception as error:
             self._fault = error
             self._stop_reading(reader)
@@ -186,13 +191,6 @@ class Connection:
     def _stop_reading(self, reader: "asyncio.Future[None]") -> None:
         self._socket.take_by(None)
         reader.cancel()
-
-    def _receive(self, text: str) -> None:
-        """Handles one frame that is not too large."""
-        started_us, (num_bytes, held_bytes) = self._gw.clock_us(), text_sizes(text)
-        event = self._decoded(text, num_bytes)
-        if event is not None:
-            self._handle(event, held_bytes, started_us, None)
 
     async def _receive_slowly(self, text: str) -> bool:
         """Handles one frame, a long one in pieces; returns false if it is too large."""
@@ -217,7 +215,7 @@ class Connection:
 
     def _decoded(self, text: str, num_bytes: int) -> ClientEvent | None:
         """Decodes a frame; one that is not valid is answered, and None."""
-        self._gw.metrics.histograms["lanewise_ws_message_bytes"][("in",)].observe(num_bytes)
+        self._gw.metrics.message_bytes_in.observe(num_bytes)
         try:
             return decode_event(text)
         except BadFrameError as bad:
@@ -231,13 +229,15 @@ class Connection:
         started_us: int,
         own_input: InputReader | None,
     ) -> None:
-        if isinstance(event, ResponseCancel) and event.response_id in self._rejoining:
+        rejoining = self._rejoining
+        if rejoining and isinstance(event, ResponseCancel) and event.response_id in rejoining:
             self._rejoining[event.response_id] = True  # it is found first
             return
         self._session.tenant = self._keys.latest(self._tenant)
         actions = self._session.receive(event, num_bytes, started_us, own_input)
         self._gw.metrics.stage("parse", self._gw.clock_us() - started_us)
-        self._act(actions)
+        if actions:
+            self._act(actions)
 
     def _act(self, actions: list[Action]) -> None:
         for action in actions:
@@ -269,10 +269,13 @@ class Connection:
         if not self._outbox.has_room:
             await self._outbox.room()  # none for a client that does not read those before
         rejoins, lost = self._rejoins, None
+        names_turn = job.parsed.hints.agent.turn_id is not None  # so does whatever it comes back to
+        turns = rejoins.turns if rejoins is not None and names_turn else None
         if rejoins is not None:
-            if not rejoins.is_empty or rejoins.turns.get(job) is not None:
+            if not rejoins.is_empty or (turns is not None and turns.get(job) is not None):
                 lost = await rejoins.find(job)
-            rejoins.turns.hold(job if lost is None else lost.job, self)
+            if turns is not None:
+                turns.hold(job if lost is None else lost.job, self)
         try:
             if lost is not None:
                 job, ended = lost.job, await self._follow(job, lost)
@@ -281,10 +284,12 @@ class Connection:
                 if job.pause is not None:
                     return ended  # its connection was lost meanwhile
         finally:
-            if rejoins is not None:
-                rejoins.turns.release(job)
+            if turns is not None:
+                turns.release(job)
         self._session.tenant = self._keys.latest(self._tenant)
-        self._act(self._session.ended(job, ended))
+        actions = self._session.ended(job, ended)
+        if actions:
+            self._act(actions)
         return ended
 
     async def _follow(self, job: Job, lost: LostResponse) -> Ended | None:

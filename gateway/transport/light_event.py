@@ -57,33 +57,33 @@ class LightEvent:
 class LightQueue(Generic[_Message]):
     """Works like an unbounded `asyncio.Queue` for one reader, and is small while empty."""
 
-    __slots__ = ("_messages", "_reader")
+    __slots__ = ("_reader", "messages")
 
     def __init__(self) -> None:
-        self._messages: deque[_Message] | None = None
+        self.messages: deque[_Message] | None = None  # None: `get` would wait
         self._reader: asyncio.Future[None] | None = None
 
     def empty(self) -> bool:
         """Says whether `get` would wait."""
-        return self._messages is None
+        return self.messages is None
 
     def put_nowait(self, message: _Message) -> None:
         """Appends a message, and wakes the reader."""
-        if self._messages is None:
-            self._messages = deque()
-        self._messages.append(message)
+        if self.messages is None:
+            self.messages = deque()
+        self.messages.append(message)
         if self._reader is not None and not self._reader.done():
             self._reader.set_result(None)
 
     async def get(self) -> _Message:
         """Takes the oldest message, or waits for one. Cancelling takes none."""
-        while self._messages is None:
+        while self.messages is None:
             self._reader = asyncio.get_running_loop().create_future()
             try:
                 await self._reader
             finally:
                 self._reader = None
-        message = self._messages.popleft()
-        if not self._messages:
-            self._messages = None
+        message = self.messages.popleft()
+        if not self.messages:
+            self.messages = None
         return message

@@ -14,7 +14,7 @@ from websockets.frames import apply_mask  # type: ignore[attr-defined] # in C wh
 TEXT, BINARY = 0x81, 0x82  # FIN, and the opcode (5.2)
 
 _MASKED = 0x80
-_MASK_BYTES = 4
+_MASK_BYTES, _HEAD_BYTES = 4, 6  # the mask's own, and those of a short message's head with it
 _SHORT = 126  # bytes; from here on the length takes two bytes more
 _LONG = 65_536  # from here on eight
 
@@ -53,15 +53,15 @@ def whole_text(arrived: bytes) -> bytes | None:
 
     None is anything else, also what is no frame: that is for the library to read.
     """
-    size = len(arrived)
-    if size < 2 + _MASK_BYTES or arrived[0] != TEXT or arrived[1] < _MASKED:
+    size, start = len(arrived), _HEAD_BYTES
+    if size < start or arrived[0] != TEXT:
         return None
-    num_bytes, start = arrived[1] - _MASKED, 2 + _MASK_BYTES
-    if num_bytes > _SHORT:
-        return None  # the length takes eight bytes
+    num_bytes = arrived[1] - _MASKED
     if num_bytes == _SHORT:
         num_bytes, start = int.from_bytes(arrived[2:4], "big"), start + 2
-    if num_bytes != size - start:
+    elif num_bytes > _SHORT:
+        return None  # the length takes eight bytes
+    if num_bytes != size - start:  # as well where it is below 0: no client's frame
         return None
     text: bytes = apply_mask(arrived[start:], arrived[start - _MASK_BYTES : start])
     return text

@@ -71,6 +71,7 @@ def _strip(fault: Exception | None) -> None:
 class SocketProtocol(WebSocketsSansIOProtocol):
     """Adds direct writes to the connection's state, and holds little memory while idle."""
 
+    queue: LightQueue[ASGIReceiveEvent]  # type: ignore[assignment]
     _pong: asyncio.Future[None] | None = None  # that `answers` waits for
     _is_silent = False  # no data since the last check, after a message that was too large
     _until_s = 0.0  # until when that data is drained
@@ -90,7 +91,7 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         """Names `max_message_bytes` in errors; uvicorn enforces it."""
         super().__init__(**options)
         self._max_message_bytes = max_message_bytes
-        self.queue = LightQueue()  # type: ignore[assignment]
+        self.queue = LightQueue()
         self.writable: LightEvent = LightEvent(is_set=True)  # type: ignore[assignment]
         self._line = line
         self._visit = visit or uncounted()
@@ -358,7 +359,7 @@ class SocketProtocol(WebSocketsSansIOProtocol):
 
     def _may_take(self) -> bool:
         """Says whether no message is queued, and not too many came in this turn."""
-        if self.close_sent or not self.queue.empty():
+        if self.close_sent or self.queue.messages is not None:
             return False
         now_s = self.loop.time()
         if now_s != self._taken_s:
