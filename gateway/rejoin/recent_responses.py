@@ -57,9 +57,10 @@ class RecentResponses:
         self._responses[response_id] = response
         self._latest[response.stream_id] = response_id
         self._num_bytes += response.num_bytes
-        parent = self._responses.get(response.parent_id or "")
-        if parent is not None:
-            parent.children.append(response_id)
+        if response.parent_id is not None:
+            parent = self._responses.get(response.parent_id)
+            if parent is not None:
+                parent.children.append(response_id)
         response.memory = Memory(
             self._tenant_id, response.num_bytes, partial(self._drop, response_id)
         )

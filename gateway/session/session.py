@@ -16,19 +16,20 @@ from gateway.rejoin.unconfirmed import Unconfirmed
 from gateway.session.actions import Action, Join, RedirectJob, RejoinJob, StartJob, StopJob
 from gateway.session.stream_state import (
     MAX_NAMED_STREAMS,
+    MAX_WAITING,
+    MAX_WAITING_BYTES,
     Active,
     Losable,
     Stream,
     Waiting,
     check_idle,
-    check_queue,
     check_steers,
     redirectable,
     remembered_of,
     too_many_streams,
+    too_much_waiting,
     with_steers,
 )
-from gateway.store.stored_response import Lineage
 from gateway.transport.byte_budgets import Budgets, ByteBudgets, MemoryBudgets
 from gateway.wire.errors import ProtocolError, cancelled_in_queue, missing_parameter, too_many_bytes
 from gateway.wire.events import (
@@ -202,7 +203,8 @@ class Session:
     ) -> list[Action]:
         stream_id: str | None = None
         try:
-            stream_id = stream_id_of(event.stream_id)
+            if event.stream_id is not msgspec.UNSET:
+                stream_id = stream_id_of(event.stream_id)
             if event.background:
                 message = "'background' is not supported on a WebSocket: use POST /v1/responses."
                 raise ProtocolError("unsupported_parameter", message, param="background")
@@ -214,29 +216,37 @@ class Session:
                 own_input=own_input,
                 store=self.tenant.store,
             )
-            stream = self._open_stream(stream_id)
-            check_queue(self._num_waiting, self._waiting_bytes + num_bytes)
-            self._take_bytes(num_bytes)
+            stream = self._streams.get(stream_id) or self._open_stream(stream_id)
+            if (
+                self._num_waiting >= MAX_WAITING
+                or self._waiting_bytes + num_bytes > MAX_WAITING_BYTES
+            ):
+                raise too_much_waiting()
+            if not self._in_flight.take(self.tenant.id, num_bytes):
+                raise too_many_bytes(self._in_flight.max_tenant_bytes)
         except ProtocolError as error:
             self._send(error.event(stream_id))
             return []
-        stream.waiting.append(Waiting(parsed, num_bytes, now_us))
         if stream.last is not None:  # the client goes on, so it has received that
             stream.last.clear()
             stream.last = None
+        waiting, active = Waiting(parsed, num_bytes, now_us), stream.active
+        if active is None and not stream.waiting and len(self._active) < MAX_RUNNING:
+            return [StartJob(self._begin(stream, waiting).job)]
+        stream.waiting.append(waiting)
         self._num_waiting += 1
         self._waiting_bytes += num_bytes
-        if stream.active is None and len(stream.waiting) == 1:
+        if active is None and len(stream.waiting) == 1:
             self._ready.append(stream)
-        if stream.active is not None and not stream.active.job.parsed.generate:
-            return [StopJob(stream.active.job, "awaited")]  # its turn has come
-        return self._start_ready()
+        if active is not None and not active.job.parsed.generate:
+            return [StopJob(active.job, "awaited")]  # its turn has come
+        return []
 
     def _rejoin(self, event: ResponseRejoin) -> list[Action]:
         stream_id: str | None = None
         try:
             stream_id = stream_id_of(event.stream_id)
-            stream = self._open_stream(stream_id)
+            stream = self._streams.get(stream_id) or self._open_stream(stream_id)
             if (after := stream.ending) is None:
                 check_idle(stream)
         except ProtocolError as error:
@@ -255,17 +265,11 @@ class Session:
         return Join(self._emit, self._on_dirty, stream_id)
 
     def _open_stream(self, stream_id: str | None) -> Stream:
-        stream = self._streams.get(stream_id)
-        if stream is None:
-            num_named = len(self._streams) - (None in self._streams)
-            if stream_id is not None and num_named >= MAX_NAMED_STREAMS:
-                raise too_many_streams()
-            stream = self._streams[stream_id] = Stream(stream_id, deque())
+        num_named = len(self._streams) - (None in self._streams)
+        if stream_id is not None and num_named >= MAX_NAMED_STREAMS:
+            raise too_many_streams()
+        stream = self._streams[stream_id] = Stream(stream_id, deque())
         return stream
-
-    def _take_bytes(self, num_bytes: int) -> None:
-        if not self._in_flight.take(self.tenant.id, num_bytes):
-            raise too_many_bytes(self._in_flight.max_tenant_bytes)
 
     def _cancel(self, event: ResponseCancel) -> list[Action]:
         active = self._active.get(event.response_id)
@@ -316,7 +320,8 @@ class Session:
         try:
             items = parse_steer(event, self._max_context_tokens)
             active = self._steerable(target) if subtask is None else redirectable(subtask[0])
-            self._take_bytes(num_bytes)
+            if not self._in_flight.take(self.tenant.id, num_bytes):
+                raise too_many_bytes(self._in_flight.max_tenant_bytes)
         except ProtocolError as error:
             self._refuse_steer(target, event.input, error)
             return []
@@ -362,8 +367,6 @@ class Session:
 
     def _settle_steers(self, active: Active, ended: Ended | None) -> Active | None:
         """Starts the successor of a steered response that ended, or fails its steers."""
-        if not active.steers:
-            return None
         if ended is None or ended.ending.status in ("failed", "cancelled"):
             self._fail_steers(active, "The response failed, so nothing can continue it.")
             return None
@@ -430,14 +433,15 @@ class Session:
             # A failed continuation drops its parent, so that the client resends the whole
             # context; a fork leaves it to the stream that it came from.
             self._recent.forget(parent, only_from=job.stream_id)
-        successor = self._settle_steers(active, ended)
+        successor = self._settle_steers(active, ended) if active.steers else None
         if successor is not None:
             return [StartJob(successor.job)]
         if stream.waiting:
             self._ready.append(stream)
-        return self._start_ready()
+        return self._start_ready() if self._ready else []
 
     def _start_ready(self) -> list[Action]:
+        """Starts what waits; after it nothing is ready, or as many run as may."""
         actions: list[Action] = []
         while self._ready and len(self._active) < MAX_RUNNING:
             stream = self._ready.pop(0)
@@ -448,20 +452,19 @@ class Session:
         return actions
 
     def _begin(self, stream: Stream, waiting: Waiting) -> Active:
-        """Begins a waiting request; its parent is looked up now, before it can be evicted."""
-        parsed = waiting.parsed
-        parent_id = parsed.body.previous_response_id
-        parent = self._recent.get(parent_id) if parent_id is not None else None
-        if parent_id is not None and parent is None and self._remembered_elsewhere is not None:
-            parent = self._remembered_elsewhere(parent_id)
+        """Begins a request; its parent is looked up now, before it can be evicted."""
+        parsed, parent = waiting.parsed, None
         carried: list[Steer] = []
-        if parent is not None and parent.steers:
-            carried, parent.steers = parent.steers, []
-            joined = with_steers(parsed.input, carried)
-            parsed = msgspec.structs.replace(parsed, input=joined)
+        if (parent_id := parsed.body.previous_response_id) is not None:
+            parent = self._recent.get(parent_id)
+            if parent is None and self._remembered_elsewhere is not None:
+                parent = self._remembered_elsewhere(parent_id)
+            if parent is not None and parent.steers:
+                carried, parent.steers = parent.steers, []
+                joined = with_steers(parsed.input, carried)
+                parsed = msgspec.structs.replace(parsed, input=joined)
         active = self._activate(stream, parsed, waiting.arrived_us, parent)
-        active.parent, active.carried = parent, carried
-        active.num_bytes += waiting.num_bytes
+        active.parent, active.carried, active.num_bytes = parent, carried, waiting.num_bytes
         return active
 
     def _activate(
@@ -478,13 +481,12 @@ class Session:
             self.tenant,
             arrived_us=arrived_us,
             refuse=lambda error: self._refuse(parsed.id, error),
-            parent=parent.items if parent else None,
-            last_backend=parent.backend if parent else None,
-            lineage=parent.lineage if parent else Lineage(),
             stream_id=stream.id,
             on_queue_position=writer.report_queue_position,
             on_turn_state=writer.send_turn_state if self._is_codex else None,
         )
+        if parent is not None:
+            job.bring(parent)
         active = Active(job, writer)
         self._active[parsed.id] = stream.active = active
         return active

@@ -90,15 +90,14 @@ def too_many_streams() -> ProtocolError:
     )
 
 
-def check_queue(num_waiting: int, num_bytes: int) -> None:
-    """Raises `ProtocolError` where too much waits for one more, which counts in the bytes."""
-    if num_waiting >= MAX_WAITING or num_bytes > MAX_WAITING_BYTES:
-        raise ProtocolError(
-            "rate_limit_exceeded",
-            f"Too much is waiting on this connection: at most {MAX_WAITING} requests and "
-            f"{MAX_WAITING_BYTES >> 20} MiB. Wait for a response to end, then send it again.",
-            retry_after_us=1_000_000,
-        )
+def too_much_waiting() -> ProtocolError:
+    """Makes the error for one more request than may wait, or for its bytes."""
+    return ProtocolError(
+        "rate_limit_exceeded",
+        f"Too much is waiting on this connection: at most {MAX_WAITING} requests and "
+        f"{MAX_WAITING_BYTES >> 20} MiB. Wait for a response to end, then send it again.",
+        retry_after_us=1_000_000,
+    )
 
 
 def check_steers(active: Active) -> None:

@@ -83,9 +83,13 @@ class MemoryBudgets:
 
     def add(self, memory: Memory) -> None:
         """Counts a memory; where that makes too much, drops older ones, the oldest first."""
-        self._by_tenant.setdefault(memory.tenant_id, OrderedDict())[memory] = None
-        self._count(memory.tenant_id, memory.num_bytes)
-        self._make_room(memory)
+        memories = self._by_tenant.get(memory.tenant_id)
+        if memories is None:
+            memories = self._by_tenant[memory.tenant_id] = OrderedDict()
+        memories[memory] = None
+        num_bytes = self._count(memory.tenant_id, memory.num_bytes)
+        if num_bytes > self._max_tenant_bytes or self.num_bytes > self._max_bytes:
+            self._make_room(memory)
 
     def grow(self, memory: Memory, num_bytes: int) -> None:
         """Counts more bytes for a memory, which took over what another had."""
@@ -109,9 +113,11 @@ class MemoryBudgets:
             memory.drop()
             self.remove(memory)
 
-    def _count(self, tenant_id: str, num_bytes: int) -> None:
-        self._totals[tenant_id] = self._totals.get(tenant_id, 0) + num_bytes
+    def _count(self, tenant_id: str, num_bytes: int) -> int:
+        """Counts bytes, and returns how many its tenant has."""
+        total = self._totals[tenant_id] = self._totals.get(tenant_id, 0) + num_bytes
         self.num_bytes += num_bytes
+        return total
 
     def _make_room(self, newest: Memory) -> None:
         while self._totals[newest.tenant_id] > self._max_tenant_bytes:
