@@ -87,17 +87,21 @@ def measure(item: Item, max_tokens: int | None = None) -> ContextItem:
             raise TooLongError(num_tokens)
         return ContextItem(item, num_tokens, 0)
     text = render(item)
-    if max_tokens is not None and min_tokens(len(text)) > max_tokens:
-        raise TooLongError(min_tokens(len(text)))
-    num_tokens = ITEM_OVERHEAD_TOKENS + count(text, max_tokens) + _attachment_tokens(item)
+    if max_tokens is not None and len(text) > max_tokens:
+        least = min_tokens(len(text))
+        if least > max_tokens:
+            raise TooLongError(least)
+    num_tokens = ITEM_OVERHEAD_TOKENS + count(text, max_tokens)
+    if "[" in text:  # in which attachments are named
+        num_tokens += _attachment_tokens(item)
     if max_tokens is not None and num_tokens > max_tokens:
         raise TooLongError(num_tokens)
-    return ContextItem(item, num_tokens, _digest(text))
+    return ContextItem(item, num_tokens, _hash(text.encode("utf-8", "surrogatepass")))
 
 
 def digest_of(item: Item) -> int:
     """Returns an item's hash alone, as `measure` computes it."""
-    return _digest(render(item))
+    return _hash(render(item).encode("utf-8", "surrogatepass"))
 
 
 @lru_cache(maxsize=4096)
@@ -127,8 +131,11 @@ def begun_prefix(
     instructions: str | None, tools: Sequence[Tool], text_format: TextFormat, salt: int = 0
 ) -> list[tuple[int, int]]:
     """Returns the prefix of a prompt's head, to be extended by its items."""
+    # An empty head must have no tokens, so that a bare prompt is only its items.
+    if not instructions and not tools and text_format.type == "text":
+        return []
     num_tokens, chained = _head_size(_render_head(instructions, tools, text_format))
-    return [(chained ^ salt, num_tokens)] if num_tokens else []
+    return [(chained ^ salt, num_tokens)]
 
 
 def end_prefix(prefix: Prefix, items: Iterable[Item], salt: int = 0) -> tuple[int, int]:
@@ -179,7 +186,10 @@ def render(item: Item) -> str:
     """Renders an item as the model reads it; items with equal text are the same."""
     if isinstance(item, Message):  # as most are; a pattern would cost several times as much
         who = item.role if item.name is None else f"{item.role} {item.name}"
-        return f"{who}\n{parts_text(item.content)}"
+        parts = item.content
+        if len(parts) == 1 and isinstance(only := parts[0], TextPart):
+            return f"{who}\n{only.text}"
+        return f"{who}\n{parts_text(parts)}"
     match item:
         case FunctionCall(call_id, name, arguments, namespace=namespace):
             return f"call {call_id} {namespace or ''}.{name}\n{arguments}"
@@ -260,9 +270,6 @@ def _attachment_tokens(item: Item) -> int:
 
 
 def _render_head(instructions: str | None, tools: Sequence[Tool], text_format: TextFormat) -> bytes:
-    # An empty head must have no tokens, so that a bare prompt is only its items.
-    if not instructions and not tools and text_format.type == "text":
-        return b""
     encoded = msgspec.json.encode((tools, text_format.schema), order="deterministic")
     text = (instructions or "").encode("utf-8", "surrogatepass")
     return text + b"\n" + text_format.type.encode() + b"\n" + encoded
@@ -280,13 +287,7 @@ def _known_head_size(head: bytes) -> tuple[int, int]:
 
 
 def _measured_head(head: bytes) -> tuple[int, int]:
-    if not head:
-        return 0, 0
     return ITEM_OVERHEAD_TOKENS + count(head.decode("utf-8", "surrogatepass")), _hash(head)
-
-
-def _digest(text: str) -> int:
-    return _hash(text.encode("utf-8", "surrogatepass"))
 
 
 def _hash(content: bytes) -> int:

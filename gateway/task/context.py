@@ -62,11 +62,16 @@ async def load_task(gw: Gateway, job: Job, queued_us: int = 0) -> Task:
         found = await _own_items(gw, job, parent)
         items = _joined(gw, job, parent, found)
         own = [entry for entry in found if isinstance(entry, ContextItem)]
-    task = await _task_of(job, _without_cut_calls(job, items), arrived_unix_s)
+    left_out = cut_calls(items)
+    if left_out:
+        items = _without(left_out, job, items)
+    task = await _task_of(job, items, arrived_unix_s)
     if job.parsed.body.truncation == "auto":
         task = await _truncated(gw, job, task)
     run = gw.experience.runs.run_of(task.tenant.id, task.request)
-    began_turn = _began_turn(gw, task)
+    began_turn = None
+    if (state := task.hints.agent.turn_state) is not None:
+        began_turn = _began_turn(gw, task, state)
     holder, held_tokens = task.last_backend, 0
     if holder is not None:
         num_own_tokens = sum([each.num_tokens for each in own])
@@ -98,24 +103,25 @@ def _not_continued(parent_id: str, found: Uncontinued | None) -> ProtocolError:
     return ProtocolError("previous_response_not_found", message, param="previous_response_id")
 
 
-def _without_cut_calls(job: Job, items: tuple[ContextItem, ...]) -> tuple[ContextItem, ...]:
+def _without(
+    left_out: frozenset[int], job: Job, items: tuple[ContextItem, ...]
+) -> tuple[ContextItem, ...]:
     """Leaves out the calls that nobody can answer."""
-    left_out = cut_calls(items)
-    if not left_out:
-        return items
     if min(left_out) < job.lineage.num_items:  # the stored context is no longer its beginning
         job.lineage = msgspec.structs.replace(job.lineage, ids=(), num_items=0)
     return tuple(entry for number, entry in enumerate(items) if number not in left_out)
 
 
 async def _task_of(job: Job, items: tuple[ContextItem, ...], arrived_unix_s: float) -> Task:
-    prefix = None
+    prefix, tenant = None, job.tenant
     if len(items) > PIECE_ITEMS:
-        prefix = await make_prefix(job.parsed, items, job.tenant.id)
+        prefix = await make_prefix(job.parsed, items, tenant.id)
+    if tenant.run_account is not None:
+        tenant = for_run(tenant, job.parsed.hints.metadata.get("run"))
     return make_task(
         job.parsed,
         items,
-        for_run(job.tenant, job.parsed.hints.metadata.get("run")),
+        tenant,
         last_backend=job.last_backend,
         arrived_us=job.arrived_us,
         arrived_unix_s=arrived_unix_s,
@@ -133,11 +139,8 @@ async def _truncated(gw: Gateway, job: Job, task: Task) -> Task:
     return await _task_of(job, items, task.arrived_unix_s)
 
 
-def _began_turn(gw: Gateway, task: Task) -> str | None:
-    """Returns the backend that began the request's turn, as its client shows."""
-    state = task.hints.agent.turn_state
-    if state is None:
-        return None
+def _began_turn(gw: Gateway, task: Task, state: str) -> str | None:
+    """Returns the backend that began the request's turn, as its client shows by its state."""
     backend = gw.seals.turn_backend(task.tenant.id, state)
     info = gw.infos.get(backend or "")
     return backend if info is not None and info.group in task.tenant.limits else None

@@ -33,6 +33,8 @@ def cut_calls(items: Sequence[ContextItem]) -> frozenset[int]:
             unanswered.setdefault(item.call_id, []).append(number)
         elif isinstance(item, FunctionCallOutput | CustomToolCallOutput):
             del unanswered.get(item.call_id, [])[-1:]
+    if not unanswered:
+        return frozenset()
     found: set[int] = set()
     for numbers in unanswered.values():
         for number in numbers:

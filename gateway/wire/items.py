@@ -146,19 +146,15 @@ class ParsedInput(msgspec.Struct, frozen=True, gc=False):
 
 
 class InputReader:
-    """Reads `input` of a request, at once or in pieces; unknown item types are left out.
+    """Reads a list as `input` of a request, at once or in pieces; leaves out unknown item types.
 
     Raises `ProtocolError` if a known item is malformed; `param` says which.
     """
 
     def __init__(
-        self,
-        value: str | list[msgspec.Raw] | None,
-        param: str = "input",
-        *,
-        max_tokens: int | None = None,
+        self, value: list[msgspec.Raw], param: str = "input", *, max_tokens: int | None = None
     ) -> None:
-        if isinstance(value, list) and len(value) > MAX_INPUT_ITEMS:
+        if len(value) > MAX_INPUT_ITEMS:
             message = f"Expected at most {MAX_INPUT_ITEMS} items in '{param}', got {len(value)}."
             raise ProtocolError("invalid_value", message, param=param)
         self._value = value
@@ -173,8 +169,6 @@ class InputReader:
     def read_piece(self) -> bool:
         """Reads the next items, a few milliseconds' worth; returns whether there are more."""
         value = self._value
-        if not isinstance(value, list):
-            return False
         last = min(self._index + PIECE_ITEMS, len(value))
         enough_tokens = self._num_tokens + PIECE_TOKENS
         while self._index < last and self._num_tokens < enough_tokens:
@@ -184,9 +178,6 @@ class InputReader:
 
     def parsed(self) -> ParsedInput:
         """Reads what is left, and returns all of it."""
-        if isinstance(self._value, str):
-            message = Message("user", (TextPart(self._value),))
-            return ParsedInput((_measured(message, self._param, self._max_tokens),))
         while self.read_piece():
             pass
         return ParsedInput(tuple(self._items), tuple(self._tools), self._triggers)
@@ -215,8 +206,11 @@ class InputReader:
 def parse_input(
     value: str | list[msgspec.Raw] | None, param: str = "input", *, max_tokens: int | None = None
 ) -> ParsedInput:
-    """Reads `input` of a request at once, as `InputReader` does."""
-    return InputReader(value, param, max_tokens=max_tokens).parsed()
+    """Reads `input` of a request at once, a list as `InputReader` does."""
+    if isinstance(value, str):
+        message = Message("user", (TextPart(value),))
+        return ParsedInput((_measured(message, param, max_tokens),))
+    return InputReader(value or [], param, max_tokens=max_tokens).parsed()
 
 
 def _measured(item: Item, param: str, max_tokens: int | None, num_before: int = 0) -> ContextItem:

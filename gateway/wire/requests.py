@@ -23,19 +23,22 @@ from backends.prompt import Prefix, begun_prefix, cache_salt, extend_prefix
 from backends.tokenizer import count
 from gateway.wire.agents import agent_of, with_headers
 from gateway.wire.errors import ProtocolError, missing_parameter
-from gateway.wire.events import CreateBody
+from gateway.wire.events import NULL, ContextManagement, CreateBody
 from gateway.wire.fields import includes_sealed_reasoning, unserved
 from gateway.wire.items import (
+    AUTO_CHOICE,
     PLAIN_TEXT,
     InputReader,
     ParsedInput,
     check_tools,
+    parse_input,
     parse_text_format,
     parse_tool_choice,
     parse_tools,
     too_long,
 )
 from router.agent_runs.follow_ups import asks_nothing
+from router.classify.agent import UNKNOWN_AGENT
 from router.classify.task import Hints, OptionValue, Route, StorePolicy, Task, Tenant
 from router.strategies.table import REMOVED, STRATEGIES
 
@@ -89,20 +92,23 @@ def parse_create(
     "never" the request is taken as one with `store: false`.
     The `param` of a `ProtocolError` names the field that is not valid.
     """
-    if body.previous_response_id is not None and body.conversation is not None:
+    if body.conversation is not None:
+        if body.previous_response_id is None:
+            raise unserved("conversation")
         message = "'previous_response_id' and 'conversation' exclude each other: send one."
         raise ProtocolError("invalid_value", message, param="conversation")
-    if body.conversation is not None:
-        raise unserved("conversation")
     if body.top_logprobs:
         raise unserved("top_logprobs")
     if store == "never":
         body = msgspec.structs.replace(body, store=False)
-    prewarm = body.prompt_cache_options is not None and body.prompt_cache_options.prewarm is True
-    generate = generate and not prewarm
-    max_tokens = countable_tokens(body, max_tokens)
-    reader = own_input or InputReader(body.input, max_tokens=max_tokens)
-    parsed_input = reader.parsed()
+    if body.prompt_cache_options is not None:
+        generate = generate and body.prompt_cache_options.prewarm is not True
+    if body.truncation is not None:
+        max_tokens = countable_tokens(body, max_tokens)
+    if own_input is not None:
+        parsed_input = own_input.parsed()
+    else:
+        parsed_input = parse_input(body.input, max_tokens=max_tokens)
     instructions = body.instructions
     if instructions and max_tokens is not None and _is_longer(instructions, max_tokens):
         raise too_long(max_tokens + 1, max_tokens, "instructions")
@@ -113,30 +119,38 @@ def parse_create(
         tools = parse_tools(body.tools) + tools
         check_tools(body.tools, tools)
     text_format = parse_text_format(body.text.format) if body.text else PLAIN_TEXT
-    metadata = body.metadata
-    return ParsedCreate(
+    choice = body.tool_choice
+    parsed = ParsedCreate(
         id=response_id,
         body=body,
         input=parsed_input,
         tools=tools,
-        tool_choice=parse_tool_choice(body.tool_choice, tools),
+        tool_choice=AUTO_CHOICE if choice == NULL else parse_tool_choice(choice, tools),
         text_format=text_format,
         hints=parse_hints(body),
         extras=parse_extras(body),
         generate=generate,
-        shows_commentary=bool(metadata and _commentary(metadata) and text_format.type == "text"),
-        wants_context=bool(metadata and _flag(metadata, "context_events")),
-        wants_queue_position=bool(metadata and _flag(metadata, "queue_events")),
-        compacts=bool(body.context_management),
         answers=not (parsed_input.triggers and generate),
-        compact_threshold_tokens=_least_threshold(body) if body.context_management else None,
     )
+    if body.metadata or body.context_management:
+        return _with_wishes(parsed, body.metadata or {}, body.context_management or [])
+    return parsed
 
 
-def _least_threshold(body: CreateBody) -> int | None:
-    """Returns the lowest threshold, although the protocol names one entry."""
-    thresholds = [entry.compact_threshold for entry in body.context_management or ()]
-    return min(filter(None, thresholds), default=None)
+def _with_wishes(
+    parsed: ParsedCreate, metadata: dict[str, str], management: list[ContextManagement]
+) -> ParsedCreate:
+    """Adds what few requests wish for; of several thresholds the lowest counts."""
+    shows_commentary = _commentary(metadata) and parsed.text_format.type == "text"
+    thresholds = [entry.compact_threshold for entry in management]
+    return msgspec.structs.replace(
+        parsed,
+        shows_commentary=shows_commentary,
+        wants_context=bool(_flag(metadata, "context_events")),
+        wants_queue_position=bool(_flag(metadata, "queue_events")),
+        compacts=bool(management),
+        compact_threshold_tokens=min(filter(None, thresholds), default=None),
+    )
 
 
 def countable_tokens(body: CreateBody, max_tokens: int | None) -> int | None:
@@ -172,7 +186,22 @@ def _is_longer(text: str, max_tokens: int) -> bool:
 
 def parse_hints(body: CreateBody) -> Hints:
     """Reads the client's hints for the router, from standard fields and metadata."""
-    metadata = body.metadata or {}
+    told = body.client_metadata
+    hints = Hints(
+        model=body.model,
+        reasoning_effort=body.reasoning.effort if body.reasoning else None,
+        service_tier=body.service_tier,
+        agent=UNKNOWN_AGENT if told == NULL else agent_of(told),
+    )
+    if body.metadata:
+        hints = _with_metadata(hints, body.metadata)
+    if body.background_options is not None:
+        hints = msgspec.structs.replace(hints, completion_window=_completion_window(body))
+    return hints
+
+
+def _with_metadata(hints: Hints, metadata: dict[str, str]) -> Hints:
+    """Adds the hints of `metadata`, which most requests have not."""
     route = metadata.get("route")
     if route is not None and route not in set(Route):
         raise _bad_hint("route", tuple(Route), route)
@@ -184,18 +213,14 @@ def parse_hints(body: CreateBody) -> Hints:
         raise _bad_hint("strategy", tuple(STRATEGIES), strategy, advice)
     has_deadline = "deadline_ms" in metadata
     deadline_ms = _whole(metadata, "deadline_ms", 1, 10**9 - 1) if has_deadline else None
-    return Hints(
-        model=body.model,
+    return msgspec.structs.replace(
+        hints,
         route=Route(route) if route else None,
         strategy=strategy,
         strategy_options=_strategy_options(strategy, metadata) if strategy else {},
         deadline_us=deadline_ms * 1_000 if deadline_ms else None,
         max_wait_us=None if max_wait_ms is None else max_wait_ms * 1_000,
-        reasoning_effort=body.reasoning.effort if body.reasoning else None,
-        service_tier=body.service_tier,
-        completion_window=_completion_window(body) if body.background_options else None,
         metadata=metadata,
-        agent=agent_of(body.client_metadata),
     )
 
 
@@ -360,5 +385,9 @@ def _said_by_user(items: tuple[ContextItem, ...]) -> tuple[set[type[Part]], int,
     if len(users) > 1 and items[-1] is last and items[-2] is users[-2] and asks_nothing(last.item):
         last = users[-2]
     assert isinstance(last.item, Message)
-    text = "\n".join([part.text for part in last.item.content if isinstance(part, TextPart)])
+    parts = last.item.content
+    if len(parts) == 1 and isinstance(only := parts[0], TextPart):
+        text = only.text
+    else:
+        text = "\n".join([part.text for part in parts if isinstance(part, TextPart)])
     return attached, len(users), f"{users[0].digest:x}", text, last.num_tokens
