@@ -29,10 +29,10 @@ from gateway.transport.refusals import (
     HttpRefusal,
     not_http,
 )
+from gateway.transport.response_cycle import CycleUntilClose, ResponseCycle
 from gateway.transport.socket_handshake import can_be_parsed, plain_key
 from gateway.transport.socket_protocol import VISIT, WRITE_NOW, SocketProtocol
 from gateway.transport.unbroken_lines import LINE_SEPARATORS, NEXT_LINE, unbroken
-from gateway.transport.until_close import CycleUntilClose
 
 # What a request's line and headers may hold. A browser's are below 16 KiB.
 MAX_HEAD_BYTES = 64 << 10
@@ -205,9 +205,9 @@ class HttpProtocol(HttpToolsProtocol):
             # Weakly: the cycle holds the state, and the collector may have frozen both.
             self.scope["state"][WRITE_NOW] = partial(_write_body_now, weakref.ref(self.cycle))
             self.scope["state"][VISIT] = visit
-            if self.scope["http_version"] < "1.1":
-                # uvicorn made it, and its task has not begun.
-                self.cycle.__class__ = CycleUntilClose
+            # uvicorn made it, and its task has not begun.
+            is_old = self.scope["http_version"] < "1.1"
+            self.cycle.__class__ = CycleUntilClose if is_old else ResponseCycle
             self.headers = _Trailers()
 
     def _is_head_too_large(self) -> bool:

@@ -1,0 +1,82 @@
+"""Writes an HTTP response's head at once, and no chunks to HTTP/1.0.
+
+uvicorn searches, compares and joins each header by itself, and an answer of ours has some fifteen:
+no other step of a short task took as many. Here all are checked and written together;
+`tests/unit/gateway/transport/test_response_cycle.py` compares the two.
+
+HTTP/1.0 knows no chunks: a body ends as its connection does (RFC 9112 6.1). uvicorn closes after
+its answer to such a request, but sends a body of unknown length in chunks all the same, which the
+client takes for the body. This is an edge.
+"""
+
+from collections.abc import Coroutine
+from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import (
+    HEADER_RE,
+    HEADER_VALUE_RE,
+    STATUS_LINE,
+    RequestResponseCycle,
+)
+
+# Of these uvicorn finds out what they change.
+_SAY_MORE = frozenset((b"connection", b"transfer-encoding"))
+_WITHOUT_BODY = (204, 304)
+
+
+class ResponseCycle(RequestResponseCycle):
+    """Handles a request and its response."""
+
+    def send(self, message: Any) -> Coroutine[Any, Any, None]:
+        """Sends as uvicorn does."""
+        if self.response_started or message["type"] != "http.response.start":
+            return super().send(message)
+        return self._begin(message)
+
+    async def _begin(self, message: Any) -> None:
+        """Writes a head; one that is not plain, or not now, is left to uvicorn."""
+        headers = [*self.default_headers, *message.get("headers", ())]
+        given = dict(headers)
+        names = b"\n".join(given).lower().split(b"\n")
+        told = dict(zip(names, given.values(), strict=False))
+        if (
+            self.access_log
+            or self.disconnected
+            or self.flow.write_paused
+            or len(told) < len(headers)
+            or not _SAY_MORE.isdisjoint(told)
+            or HEADER_RE.search(b"".join(given))
+            or HEADER_VALUE_RE.search(b"".join(given.values()))
+        ):
+            await super().send(message)
+            return
+        self.response_started = True
+        self.waiting_for_100_continue = False
+        lines = [STATUS_LINE[message["status"]][:-2], *map(b": ".join, told.items())]
+        if (length := told.get(b"content-length")) is not None and self.chunked_encoding is None:
+            self.expected_content_length, self.chunked_encoding = int(length.decode()), False
+        if not self.keep_alive:
+            lines.append(b"connection: close")
+        has_body = self.scope["method"] != "HEAD" and message["status"] not in _WITHOUT_BODY
+        if self.chunked_encoding is None and has_body:
+            self.chunked_encoding = True
+            lines.append(b"transfer-encoding: chunked")
+        self.transport.write(b"\r\n".join(lines) + b"\r\n\r\n")
+
+
+class CycleUntilClose(ResponseCycle):
+    """Handles a request in HTTP/1.0 and its response."""
+
+    _is_unbounded = False  # the length of the body is not known
+
+    async def send(self, message: Any) -> None:
+        """Sends as uvicorn does, but no chunks."""
+        if message["type"] == "http.response.start":
+            self.keep_alive = False
+            names = [name.lower() for name, _ in message.get("headers", ())]
+            self._is_unbounded = b"content-length" not in names
+            if self._is_unbounded:
+                self.chunked_encoding = False
+        elif self._is_unbounded:  # what there is now is all that is expected
+            self.expected_content_length = len(message.get("body", b""))
+        await super().send(message)
