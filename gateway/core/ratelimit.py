@@ -1,6 +1,7 @@
 """Writes pool balances as the headers that clients know: OpenAI's, and the IETF draft's."""
 
 import math
+from functools import lru_cache
 
 from backends.contract import BackendGroup
 from router.decide.decision import Refusal
@@ -12,6 +13,7 @@ _OPENAI_UNITS: dict[str, tuple[Unit, ...]] = {
     "requests": ("requests", "key_requests"),
     "tokens": TOKEN_UNITS,
 }
+_OPENAI_UNIT = {unit: name for name, units in _OPENAI_UNITS.items() for unit in units}
 # OpenAI names its headers after these units.
 OPENAI_LIMITS = tuple(
     f"x-ratelimit-{figure}-{unit}"
@@ -37,34 +39,48 @@ def rate_limit_headers(
     headers: dict[str, str] = {MODE_HEADER: mode}
     policies: list[str] = []
     states: list[str] = []
-    mine = [balance for balance in balances if balance.group in groups]
-    for balance in mine:
-        name = f'"{policy_name(balance.group, balance.unit)}"'
+    tightest: dict[str, Balance] = {}
+    for balance in balances:
+        if balance.group not in groups:
+            continue
+        name, policy = _policy(balance.group, balance.unit, balance.limit)
         reset_s = math.ceil(balance.reset_us / 1e6)
         is_why = refusal is not None and refusal.limited_by == (balance.group, balance.unit)
         if is_why and refusal is not None and refusal.retry_after_us is not None:
             reset_s = max(1, math.ceil(refusal.retry_after_us / 1e6))
-        kind = balance.unit.removeprefix("key_")
-        if kind == "concurrent":
-            policies.append(f'{name};q={balance.limit};qu="concurrent-requests"')
-        else:
-            unit = "" if kind == "requests" else ';lanewise-unit="tokens"'
-            window_s = 86_400 if kind == "tokens_day" else 60
-            policies.append(f"{name};q={balance.limit};w={window_s}{unit}")
+        policies.append(policy)
         states.append(f"{name};r={balance.remaining};t={reset_s}")
-    for unit, kinds in _OPENAI_UNITS.items():
-        of_unit = [balance for balance in mine if balance.unit in kinds]
-        if of_unit:
-            tightest = min(of_unit, key=lambda balance: balance.remaining / max(1, balance.limit))
-            headers[f"x-ratelimit-limit-{unit}"] = str(tightest.limit)
-            headers[f"x-ratelimit-remaining-{unit}"] = str(tightest.remaining)
-            headers[f"x-ratelimit-reset-{unit}"] = go_duration(tightest.reset_us)
+        unit = _OPENAI_UNIT.get(balance.unit)
+        if unit is not None:
+            known = tightest.get(unit)
+            if known is None or _share(balance) < _share(known):
+                tightest[unit] = balance
+    for unit, balance in tightest.items():
+        headers[f"x-ratelimit-limit-{unit}"] = str(balance.limit)
+        headers[f"x-ratelimit-remaining-{unit}"] = str(balance.remaining)
+        headers[f"x-ratelimit-reset-{unit}"] = go_duration(balance.reset_us)
     if policies:
         headers["ratelimit-policy"] = ", ".join(policies)
         headers["ratelimit"] = ", ".join(states)
     if refusal is not None and refusal.limited_by is not None and refusal.retry_after_us is None:
         headers["x-should-retry"] = "false"  # the limit is 0, and SDKs would go on to try
     return headers
+
+
+def _share(balance: Balance) -> float:
+    return balance.remaining / max(1, balance.limit)
+
+
+@lru_cache(1_024)
+def _policy(group: BackendGroup, unit: Unit, limit: int) -> tuple[str, str]:
+    """Returns a pool's name and its limit, as the IETF fields have them."""
+    name = f'"{policy_name(group, unit)}"'
+    kind = unit.removeprefix("key_")
+    if kind == "concurrent":
+        return name, f'{name};q={limit};qu="concurrent-requests"'
+    more = "" if kind == "requests" else ';lanewise-unit="tokens"'
+    window_s = 86_400 if kind == "tokens_day" else 60
+    return name, f"{name};q={limit};w={window_s}{more}"
 
 
 def policy_name(group: BackendGroup, unit: Unit) -> str:

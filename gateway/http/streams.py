@@ -100,10 +100,12 @@ class HttpAnswer(ASGIResponse):
         """Takes as `is_final` whether the job came to its own end, as far as that is known."""
         self.is_final = is_final
         self.body = body
-        self._headers = [
-            (b"content-type", media_type),
-            *[(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()],
-        ]
+        # All are encoded at once, since no header has a line break.
+        names = "\n".join(headers).encode("latin-1").split(b"\n")
+        values = "\n".join(headers.values()).encode("latin-1").split(b"\n")
+        self._headers = [(b"content-type", media_type)]
+        if headers:
+            self._headers += zip(names, values, strict=True)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Sends the answer."""
@@ -189,7 +191,7 @@ class Exchange:
             return {}
         route = decision.chosen.route
         headers = rate_limit_headers(decision.balances, route.groups, decision.mode) | {
-            "x-lanewise-route": route.value,
+            "x-lanewise-route": route,
             "x-lanewise-policy": _as_header(decision.policy_version),
         }
         if decision.accounts:
