@@ -7,7 +7,7 @@ Litestar, whose routes stand for the schema and call the same functions. A test 
 same answers. This is an edge.
 """
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from typing import Any
 
 from litestar.enums import ScopeType
@@ -101,29 +101,28 @@ class FastRoutes:
         self._services = services
         self._max_bytes = services.config.server.max_message_bytes
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+        """Serves what has a body, or passes it on."""
         if scope["type"] == ScopeType.HTTP and scope["method"] in _WITH_BODY:
             body = MeteredBody(receive, scope, self._services.gw.budgets.in_flight)
-            try:
-                await self._serve(scope, body, send)
-            finally:
-                body.give_back()
-        else:
-            await self._app(scope, receive, send)
+            return self._serve(scope, body, send)
+        return self._app(scope, receive, send)
 
-    async def _serve(self, scope: HTTPScope, receive: Receive, send: Send) -> None:
-        if scope["method"] == "POST":
-            post = _POSTS.get(scope["path"])
+    async def _serve(self, scope: HTTPScope, receive: MeteredBody, send: Send) -> None:
+        try:
+            post = _POSTS.get(scope["path"]) if scope["method"] == "POST" else None
             headers = {} if post is None else headers_of(scope)
             # Litestar refuses what has no known length, is too long or has a "Content-Length" that
             # is none.
             length = headers.get("content-length", "")
-            if post is not None and length.isdecimal() and int(length) <= self._max_bytes:
-                answer = await self._answered(post, scope, headers, receive)
-                if answer is not None:
-                    await answer(scope, receive, send)
+            if post is None or not length.isdecimal() or int(length) > self._max_bytes:
+                await self._app(scope, receive, send)
                 return
-        await self._app(scope, receive, send)
+            answer = await self._answered(post, scope, headers, receive)
+            if answer is not None:
+                await answer(scope, receive, send)
+        finally:
+            receive.give_back()
 
     async def _answered(
         self, post: Post, scope: Scope, headers: Mapping[str, str], receive: Receive
@@ -149,11 +148,15 @@ class FastRoutes:
 
 
 def headers_of(scope: Scope) -> dict[str, str]:
-    """Reads a request's headers, names in lower case; of two of a name the first counts."""
-    return {
-        name.decode("latin-1").lower(): value.decode("latin-1")
-        for name, value in reversed([*scope["headers"]])
-    }
+    """Reads a request's headers, names in lower case; of two of a name the first counts.
+
+    All are decoded at once, since no header has a line break.
+    """
+    if not scope["headers"]:
+        return {}
+    names, values = zip(*reversed([*scope["headers"]]), strict=True)
+    keys = b"\n".join(names).decode("latin-1").lower().split("\n")
+    return dict(zip(keys, b"\n".join(values).decode("latin-1").split("\n"), strict=True))
 
 
 async def read_body(receive: Receive, max_bytes: int) -> bytes | None:

@@ -4,7 +4,7 @@ A request that has none of these passes at the price of one look at its headers.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from litestar.enums import ScopeType
@@ -43,16 +43,12 @@ class HttpManners:
         self._services = services
         self._methods_at = methods_at
 
-    async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
+    def __call__(self, scope: Any, receive: Receive, send: Send) -> Awaitable[None]:
+        """Serves what asks for manners, or passes it on, without a frame of its own meanwhile."""
         if scope["type"] != ScopeType.HTTP:
-            await self._app(scope, receive, send)
-            return
-        origin = coding = b""
-        for name, value in scope["headers"]:
-            if name == b"origin":
-                origin = value
-            elif name == b"content-encoding":
-                coding = value
+            return self._app(scope, receive, send)
+        told = dict(scope["headers"])
+        origin, coding = told.get(b"origin", b""), told.get(b"content-encoding", b"")
         method, path = scope["method"], scope["path"]
         # No other origin's page is an admin's, and some of its answers have no end.
         asks_ours = method in ("OPTIONS", "HEAD") and not path.lstrip("/").startswith("admin")
@@ -60,15 +56,13 @@ class HttpManners:
         if origin:
             send = self._sharing(origin.decode("latin-1"), send)
         if coding:
-            await self._unpack(scope, receive, send, coding.decode("latin-1"))
-        elif method == "OPTIONS" and served:
-            await _tell_methods(scope, send, ", ".join(sorted({*served, "OPTIONS"})))
-        elif method == "HEAD" and "GET" in served:
+            return self._unpack(scope, receive, send, coding.decode("latin-1"))
+        if method == "OPTIONS" and served:
+            return _tell_methods(scope, send, ", ".join(sorted({*served, "OPTIONS"})))
+        if method == "HEAD" and "GET" in served:
             # uvicorn, whose scope is still a HEAD's, sends no body.
-            asked: Any = {**scope, "method": "GET"}
-            await self._app(asked, receive, send)
-        else:
-            await self._app(scope, receive, send)
+            scope = {**scope, "method": "GET"}
+        return self._app(scope, receive, send)
 
     def _sharing(self, origin: str, send: Send) -> Send:
         """Returns a `send` that lets pages of an allowed origin read the answer."""

@@ -13,7 +13,7 @@ import socket
 import ssl
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from typing import Any, Literal, cast
@@ -97,9 +97,9 @@ class StandardHeaders:
         scope.setdefault("state", {})[REQUEST_ID] = request_id[1].decode()
         has_begun = False
 
-        async def send_with_headers(message: Message) -> None:
+        def send_with_headers(message: Message) -> Awaitable[None]:
             nonlocal has_begun
-            if message["type"] == "http.response.start":
+            if not has_begun and message["type"] == "http.response.start":
                 has_begun = True
                 taken_ms = int((time.perf_counter() - started_s) * 1e3)
                 message["headers"] = [
@@ -108,7 +108,7 @@ class StandardHeaders:
                     (b"openai-version", b"2020-10-01"),
                     (b"openai-processing-ms", str(taken_ms).encode()),
                 ]
-            await send(message)
+            return send(message)
 
         try:
             await self._app(scope, receive, send_with_headers)
