@@ -16,7 +16,7 @@ from typing import Protocol
 
 from backends.drive.pacing import pause
 from backends.drive.timers import LoopTimer, Timer, make_timer
-from wafer_engine.batching.engine import Engine, EngineStats
+from wafer_engine.batching.engine import Engine
 from wafer_engine.batching.sequence import Sequence
 
 TICK_US = 4_000  # the shortest time between two ticks
@@ -51,6 +51,7 @@ class Driver:
         With another clock it sleeps by the loop's own timers.
         """
         self._engine = engine
+        self.stats = engine.stats  # the router asks for them at every task
         self._clock_us = clock_us or monotonic_us
         self._loop = asyncio.get_running_loop()
         self._receivers: dict[int, Receiver] = {}
@@ -63,9 +64,6 @@ class Driver:
     @property
     def num_waiting(self) -> int:
         return self._engine.num_waiting
-
-    def stats(self) -> EngineStats:
-        return self._engine.stats()
 
     def now_us(self) -> int:
         return self._clock_us()

@@ -175,7 +175,7 @@ class UpstreamBackend:
 
     def stats(self) -> BackendStats:
         """Returns our own counts: servers do not report their load or their cache."""
-        health = self.health.state(monotonic_us())
+        health = self.health.steady or self.health.state(monotonic_us())
         return BackendStats(
             info=self.info,
             healthy=self._is_open and health.healthy,

@@ -46,10 +46,13 @@ class Health:
         self._retry_balance = MAX_RETRY_BALANCE
         room = options.max_num_seqs
         self._well = HealthState(healthy=True, room=room, out_for="", out_us=0)
+        # What `state` says whenever it is asked, until a call here changes it; None: that depends.
+        self.steady: HealthState | None = None
 
     def state(self, now_us: int) -> HealthState:
         """Returns all of it: the router asks for it of every backend at every task."""
         if self._alive and self._back_us is None and now_us >= self._out_until_us:
+            self.steady = self._well
             return self._well
         return HealthState(
             healthy=self.healthy(now_us),
@@ -116,15 +119,18 @@ class Health:
             self._ejected_until_us = now_us + duration_us
             self._out_until_us = max(self._out_until_us, now_us + duration_us)
             self._back_us = self._out_until_us
+            self.steady = None
 
     def on_limit(self, now_us: int, retry_after_us: int | None) -> None:
         """Pauses its use for as long as it asked, but no longer than the longest ejection."""
         longest_us = int(self._options.ejection_s * 1e6) * MAX_EJECTIONS
         pause_us = UNSAID_PAUSE_US if retry_after_us is None else retry_after_us
         self._out_until_us = max(self._out_until_us, now_us + min(pause_us, longest_us))
+        self.steady = None
 
     def on_probe(self, alive: bool, now_us: int) -> None:
         if alive and not self._alive and self._was_alive:
             self._back_us = max(now_us, self._out_until_us)
         self._alive = alive
+        self.steady = None
         self._was_alive = self._was_alive or alive

@@ -52,6 +52,8 @@ class Engine:
         self._overhead_us = cost.limits.overhead_us
         self._max_run_steps = max_run_steps
         self._scheduler = Scheduler(cost.limits)
+        kv = self._scheduler.kv
+        self.kv_capacity_tokens = kv.num_blocks * kv.block_tokens
         self._sequences: dict[int, Sequence] = {}  # until their finish is fetched
         self._arriving: deque[tuple[int, Sequence]] = deque()  # (when the scheduler sees it, it)
         self._output: list[OutputRow] = []  # not yet fetched
@@ -154,15 +156,13 @@ class Engine:
         used_tokens = kv.pinned_blocks * kv.block_tokens
         return len(scheduler.running), num_waiting, num_warming, used_tokens
 
-    @property
-    def kv_capacity_tokens(self) -> int:
-        kv = self._scheduler.kv
-        return kv.num_blocks * kv.block_tokens
-
     def stats(self) -> EngineStats:
         """Returns the state and the totals, as of the last call that had the time."""
         scheduler = self._scheduler
         num_running, num_waiting, num_warming, kv_used_tokens = self.load()
+        busy_us = self._busy_us
+        if self._run_done:
+            busy_us += self._elapsed_us(self._run_done)
         return EngineStats(
             num_running=num_running,
             num_waiting=num_waiting,
@@ -173,7 +173,7 @@ class Engine:
             num_prompt_tokens=scheduler.num_prompt_tokens,
             num_cached_tokens=scheduler.num_cached_tokens,
             num_preemptions=scheduler.num_preemptions,
-            busy_us=int(self._busy_us + self._elapsed_us(self._run_done)),
+            busy_us=int(busy_us),
         )
 
     def _catch_up(self, now_us: int) -> None:
