@@ -20,7 +20,7 @@ import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
@@ -45,7 +45,6 @@ from router.redis.breaker import PROBE_PAUSE_US, Breaker
 from router.redis.heartbeat import Pulse
 
 logger = logging.getLogger("lanewise")
-Answer = TypeVar("Answer")
 
 COUNTS_KEPT = 10  # heartbeats that must agree before the count of gateways falls
 MAX_REPEATED = 3  # calls of one reservation that may neither be granted nor refused without Redis
@@ -141,12 +140,16 @@ class FailoverPools:
     async def _ask(
         self, tenant: Tenant, reservation_id: str, ranked_demands: Sequence[tuple[Demand, ...]]
     ) -> Grant:
-        sent = self.redis.reserve_first(tenant, reservation_id, ranked_demands)
+        asked_us = self.clock_us()
         try:
-            grant = await self._noted("admit", sent, self.clock_us())
+            grant = await self.redis.reserve_first(tenant, reservation_id, ranked_demands)
+        except PoolsUnavailable as error:
+            self._unanswered("admit", asked_us, error)
+            raise
         except asyncio.CancelledError:
             self._undo_all(tenant, reservation_id, ranked_demands)
             raise
+        self._answered("admit", asked_us)
         self._local.note(tenant.id, grant.balances, self._now_us())
         if grant.accounts:
             self._local.budgets.note(tenant.id, grant.accounts, self._now_us() // 1_000)
@@ -188,8 +191,10 @@ class FailoverPools:
             if sent is None:
                 self._backlog.put_off(entry)
             else:
-                await self._noted("settle", sent, entry.ended_us)
-        except PoolsUnavailable:
+                await sent
+                self._answered("settle", entry.ended_us)
+        except PoolsUnavailable as error:
+            self._unanswered("settle", entry.ended_us, error)
             self._backlog.put_off(entry)
             self._catch_up_soon()
         except asyncio.CancelledError:
@@ -218,10 +223,13 @@ class FailoverPools:
         if not self._breaker.is_closed:
             return known
         held.reservation = reservation
+        asked_us = self.clock_us()
         try:
-            await self._noted("extend", self.redis.extend(reservation), self.clock_us())
-        except PoolsUnavailable:
+            await self.redis.extend(reservation)
+        except PoolsUnavailable as error:
+            self._unanswered("extend", asked_us, error)
             return reservation
+        self._answered("extend", asked_us)
         if held.reservation is reservation:
             self._backlog.replace(held, certain)
             if reservation.released and reservation.id in self._held:
@@ -237,10 +245,13 @@ class FailoverPools:
             return
         held = [each.reservation for each in renewed]
         self._backlog.taking(renewed)
+        asked_us = self.clock_us()
         try:
-            renewal = await self._noted("renew", self.redis.renew(held), self.clock_us())
-        except PoolsUnavailable:
+            renewal = await self.redis.renew(held)
+        except PoolsUnavailable as error:
+            self._unanswered("renew", asked_us, error)
             return
+        self._answered("renew", asked_us)
         self._backlog.taken(renewed)
         if renewal.num_anew:
             for reservation in held:
@@ -460,23 +471,19 @@ class FailoverPools:
         if is_local:
             self._unadopted[reservation.id] = held
 
-    async def _noted(
-        self, call: PoolCall, sent: Coroutine[Any, Any, Answer], started_us: int
-    ) -> Answer:
-        """Awaits a call's reply, and reports to the breaker and the metrics whether it came."""
-        try:
-            answer = await sent
-        except PoolsUnavailable as error:
-            now_us = self.clock_us()
-            self.on_call(call, False, now_us - started_us)
-            if not error.is_of_tenant and self._breaker.failed(started_us, now_us):
-                self._say_away(error)
-                self.on_report(self.report)
-            raise
+    def _answered(self, call: PoolCall, asked_us: int) -> None:
+        """Reports to the breaker and the metrics that a call's reply came."""
         now_us = self.clock_us()
-        self._breaker.succeeded(started_us, now_us)
-        self.on_call(call, True, now_us - started_us)
-        return answer
+        self._breaker.succeeded(asked_us, now_us)
+        self.on_call(call, True, now_us - asked_us)
+
+    def _unanswered(self, call: PoolCall, asked_us: int, error: PoolsUnavailable) -> None:
+        """Reports that none came in time."""
+        now_us = self.clock_us()
+        self.on_call(call, False, now_us - asked_us)
+        if not error.is_of_tenant and self._breaker.failed(asked_us, now_us):
+            self._say_away(error)
+            self.on_report(self.report)
 
     def _say_away(self, error: PoolsUnavailable) -> None:
         self._local.cut_off()

@@ -27,6 +27,7 @@ class Breaker:
 
     def __init__(self) -> None:
         self.state: BreakerState = "closed"
+        self.is_closed = True  # whether calls go out: the state of that name, which each call asks
         self.seen = False  # whether Redis has ever answered
         self._failed_in_row = 0
         self._failed_us = -1  # when the last counted failure ended
@@ -34,11 +35,6 @@ class Breaker:
         self._window_us = 0  # where the current window began
         self._window_good = 0
         self._window_failed = 0
-
-    @property
-    def is_closed(self) -> bool:
-        """Returns whether calls go out."""
-        return self.state == "closed"
 
     @property
     def pause_us(self) -> int:
@@ -53,7 +49,9 @@ class Breaker:
         self._failed_in_row = 0
         if started_us >= self._good_us:
             self._good_us = now_us
-            self._count(now_us, good=True)
+            if now_us - self._window_us >= WINDOW_US:
+                self._begin_window(now_us)
+            self._window_good += 1
 
     def failed(self, started_us: int, now_us: int) -> bool:
         """Counts a call that began at `started_us` and timed out; returns whether it opened."""
@@ -61,7 +59,9 @@ class Breaker:
             return False
         self._failed_us = now_us
         self._failed_in_row += 1
-        self._count(now_us, good=False)
+        if now_us - self._window_us >= WINDOW_US:
+            self._begin_window(now_us)
+        self._window_failed += 1
         num_rounds = self._window_good + self._window_failed
         if self._failed_in_row >= MAX_FAILED_ROUNDS or (
             num_rounds >= MIN_ROUNDS and self._window_failed > MAX_FAILED_SHARE * num_rounds
@@ -73,6 +73,7 @@ class Breaker:
     def trip(self) -> None:
         """Opens the breaker, whatever was counted."""
         self.state = "open"
+        self.is_closed = False
 
     def probed(self, *, good: bool) -> bool:
         """Counts a probe while it is not closed; returns whether two in a row were good."""
@@ -88,14 +89,10 @@ class Breaker:
     def close(self) -> None:
         """Closes the breaker and resets all counts."""
         self.state = "closed"
+        self.is_closed = True
         self._failed_in_row = 0
         self._window_good = self._window_failed = 0
 
-    def _count(self, now_us: int, *, good: bool) -> None:
-        if now_us - self._window_us >= WINDOW_US:
-            self._window_us = now_us
-            self._window_good = self._window_failed = 0
-        if good:
-            self._window_good += 1
-        else:
-            self._window_failed += 1
+    def _begin_window(self, now_us: int) -> None:
+        self._window_us = now_us
+        self._window_good = self._window_failed = 0

@@ -105,8 +105,8 @@ class RedisServers:
         server = self._main
         if server is None:
             server = self._slots[slot_of(str(arguments[0]))]
-        link = None if server is None else server.link
-        if link is None:
+        link = None if server is None else server.latest
+        if link is None or not link.is_open:
             return self._ask(command, script, arguments)
         try:
             sent = link.call(command, link.now_s() + self.budget_s)
@@ -390,7 +390,7 @@ class _Server:
     def __init__(self, servers: RedisServers, address: Address | None) -> None:
         self._servers = servers
         self.address = address  # None: the Sentinels' master
-        self._link: RedisLink | None = None
+        self.latest: RedisLink | None = None  # open or not
         self._retired: deque[RedisLink] = deque()
         self._opening: asyncio.Task[None] | None = None
         self._failed_s = 0.0
@@ -399,7 +399,7 @@ class _Server:
     @property
     def link(self) -> RedisLink | None:
         """Returns the connection, if it is open."""
-        link = self._link
+        link = self.latest
         return link if link is not None and link.is_open else None
 
     async def ask(self, command: bytes, deadline_s: float, *, is_asking: bool = False) -> Any:
@@ -416,9 +416,9 @@ class _Server:
 
     def disconnect(self, why: str) -> None:
         """Closes the connection; the next call opens a new one."""
-        if self._link is not None:
-            self._link.close(why)
-            self._link = None
+        if self.latest is not None:
+            self.latest.close(why)
+            self.latest = None
 
     async def close(self) -> None:
         if self._opening is not None:
@@ -447,11 +447,11 @@ class _Server:
         self._why = ""
         try:
             link = await self._servers.open_link(self.address)
-            if self._link is not None:
-                self._retired.append(self._link)
+            if self.latest is not None:
+                self._retired.append(self.latest)
                 if len(self._retired) > MAX_RETIRED:
                     self._retired.popleft().close("its replies are too late")
-            self._link = link
+            self.latest = link
             self._failed_s = 0.0
         except LinkLost as error:
             self._failed_s = asyncio.get_running_loop().time()
