@@ -60,7 +60,7 @@ TENANT_ID = re.compile(r"[a-z0-9-]{1,64}")
 _PLAIN_RUN = re.compile(r"[A-Za-z0-9_.-]{1,64}", re.ASCII)
 
 
-class Tenant(msgspec.Struct, frozen=True, kw_only=True):
+class Tenant(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """Holds who pays for a key's requests; `limits` has the groups that it may use."""
 
     id: str  # matches `TENANT_ID`
@@ -74,6 +74,29 @@ class Tenant(msgspec.Struct, frozen=True, kw_only=True):
     key_account: Account | None = None  # what each of its keys gets, under its own name
     limits_per_key: dict[BackendGroup, GroupLimits] = {}  # what each of its keys gets
     run_account: Account | None = None  # what each of its runs gets, under its own name
+
+    @cached_property
+    def pool_limits(self) -> tuple[int, ...]:
+        """Returns its limits as numbers, in the order of the pools' script; -1: none."""
+        return _numbers_of(self.limits)
+
+    @cached_property
+    def key_pool_limits(self) -> tuple[int, ...]:
+        """Returns its key's own limits in the same way."""
+        return _numbers_of(self.key_limits)
+
+
+def _numbers_of(limits: dict[BackendGroup, GroupLimits]) -> tuple[int, ...]:
+    numbers: list[int] = []
+    for group in Route.PARALLEL.groups:
+        of_group = limits.get(group)
+        if of_group is None:
+            numbers += (-1, -1, -1, -1)
+            continue
+        per_day = -1 if of_group.tokens_per_day is None else of_group.tokens_per_day
+        numbers += (of_group.requests_per_min, of_group.tokens_per_min)
+        numbers += (of_group.max_concurrent, per_day)
+    return tuple(numbers)
 
 
 def for_run(tenant: Tenant, run: str | None) -> Tenant:

@@ -138,13 +138,6 @@ def settle(state: BucketState, limits: GroupLimits, reserved_tokens: int, tokens
         state.num_held -= 1
 
 
-def reset_ms(level: int, per_min: int) -> int:
-    """Returns how long until a bucket at `level` is full."""
-    if per_min > MAX_PER_MIN:
-        per_min = MAX_PER_MIN
-    return 0 if per_min == 0 else -(-(per_min * LEVEL_PER_UNIT - level) // per_min)
-
-
 def day_left_ms(state: BucketState) -> int:
     """Returns how long until the counted day is over and its budget is whole again."""
     return (state.day + 1) * DAY_MS - state.stamp_ms

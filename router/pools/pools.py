@@ -228,46 +228,44 @@ def group_balances(
     per_day = limits.tokens_per_day
     return balances_from(
         group,
-        (state.requests_level, state.tokens_level, state.num_held),
-        (limits.requests_per_min, limits.tokens_per_min, limits.max_concurrent),
-        -1 if per_day is None else per_day,
-        state.day_tokens + state.held_tokens,
-        0 if per_day is None else bucket.day_left_ms(state),
+        (
+            *(state.requests_level, state.tokens_level, state.num_held),
+            *(limits.requests_per_min, limits.tokens_per_min, limits.max_concurrent),
+            *(-1 if per_day is None else per_day, state.day_tokens, state.held_tokens),
+            0 if per_day is None else bucket.day_left_ms(state),
+        ),
         units,
     )
 
 
 def balances_from(
-    group: BackendGroup,
-    levels: Sequence[int],
-    limits: Sequence[int],
-    per_day: int,
-    day_tokens: int,
-    day_left_ms: int,
-    units: Sequence[Unit] = TENANT_UNITS,
+    group: BackendGroup, state: Sequence[int], units: Sequence[Unit] = TENANT_UNITS
 ) -> tuple[Balance, ...]:
     """Makes balances from plain numbers, since every admission makes some.
 
-    `levels` and `limits` are of requests and tokens (levels in `bucket`'s units) and of slots;
-    `per_day` is -1 without such a limit; `day_tokens` are those charged and reserved today;
-    `units` are the names, of a tenant's pools or of a key's.
+    `state` has levels and limits of requests and tokens (levels in `bucket`'s units) and of slots,
+    tokens per day (-1 without such a limit), those charged and reserved today, and what is left of
+    the day in ms; `units` are the names, of a tenant's pools or of a key's.
     """
-    requests, tokens, num_held = levels
-    per_min, tokens_per_min, most = limits
-    requests_us = bucket.reset_ms(requests, per_min) * 1_000
-    tokens_us = bucket.reset_ms(tokens, tokens_per_min) * 1_000
-    num_requests = requests // bucket.LEVEL_PER_UNIT if requests > 0 else 0
-    num_tokens = tokens // bucket.LEVEL_PER_UNIT if tokens > 0 else 0
+    requests, tokens, num_held, per_min, tokens_per_min, most, *of_day = state
+    unit, max_per_min = bucket.LEVEL_PER_UNIT, bucket.MAX_PER_MIN
+    whole = per_min if per_min < max_per_min else max_per_min
+    requests_us = -((requests - whole * unit) // whole) * 1_000 if whole else 0
+    whole = tokens_per_min if tokens_per_min < max_per_min else max_per_min
+    tokens_us = -((tokens - whole * unit) // whole) * 1_000 if whole else 0
+    num_requests = requests // unit if requests > 0 else 0
+    num_tokens = tokens // unit if tokens > 0 else 0
     num_free = most - num_held if most > num_held else 0
     balances = (
         Balance(group, units[0], per_min, num_requests, requests_us),
         Balance(group, units[1], tokens_per_min, num_tokens, tokens_us),
         Balance(group, units[2], most, num_free, 0),
     )
+    per_day, charged, held, left_ms = of_day
     if per_day < 0:
         return balances
-    left = max(0, per_day - day_tokens)
-    return (*balances, Balance(group, units[3], per_day, left, day_left_ms * 1_000))
+    left = max(0, per_day - charged - held)
+    return (*balances, Balance(group, units[3], per_day, left, left_ms * 1_000))
 
 
 Ranked = Sequence[tuple[int, tuple[Demand, ...]]]  # each with its index

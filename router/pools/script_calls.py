@@ -8,7 +8,7 @@ from typing import Literal
 import msgspec
 
 from backends.contract import BackendGroup
-from router.classify.task import TENANT_ID, Account, GroupLimits, Tenant
+from router.classify.task import TENANT_ID, Account, Tenant
 from router.pools.budgets import AccountBalance, parse_hold
 from router.pools.pools import (
     GROUPS,
@@ -18,7 +18,6 @@ from router.pools.pools import (
     Balance,
     Demand,
     Grant,
-    Limits,
     Reservation,
     Unit,
     balances_from,
@@ -37,6 +36,7 @@ NUM_KEYS = 5
 Arguments = tuple[str | int, ...]  # the keys, then the script's ARGV
 
 _STATE_FIELDS = 10
+_STATES = tuple((index * _STATE_FIELDS, group) for index, group in enumerate(GROUPS))  # where
 _REMEMBERED = "!"  # before how long a settlement is
 _MONEY = "$"  # before money
 _KEY = "#"  # before a key and its limits
@@ -81,9 +81,9 @@ def reserve_call(
                 deep = demand.tokens
         tokens += (fast, deep)
     head = (*tenant_keys(tenant.id), operation, now_ms, lease_ms)
-    asked: Arguments = (*head, *_limits(tenant.limits), reservation_id, *tokens)
+    asked: Arguments = (*head, *tenant.pool_limits, reservation_id, *tokens)
     if tenant.key_limits:
-        asked = (*asked, _KEY, tenant.key_id, *_limits(tenant.key_limits))
+        asked = (*asked, _KEY, tenant.key_id, *tenant.key_pool_limits)
     if not tenant.accounts:
         return asked
     bounds = map(most_nusd, ranked_demands) if held_nusd is None else (held_nusd,)
@@ -203,8 +203,8 @@ def reap_call(tenant_id: str, most: int, now_ms: int = 0) -> Arguments:
 
 def read_call(tenant: Tenant, now_ms: int = 0) -> Arguments:
     """Encodes a read of the tenant's pools, and of its key's; `read_of` decodes the reply."""
-    call: Arguments = (*tenant_keys(tenant.id), "read", now_ms, *_limits(tenant.limits))
-    return (*call, tenant.key_id, *_limits(tenant.key_limits)) if tenant.key_limits else call
+    call: Arguments = (*tenant_keys(tenant.id), "read", now_ms, *tenant.pool_limits)
+    return (*call, tenant.key_id, *tenant.key_pool_limits) if tenant.key_limits else call
 
 
 def read_of(reply: Sequence[int], tenant: Tenant) -> tuple[Balance, ...]:
@@ -292,22 +292,7 @@ def account_balances(
 def _balances_of(state: Sequence[int], units: Sequence[Unit] = TENANT_UNITS) -> tuple[Balance, ...]:
     """Decodes the script's state of a tenant's pools, or of a key's."""
     balances: tuple[Balance, ...] = ()
-    for index, group in enumerate(GROUPS):
-        start = index * _STATE_FIELDS
-        if state[start + 2] < 0:
-            continue
-        levels, limits = state[start : start + 3], state[start + 3 : start + 6]
-        per_day, charged, held, left_ms = state[start + 6 : start + 10]
-        balances += balances_from(group, levels, limits, per_day, charged + held, left_ms, units)
+    for start, group in _STATES:
+        if state[start + 2] >= 0:
+            balances += balances_from(group, state[start : start + _STATE_FIELDS], units)
     return balances
-
-
-def _limits(limits: Limits) -> tuple[int, ...]:
-    return (*_group_limits(limits.get("fast")), *_group_limits(limits.get("deep")))
-
-
-def _group_limits(limits: GroupLimits | None) -> tuple[int, int, int, int]:
-    if limits is None:
-        return -1, -1, -1, -1
-    day = -1 if limits.tokens_per_day is None else limits.tokens_per_day
-    return limits.requests_per_min, limits.tokens_per_min, limits.max_concurrent, day
