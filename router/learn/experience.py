@@ -5,12 +5,13 @@ Everything is bounded in memory and optional: a task can be decided without it.
 
 from collections import Counter, OrderedDict
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 
 from backends.contract import BackendGroup, BackendStats, ContextItem
 from backends.prompt import is_answer
 from router.agent_runs.remembered_runs import RememberedRuns, num_newest_items
 from router.classify.task import Route, Task, TaskClass
-from router.classify.text_features import Reading
+from router.classify.text_features import MAX_KEPT, Reading
 from router.decide.backend_speed import BackendSpeeds
 from router.decide.continuity import ConversationState, conversation_state
 from router.decide.weighing import Facts
@@ -54,8 +55,10 @@ class Experience:
 
     def arrival(self, task: Task, stats: Sequence[BackendStats]) -> ConversationState:
         """Returns a new task's conversation state, and learns what it implies of the last one."""
-        before = self.pending_outcomes.before(task)
         conversation = conversation_state(task, stats)
+        if task.num_turns < 2:  # no ask can tell what became of the one before
+            return conversation
+        before = self.pending_outcomes.before(task)
         if before is not None and before.taught_by is None and task.generate:
             named = next((s.info.group for s in stats if s.info.model == task.hints.model), None)
             wants_deep = task.hints.route is Route.DEEP or named == "deep"
@@ -71,6 +74,8 @@ class Experience:
         which it begins with, whatever it ends in; or by the words of its last answer.
         """
         items, prefix = task.request.items, task.request.prefix
+        if len(items) == 1 and task.num_turns:
+            return None  # it is an ask, and nothing was answered before it
         for num_since, (prompt, _) in enumerate(reversed(prefix[-1 - MAX_HELD_ENTRIES : -1]), 1):
             backend = self._held.get((task.tenant.id, prompt))
             if backend is not None:
@@ -82,6 +87,8 @@ class Experience:
 
     def warm_for(self, task: Task) -> tuple[str, int] | None:
         """Returns the backend that was warmed up for this context, and the tokens it holds."""
+        if not self._warm:
+            return None
         for prompt, num_tokens in reversed(task.request.prefix):
             backend = self._warm.get((task.tenant.id, prompt))
             if backend is not None:
@@ -106,16 +113,19 @@ class Experience:
         now_us: int,
     ) -> Facts:
         """Returns what is known for deciding this task."""
-        learner = self.learner(task.tenant.id)
+        tenant_id = task.tenant.id
+        # Whoever learns from the answer moves both to the newest.
+        learner = self.learners.get(tenant_id) or self.learner(tenant_id)
+        monitor = self.monitors.get(tenant_id) or self.monitor(tenant_id)
         correction = learner.correction(traits(reading, task_class)) if learner.trust else 0.0
         return Facts(
             conversation=conversation,
             gain_correction=correction,
             num_outcomes=round(learner.num_outcomes) if correction else 0,
             explicit=learner.explicit if correction else 0.0,
-            shares_left=self.shares_left(task.tenant.id, now_us),
+            shares_left=self.shares_left(tenant_id, now_us),
             backend_speeds=self.backend_speeds,
-            alarms=tuple(self.monitor(task.tenant.id).standing.alarms.values()),
+            alarms=tuple(monitor.standing.alarms.values()),
         )
 
     def shares_left(self, tenant_id: str, now_us: int) -> dict[BackendGroup, float]:
@@ -157,10 +167,9 @@ class Experience:
         noted_us, known = self._left.get(tenant_id, _NOTHING_NOTED)
         left: dict[BackendGroup, float] = {}
         for balance in balances:
-            group, limit = balance.group, balance.limit
-            share = balance.remaining / (limit if limit > 1 else 1)
-            if group not in left or share < left[group]:
-                left[group] = share if share < 1.0 else 1.0
+            share = balance.remaining / (balance.limit or 1)
+            if share < left.setdefault(balance.group, 1.0):
+                left[balance.group] = share
         if now_us - noted_us < STALE_US:
             left = known | left
         self._left[tenant_id] = now_us, left
@@ -181,10 +190,9 @@ class Experience:
         pinned: bool,
     ) -> PendingOutcome:
         """Remembers a completed answer until its outcome is known."""
-        reading = task.reading
-        found = trait_values(reading, task_class)
+        packed, values = _numbers_of(task.reading, task_class)
         monitor = self.monitor(task.tenant.id)
-        monitor.note(values_of(task_class.p_deep, reading, found))
+        monitor.note(values)
         if self.learner(task.tenant.id).trust == 1:
             monitor.settle()
         pending = PendingOutcome(
@@ -193,7 +201,7 @@ class Experience:
             others=others,
             backend=backend,
             p_gain=task_class.p_gain,
-            traits=pack_traits(found),
+            traits=packed,
             pinned=pinned,
         )
         self.pending_outcomes.add(task.id, pending, last_answer(output))
@@ -235,9 +243,20 @@ class Experience:
         return True
 
 
+@lru_cache(MAX_KEPT)
+def _numbers_of(reading: Reading, task_class: TaskClass) -> tuple[bytes, tuple[float, ...]]:
+    """Returns a prompt's packed traits, and what a monitor counts of it.
+
+    An agent's loop asks with the same words at each of its steps.
+    """
+    found = trait_values(reading, task_class)
+    return pack_traits(found), values_of(task_class.p_deep, reading, found)
+
+
 def _note(prompts: OrderedDict[tuple[str, int], str], task: Task, backend: str, most: int) -> None:
-    if task.request.prefix:
-        key = task.tenant.id, task.request.prefix[-1][0]
+    prefix = task.request.prefix
+    if prefix:
+        key = task.tenant.id, prefix[-1][0]
         prompts[key] = backend
         prompts.move_to_end(key)
         while len(prompts) > most:
