@@ -27,6 +27,7 @@ from router.classify.durations import LEAST_WAIT_US, in_words
 from router.classify.task import Route, Task, TaskClass
 from router.decide.decision import RankedRoute, Reason, Refusal
 from router.decide.failover import MAX_SPARES
+from router.decide.refusals import no_access, no_strategy, no_such_model
 from router.decide.weighing import CHANCES, LOOKS, weigh, why_security
 from router.policy.conditions import Situation, load_of
 from router.policy.policy import AUTO, Choice, Policy, Rule
@@ -75,31 +76,31 @@ def rank(
     policy: Policy, task: Task, task_class: TaskClass, stats: Sequence[BackendStats]
 ) -> tuple[RankedRoute, ...] | Refusal:
     """Returns the possible routes, best first, or a refusal: a pure function of one snapshot."""
-    policy = policy.for_tenant(task.tenant.id)
+    if policy.tenants:
+        policy = policy.for_tenant(task.tenant.id)
     wish = _wish(policy, task, task_class, stats)
     if isinstance(wish, Refusal):
         return wish
-    options, record = _options(policy, task, task_class, wish), STRATEGIES[wish.strategy]
-    must_call = task.request.tool_choice.mode == "required"
-    expected = min(task.request.max_output_tokens, task_class.expected_output_tokens)
-    # Best is a window with room for the expected answer; room for one token is what must be.
+    options = _options(policy, task, task_class, wish)
+    is_parallel = wish.route is _PARALLEL or _PARALLEL in wish.fallback
     named = stats
     if wish.backends:
         groups = {s.info.group for s in stats if s.info.name in wish.backends}
         named = [s for s in stats if s.info.group not in groups or s.info.name in wish.backends]
-    elif wish.model is not None:
-        named = [s for s in stats if s.info.model == wish.model]
-    for room_tokens in (1,) if wish.bound else (expected, 1):
-        least_tokens = task.max_prompt_tokens + room_tokens
+    prompt_tokens = task.max_prompt_tokens
+    # Best is a window with room for the expected answer; room for one token is what must be.
+    rooms_tokens: tuple[int, ...] = (1,)
+    if not wish.bound:
+        expected = min(task.request.max_output_tokens, task_class.expected_output_tokens)
+        rooms_tokens = (expected, 1)
+    for room_tokens in rooms_tokens:
+        least_tokens = prompt_tokens + room_tokens
         orders = _orders(named, task, wish, least_tokens)
-        able = wish
-        is_parallel = wish.route is _PARALLEL or _PARALLEL in wish.fallback
-        if is_parallel and record.needs_prediction:
-            able = _with_predictions(wish, task, orders)
-        elif is_parallel and must_call and not record.calls_tools(options):
-            able = _without_strategy(wish, Route.FAST, "it calls no tools and a call is required")
-        sensitive = task_class.security_sensitive and policy.security_goes_deep
-        stand_ins = _stand_ins(able, orders, stays_deep=sensitive)
+        able = _able(wish, options, task, orders) if is_parallel else wish
+        stand_ins: tuple[str, ...] = ()
+        if wish.model is None:  # else it binds all of the answer
+            sensitive = task_class.security_sensitive and policy.security_goes_deep
+            stand_ins = _stand_ins(orders, stays_deep=sensitive)
         ranked = _routes(able, options, task, stats, orders, stand_ins, least_tokens)
         if ranked:
             return ranked
@@ -147,10 +148,10 @@ def _wish(
         )
     if hints.route is not None:
         if any(group not in task.tenant.limits for group in hints.route.groups):
-            return _no_access(task, f"route {hints.route.value!r}", "metadata.route")
+            return no_access(task, f"route {hints.route.value!r}", "metadata.route")
         if hints.strategy is not None and hints.route is not Route.PARALLEL:
             asked = f"`metadata.route` asks for {hints.route.value!r}"
-            return _no_strategy(hints.strategy, asked)
+            return no_strategy(hints.strategy, asked)
         return _Wish(
             route=hints.route,
             strategy=strategy,
@@ -189,14 +190,14 @@ def _others(choice: Choice, *, stays: bool) -> tuple[Route, ...]:
 
 def _pinned_model(policy: Policy, task: Task, stats: Sequence[BackendStats]) -> _Wish | Refusal:
     model, wanted = task.hints.model, task.hints.route
-    groups = [s.info.group for s in stats if s.info.model == model]
-    if not groups:
-        known = sorted({AUTO, *policy.aliases, *(s.info.model for s in stats)})
-        message = f"The model {model!r} does not exist. Models here: {', '.join(known)}."
-        return Refusal(code="model_not_found", message=message, param="model")
-    group = groups[0]
+    for each in stats:
+        if each.info.model == model:
+            group = each.info.group
+            break
+    else:
+        return no_such_model(model, {AUTO, *policy.aliases, *(s.info.model for s in stats)})
     if group not in task.tenant.limits:
-        return _no_access(task, f"model {model!r}", "model")
+        return no_access(task, f"model {model!r}", "model")
     route = _ALONE[group]
     if wanted not in (None, route):
         message = (
@@ -205,7 +206,7 @@ def _pinned_model(policy: Policy, task: Task, stats: Sequence[BackendStats]) -> 
         )
         return Refusal(code="invalid_value", message=message, param="metadata.route")
     if task.hints.strategy is not None:
-        return _no_strategy(task.hints.strategy, f"model {model!r} runs on route {group!r}")
+        return no_strategy(task.hints.strategy, f"model {model!r} runs on route {group!r}")
     return _Wish(
         route=route,
         strategy=policy.strategy,
@@ -257,7 +258,7 @@ def _obstacle(stats: BackendStats, task: Task, wish: _Wish, least_tokens: int) -
         return Reason.IMAGES
     if least_tokens > info.window_tokens:
         return Reason.WINDOW
-    if not stats.takes_tasks or (wish.model is not None and wish.model != info.model):
+    if stats.drained or not stats.healthy or (wish.model is not None and wish.model != info.model):
         return Reason.FALLBACK
     return None
 
@@ -267,7 +268,10 @@ def _orders(
 ) -> dict[BackendGroup, list[BackendStats]]:
     """Returns the backends that can serve the task, by group and best first."""
     orders: dict[BackendGroup, list[BackendStats]] = {"fast": [], "deep": []}
+    model = wish.model
     for each in stats:
+        if model is not None and model != each.info.model:
+            continue
         if _obstacle(each, task, wish, least_tokens) is None:
             orders[each.info.group].append(each)
     for order in orders.values():
@@ -294,15 +298,23 @@ def _sort_by_load(order: list[BackendStats], task: Task) -> None:
     order[:] = [stats for _, _, stats in loads]
 
 
-def _with_predictions(
-    wish: _Wish, task: Task, orders: dict[BackendGroup, list[BackendStats]]
+def _able(
+    wish: _Wish,
+    options: StrategyOptions,
+    task: Task,
+    orders: dict[BackendGroup, list[BackendStats]],
 ) -> _Wish:
-    """Puts deep engines that take predictions first; without any, the task goes to one alone.
+    """Returns the wish, or one engine alone where its strategy cannot do what the task needs.
 
-    Tools exclude it: servers refuse a prediction beside them, and nobody predicts their calls.
+    Where it predicts, deep engines that take predictions are put first. Tools exclude it: servers
+    refuse a prediction beside them, and nobody predicts their calls.
     """
-    request = task.request
-    if wish.route is Route.PARALLEL:
+    record, request = STRATEGIES[wish.strategy], task.request
+    if not record.needs_prediction:
+        if request.tool_choice.mode != "required" or record.calls_tools(options):
+            return wish
+        return _without_strategy(wish, Route.FAST, "it calls no tools and a call is required")
+    if wish.route is _PARALLEL:
         orders["deep"].sort(key=lambda stats: not stats.info.takes_predictions)
     if request.tools and request.tool_choice.mode != "none":
         obstacle = "an answer that may call tools cannot be predicted"
@@ -393,20 +405,19 @@ def _best(
         if not order:
             return None
         names += (order[0].info.name,)
-        spares += (tuple([each.info.name for each in order[1 : 1 + MAX_SPARES]]),)
+        others = order[1 : 1 + MAX_SPARES]
+        spares += (tuple([each.info.name for each in others]) if others else (),)
     return names, spares
 
 
 def _stand_ins(
-    wish: _Wish, orders: dict[BackendGroup, list[BackendStats]], *, stays_deep: bool
+    orders: dict[BackendGroup, list[BackendStats]], *, stays_deep: bool
 ) -> tuple[str, ...]:
     """Names the backends that may go on with an answer, whichever group it began in.
 
     A route that the client hints at says where an answer begins: that it ends is worth more. A
     model that it names, and the security rule, bind all of it.
     """
-    if wish.model is not None:
-        return ()
     groups = ("deep",) if stays_deep else _GROUPS
     return tuple([stats.info.name for group in groups for stats in orders[group][:MAX_SPARES]])
 
@@ -463,7 +474,7 @@ def _refusal(wish: _Wish, task: Task, stats: Sequence[BackendStats]) -> Refusal:
         message = f"{kind} cannot be taken by {target}; send text only, or ask for another model."
         return Refusal(code="invalid_value", message=message, param="input")
     if obstacles and all(obstacle is Reason.ACCESS for obstacle in obstacles):
-        return _no_access(task, target, "model")
+        return no_access(task, target, "model")
     out = [s for s, o in zip(served, obstacles, strict=True) if o is Reason.FALLBACK]
     in_use = [s for s in out if not s.drained]
     if in_use and all(s.out_for == "limit" for s in in_use):
@@ -479,19 +490,3 @@ def _refusal(wish: _Wish, task: Task, stats: Sequence[BackendStats]) -> Refusal:
         f"Please try again in {in_words(wait_us)}."
     )
     return Refusal(code="server_is_overloaded", message=message, retry_after_us=wait_us)
-
-
-def _no_strategy(strategy: str, alone: str) -> Refusal:
-    message = (
-        f"The strategy {strategy!r} uses both engines, but {alone} alone. "
-        f"Leave one of the two out, or ask for route 'parallel' of model {AUTO!r}."
-    )
-    return Refusal(code="invalid_value", message=message, param="metadata.strategy")
-
-
-def _no_access(task: Task, target: str, param: str) -> Refusal:
-    message = (
-        f"This key's tenant has no access to {target}; "
-        f"it may use: {', '.join(sorted(task.tenant.limits)) or 'nothing'}."
-    )
-    return Refusal(code="insufficient_permissions", message=message, param=param)

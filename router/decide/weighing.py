@@ -68,39 +68,42 @@ def weigh(
         facts = msgspec.structs.replace(facts, alarms=())
     if facts.alarms:
         task_class = msgspec.structs.replace(task_class, cautious=True)
-    shifts = _shifts(tradeoff, task_class, facts)
-    p_deep = task_class.p_deep
-    if shifts:
-        p_deep = shifted(p_deep, sum(size for size, _ in shifts))
+    conversation, p_deep = facts.conversation, task_class.p_deep
+    shifts: list[tuple[float, str]] = []
+    if conversation is not NEW or facts.gain_correction:
+        shifts = _shifts(tradeoff, task_class, facts)
+        if shifts:
+            p_deep = shifted(p_deep, sum(size for size, _ in shifts))
     conditions, words = _conditions(tradeoff, task_class, stats, facts)
-    low, high = band_at(
-        *tradeoff.edges(band.low, band.high), tradeoff.price_ratio, conditions=conditions
-    )
+    low, high = tradeoff.edges(band.low, band.high)
+    if conditions is not USUAL:
+        low, high = band_at(low, high, tradeoff.price_ratio, conditions)
     label: Label = "uncertain"
     if p_deep < low:
         label = "interactive"
     elif p_deep >= high:
         label = "deep"
-    by_run = _by_its_run(tradeoff, task, task_class, facts.conversation)
-    is_follow_up = facts.conversation.wants_more or facts.conversation.gives_thanks
-    if by_run is not None and (is_follow_up or by_run.label != label):
-        return by_run
-    too_late = "" if label == "interactive" else _too_late(tradeoff, task, task_class, stats, facts)
-    if too_late:
-        return _decided(task_class, "interactive", too_late, "deadline")
-    if label == "uncertain" and not task_class.security_sensitive:
+    if conversation is not NEW or task.run.stuck:
+        by_run = _by_its_run(tradeoff, task, task_class, conversation)
+        is_follow_up = conversation.wants_more or conversation.gives_thanks
+        if by_run is not None and (is_follow_up or by_run.label != label):
+            return by_run
+    if task.hints.deadline_us is not None and label != "interactive":
+        too_late = _too_late(tradeoff, task, task_class, stats, facts)
+        if too_late:
+            return _decided(task_class, "interactive", too_late, "deadline")
+    if tradeoff.exploration and label == "uncertain" and not task_class.security_sensitive:
         tried = explored(task.id, tradeoff.exploration)
         if tried is not None:
             why = "Uncertain, and one of the few that try one engine alone, to learn from"
             return _decided(task_class, tried, why, "explore")
-    # What changed nothing is not told.
-    chance = by_words = CHANCES[int(100 * task_class.p_deep + 0.5)]
-    details: list[str] = []
+    details: list[str] = []  # what changed nothing is not told
+    chance = CHANCES[int(100 * p_deep + 0.5)]
     if shifts:
-        chance = CHANCES[int(100 * p_deep + 0.5)]
+        by_words = CHANCES[int(100 * task_class.p_deep + 0.5)]
         if chance != by_words:
             details = [f"{by_words} by its words", *(name for _, name in shifts)]
-    is_moved = (low, high) != (band.low, band.high)
+    is_moved = low != band.low or high != band.high
     if is_moved and (task_class.cautious or label != _label_within(band, p_deep)):
         because_of = f", as {' and '.join(words)}" if words else ""
         details.append(f"{low:.0%} to {high:.0%} is uncertain{because_of}")
