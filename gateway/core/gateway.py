@@ -107,9 +107,12 @@ class Gateway:
     detached: DetachedCalls = field(default_factory=DetachedCalls)
     put_off: Callable[[Steps], None] = at_once  # takes what is noted of a task that has ended
     infos: Mapping[str, BackendInfo] = field(init=False)  # what each backend is now, by name
+    # Runs a coroutine to its end, even if the caller is cancelled.
+    spawn: Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"] = field(init=False)
 
     def __post_init__(self) -> None:
         self.infos = _Infos(self)
+        self.spawn = self.detached.spawn
 
     @property
     def max_context_tokens(self) -> int:
@@ -123,10 +126,6 @@ class Gateway:
     def backend_stats(self) -> list[BackendStats]:
         """Returns the current stats of all backends."""
         return stats_of(self.backends, self.state.drained)
-
-    def spawn(self, coroutine: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
-        """Runs a coroutine to its end, even if the caller is cancelled."""
-        return self.detached.spawn(coroutine)
 
 
 class _Infos(Mapping[str, BackendInfo]):

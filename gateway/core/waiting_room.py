@@ -24,7 +24,7 @@ from gateway.wire.errors import ProtocolError, cancelled_in_queue, draining
 from router.classify.task import Task
 from router.decide.concurrency_limiter import ConcurrencyLimiter
 from router.decide.decision import RankedRoute
-from router.decide.waiting_queues import WaitingQueues
+from router.decide.waiting_queues import Place, WaitingQueues
 from router.pools.pools import Demand, Grant, Reservation
 from router.waiting.fair_queue import FairQueue, QueuePosition, Waiter
 from router.waiting.rules import WaitingConfig, Waits, is_of_key
@@ -64,7 +64,7 @@ class Admission(msgspec.Struct, frozen=True):
 
     task: Task
     tokens: int  # its demand on the first group
-    groups: Collection[BackendGroup]  # that it may run on now, in order
+    groups: Callable[[], Collection[BackendGroup]]  # that it may run on now, in order
     attempt: Try  # tries the pools
     settle: Settle  # releases what was granted to a task that had gone
     visitor: Visitor | None  # takes its position, and may stop it
@@ -117,15 +117,18 @@ class WaitingRoom:
         Raises `ProtocolError` if it was stopped, its wait timed out, or `attempt` raised it.
         """
         task, tokens, queues = wanted.task, wanted.tokens, self._queues
-        waits = self.policy_wait_ms()
-        place = queues.place_before(task, tokens, wanted.groups, waits, self.clock_us())
+        place: Place | None = None
         first: Attempt | None = None
+        if any(queues.waiting):
+            groups, waits = wanted.groups(), self.policy_wait_ms()
+            place = queues.place_before(task, tokens, groups, waits, self.clock_us())
         if place is None or not place.wait_us:
             first = await wanted.attempt(False)
             if first.grant.index is not None:
                 queues.note_admitted(first.grant, first.at_us)
                 return first
-            place = queues.place_after(task, tokens, first.grant, waits, self.clock_us())
+            waits, now_us = self.policy_wait_ms(), self.clock_us()
+            place = queues.place_after(task, tokens, first.grant, waits, now_us)
             if not place.wait_us:
                 return first
         grant = None if first is None else first.grant

@@ -30,16 +30,9 @@ def start_settlement(
     for demand in reservation.demands:  # released ones, too, in case that call had no reply
         if demand.group in used_tokens:
             charged[demand.group] = used_tokens[demand.group]
-
     sent = gw.pools.settle(held, charged, nusd) if held.hold else gw.pools.settle(held, charged)
-
-    async def answered() -> None:
-        try:
-            await sent
-        finally:
-            gw.metrics.settled(held.demands, charged)
-
-    return gw.spawn(answered())
+    gw.metrics.settled(held.demands, charged)  # whatever becomes of the reply
+    return gw.spawn(sent)
 
 
 class TaskReservation:

@@ -147,7 +147,7 @@ class SideReservations:
 
         part = part_of(self._task, name, gw.clock_us())
         made = await gw.waiting.admit(
-            Admission(part, demand.tokens, (group,), attempt, gw.pools.settle, pending)
+            Admission(part, demand.tokens, lambda: (group,), attempt, gw.pools.settle, pending)
         )
         return made.grant
 
