@@ -21,13 +21,18 @@ from operator import itemgetter
 import msgspec
 
 from backends.contract import BackendGroup, BackendStats
-from backends.prompt import is_tool_output, overflow_words
+from backends.prompt import is_tool_output
 from router.classify.classify import classify, features
-from router.classify.durations import LEAST_WAIT_US, in_words
 from router.classify.task import Route, Task, TaskClass
 from router.decide.decision import RankedRoute, Reason, Refusal
 from router.decide.failover import MAX_SPARES
-from router.decide.refusals import no_access, no_strategy, no_such_model
+from router.decide.refusals import (
+    no_access,
+    no_strategy,
+    no_such_model,
+    obstacle_to,
+    unserved,
+)
 from router.decide.weighing import CHANCES, LOOKS, weigh, why_security
 from router.policy.conditions import Situation, load_of
 from router.policy.policy import AUTO, Choice, Policy, Rule
@@ -58,9 +63,8 @@ class _Wish(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     rule: str | None = None
     canary: bool = False
     control: bool = False  # of a canary
-    model: str | None = None  # only backends of this model
     backends: tuple[str, ...] = ()  # of a group that has one of these, no others
-    bound: bool = False  # these routes and no others: a pin, or the security rule
+    bound: bool = False  # this route and no other: a hint, or the security rule
 
 
 def classify_and_rank(
@@ -78,42 +82,38 @@ def rank(
     """Returns the possible routes, best first, or a refusal: a pure function of one snapshot."""
     if policy.tenants:
         policy = policy.for_tenant(task.tenant.id)
+    if task.hints.model != AUTO and task.hints.model not in policy.aliases:
+        return _by_model(policy, task, task_class, stats)
     wish = _wish(policy, task, task_class, stats)
     if isinstance(wish, Refusal):
         return wish
-    options = _options(policy, task, task_class, wish)
+    options = _options(policy, task, task_class, wish.strategy)
     is_parallel = wish.route is _PARALLEL or _PARALLEL in wish.fallback
     named = stats
     if wish.backends:
         groups = {s.info.group for s in stats if s.info.name in wish.backends}
         named = [s for s in stats if s.info.group not in groups or s.info.name in wish.backends]
-    prompt_tokens = task.max_prompt_tokens
     # Best is a window with room for the expected answer; room for one token is what must be.
-    rooms_tokens: tuple[int, ...] = (1,)
-    if not wish.bound:
-        expected = min(task.request.max_output_tokens, task_class.expected_output_tokens)
-        rooms_tokens = (expected, 1)
-    for room_tokens in rooms_tokens:
-        least_tokens = prompt_tokens + room_tokens
-        orders = _orders(named, task, wish, least_tokens)
+    expected = min(task.request.max_output_tokens, task_class.expected_output_tokens)
+    for room_tokens in (1,) if wish.bound else (expected, 1):
+        least_tokens = task.max_prompt_tokens + room_tokens
+        orders = _orders(named, task, least_tokens)
         able = _able(wish, options, task, orders) if is_parallel else wish
-        stand_ins: tuple[str, ...] = ()
-        if wish.model is None:  # else it binds all of the answer
-            sensitive = task_class.security_sensitive and policy.security_goes_deep
-            stand_ins = _stand_ins(orders, stays_deep=sensitive)
+        sensitive = task_class.security_sensitive and policy.security_goes_deep
+        stand_ins = _stand_ins(orders, stays_deep=sensitive)
         ranked = _routes(able, options, task, stats, orders, stand_ins, least_tokens)
         if ranked:
             return ranked
     return _refusal(wish, task, stats)
 
 
-def _options(policy: Policy, task: Task, task_class: TaskClass, wish: _Wish) -> StrategyOptions:
+def _options(policy: Policy, task: Task, task_class: TaskClass, strategy: str) -> StrategyOptions:
     """Returns the options of the strategy, by the client's hints, the policy and the task."""
-    record, asked = STRATEGIES[wish.strategy], task.hints.strategy_options
+    record, asked = STRATEGIES[strategy], task.hints.strategy_options
     if asked:
         options = record.options_from(policy.strategies, asked)
     else:
-        options = policy.strategy_options[wish.strategy]
+        options = policy.strategy_options[strategy]
     if record.weighed is None:
         return options
     price = _deep_price(policy)
@@ -135,8 +135,6 @@ def _wish(
 ) -> _Wish | Refusal:
     hints = task.hints
     strategy = hints.strategy or policy.strategy
-    if hints.model != AUTO and hints.model not in policy.aliases:
-        return _pinned_model(policy, task, stats)
     sensitive = task_class.security_sensitive and policy.security_goes_deep
     if sensitive and "deep" in task.tenant.limits and hints.route is not Route.DEEP:
         return _Wish(
@@ -188,18 +186,28 @@ def _others(choice: Choice, *, stays: bool) -> tuple[Route, ...]:
     return tuple([route for route in choice.fallback if route not in left_out])
 
 
-def _pinned_model(policy: Policy, task: Task, stats: Sequence[BackendStats]) -> _Wish | Refusal:
+def _by_model(
+    policy: Policy, task: Task, task_class: TaskClass, stats: Sequence[BackendStats]
+) -> tuple[RankedRoute, ...] | Refusal:
+    """Ranks the backends of the model that a task names: no other may take it, nor stand in."""
     model, wanted = task.hints.model, task.hints.route
+    least_tokens = task.max_prompt_tokens + 1
+    group: BackendGroup | None = None  # of its first backend
+    order: list[BackendStats] = []
     for each in stats:
-        if each.info.model == model:
-            group = each.info.group
-            break
-    else:
+        info = each.info
+        if info.model != model:
+            continue
+        if group is None:
+            group = info.group
+        if info.group == group and obstacle_to(each, task, least_tokens) is None:
+            order.append(each)
+    if group is None:
         return no_such_model(model, {AUTO, *policy.aliases, *(s.info.model for s in stats)})
     if group not in task.tenant.limits:
         return no_access(task, f"model {model!r}", "model")
     route = _ALONE[group]
-    if wanted not in (None, route):
+    if wanted is not None and wanted is not route:
         message = (
             f"The model {model!r} runs on route {group!r}, but `metadata.route` asks for "
             f"{wanted.value!r}. Ask for one of the two, or for model {AUTO!r}."
@@ -207,14 +215,25 @@ def _pinned_model(policy: Policy, task: Task, stats: Sequence[BackendStats]) -> 
         return Refusal(code="invalid_value", message=message, param="metadata.route")
     if task.hints.strategy is not None:
         return no_strategy(task.hints.strategy, f"model {model!r} runs on route {group!r}")
-    return _Wish(
+    cause = f"The client asked for model {model}"
+    if not order:
+        named = [s for s in stats if s.info.model == model and s.info.group == group]
+        return unserved(task, named, f"model {model!r}", cause)
+    spares: tuple[str, ...] = ()
+    if len(order) > 1:
+        _sort_by_load(order, task)
+        spares = tuple([spare.info.name for spare in order[1 : 1 + MAX_SPARES]])
+    names = (order[0].info.name,)
+    ranked = RankedRoute(
         route=route,
-        strategy=policy.strategy,
+        backends=names,
+        strategy=None,
+        options=_options(policy, task, task_class, policy.strategy),
         reason=Reason.MODEL,
-        cause=f"The client asked for model {model}",
-        model=model,
-        bound=True,
+        why=_why(cause, route, names, task),
+        spares=(spares,),
     )
+    return (ranked,)
 
 
 def _unpinned_choice(
@@ -244,35 +263,13 @@ def _unpinned_choice(
     return choice, _REASONS[task_class.decided_by], cause, is_control
 
 
-def _obstacle(stats: BackendStats, task: Task, wish: _Wish, least_tokens: int) -> Reason | None:
-    """Returns what keeps the task from this backend; `FALLBACK`: health or another model.
-
-    `least_tokens` are those of the prompt, and those that its window must have room for besides.
-    """
-    info = stats.info
-    if info.group not in task.tenant.limits:
-        return Reason.ACCESS
-    if task.has_images and not info.accepts_images:
-        return Reason.IMAGES
-    if task.has_files and not info.accepts_files:
-        return Reason.IMAGES
-    if least_tokens > info.window_tokens:
-        return Reason.WINDOW
-    if stats.drained or not stats.healthy or (wish.model is not None and wish.model != info.model):
-        return Reason.FALLBACK
-    return None
-
-
 def _orders(
-    stats: Sequence[BackendStats], task: Task, wish: _Wish, least_tokens: int
+    stats: Sequence[BackendStats], task: Task, least_tokens: int
 ) -> dict[BackendGroup, list[BackendStats]]:
     """Returns the backends that can serve the task, by group and best first."""
     orders: dict[BackendGroup, list[BackendStats]] = {"fast": [], "deep": []}
-    model = wish.model
     for each in stats:
-        if model is not None and model != each.info.model:
-            continue
-        if _obstacle(each, task, wish, least_tokens) is None:
+        if obstacle_to(each, task, least_tokens) is None:
             orders[each.info.group].append(each)
     for order in orders.values():
         if len(order) > 1:
@@ -375,7 +372,6 @@ def _routes(
             why = _BLOCKED_WORDS[blocked].format(engine=_MISSING_ENGINE[wish.route])
         else:
             reason, why = Reason.FALLBACK, f"For when {wish.route} is full"
-        held = " (holds the conversation)" if task.last_backend in names else ""
         ranked.append(
             RankedRoute(
                 route=route,
@@ -383,7 +379,7 @@ def _routes(
                 strategy=wish.strategy if route is _PARALLEL else None,
                 options=options,
                 reason=reason,
-                why=f"{why}: {route} on {' and '.join(names)}{held}.",
+                why=_why(why, route, names, task),
                 rule=wish.rule,
                 canary=wish.canary,
                 control=wish.control,
@@ -392,6 +388,11 @@ def _routes(
             )
         )
     return tuple(ranked)
+
+
+def _why(cause: str, route: Route, names: tuple[str, ...], task: Task) -> str:
+    held = " (holds the conversation)" if task.last_backend in names else ""
+    return f"{cause}: {route} on {' and '.join(names)}{held}."
 
 
 def _best(
@@ -415,8 +416,8 @@ def _stand_ins(
 ) -> tuple[str, ...]:
     """Names the backends that may go on with an answer, whichever group it began in.
 
-    A route that the client hints at says where an answer begins: that it ends is worth more. A
-    model that it names, and the security rule, bind all of it.
+    A route that the client hints at says where an answer begins: that it ends is worth more. The
+    security rule binds all of it.
     """
     groups = ("deep",) if stays_deep else _GROUPS
     return tuple([stats.info.name for group in groups for stats in orders[group][:MAX_SPARES]])
@@ -444,7 +445,7 @@ def _blocked(
 ) -> Reason:
     """Returns why the wished route cannot be: its missing groups' least fundamental obstacle."""
     found = [
-        _obstacle(s, task, wish, least_tokens)
+        obstacle_to(s, task, least_tokens)
         for s in stats
         if s.info.group in wish.route.groups and not orders[s.info.group]
     ]
@@ -456,37 +457,7 @@ def _blocked(
 
 def _refusal(wish: _Wish, task: Task, stats: Sequence[BackendStats]) -> Refusal:
     """Makes the error for a task that no backend can serve."""
-    served = [s for s in stats if wish.model in (None, s.info.model)]
-    if wish.bound:
-        served = [s for s in served if s.info.group in wish.route.groups]
-    obstacles = [_obstacle(s, task, wish, task.max_prompt_tokens + 1) for s in served]
-    target = "any engine this key may use"
-    if wish.bound:
-        target = f"model {wish.model!r}" if wish.model else f"route {wish.route.value!r}"
-    if Reason.FALLBACK not in obstacles and Reason.WINDOW in obstacles:
-        fitting = [s for s, o in zip(served, obstacles, strict=True) if o is Reason.WINDOW]
-        window_tokens = max(s.info.window_tokens for s in fitting)
-        words = overflow_words(task.max_prompt_tokens, window_tokens)
-        message = f"{words} That is the window of {target}; another model's may be larger."
-        return Refusal(code="context_length_exceeded", message=message, param="input")
-    if Reason.FALLBACK not in obstacles and Reason.IMAGES in obstacles:
-        kind = "Files" if task.has_files else "Images"
-        message = f"{kind} cannot be taken by {target}; send text only, or ask for another model."
-        return Refusal(code="invalid_value", message=message, param="input")
-    if obstacles and all(obstacle is Reason.ACCESS for obstacle in obstacles):
-        return no_access(task, target, "model")
-    out = [s for s, o in zip(served, obstacles, strict=True) if o is Reason.FALLBACK]
-    in_use = [s for s in out if not s.drained]
-    if in_use and all(s.out_for == "limit" for s in in_use):
-        wait_us = min(s.out_us for s in in_use)
-        message = (
-            f"{wish.cause}, but {target} is at its server's rate limit. "
-            f"Please try again in {in_words(wait_us)}."
-        )
-        return Refusal(code="rate_limit_exceeded", message=message, retry_after_us=wait_us)
-    wait_us = max(LEAST_WAIT_US, min((s.out_us for s in out), default=0))
-    message = (
-        f"{wish.cause}, but {target} is down at the moment. "
-        f"Please try again in {in_words(wait_us)}."
-    )
-    return Refusal(code="server_is_overloaded", message=message, retry_after_us=wait_us)
+    if not wish.bound:
+        return unserved(task, stats, "any engine this key may use", wish.cause)
+    served = [each for each in stats if each.info.group in wish.route.groups]
+    return unserved(task, served, f"route {wish.route.value!r}", wish.cause)
