@@ -8,6 +8,7 @@ between pings, needs none of that (RFC 6455 5.2). The plain twin is that library
 """
 
 import struct
+from operator import itemgetter
 
 _PLAIN = frozenset({0x81, 0x82})  # FIN with text or binary
 _KNOWN = _PLAIN | {0x88, 0x89, 0x8A}  # close, ping, pong
@@ -16,6 +17,7 @@ _TEXT_HEAD = 0x817E << 16  # with a length of two bytes behind it
 _TEXT_START = b"\x81~"  # the same
 _LEAST_BYTES = 126  # of a message with such a head
 _told_bytes = struct.Struct(">H").unpack_from  # a length of two bytes
+_behind_length = itemgetter(slice(2, None))
 
 LONE_BYTES = 2_048  # at most, of a message that `lone` returns; a token's has 150 to 500
 
@@ -107,7 +109,7 @@ def _texts_of(arrived: bytes, max_bytes: int) -> list[bytes] | None:
     before, *frames = arrived.split(_TEXT_START)
     if before or not frames:
         return None
-    texts = [frame[2:] for frame in frames]
+    texts = list(map(_behind_length, frames))
     sizes = list(map(len, texts))
     if min(sizes) < _LEAST_BYTES or max(sizes) > max_bytes:
         return None

@@ -99,8 +99,8 @@ PART_KINDS = {
     "summary_text": DeltaKind.REASONING,
     "reasoning_text": DeltaKind.REASONING,
 }
-# The beginning of an event's type leads to the kind of its item; the rest says whether the event
-# has a piece of the text or all of it.
+# The beginning of an event's type leads to the kind of its item. By the whole type, each event has
+# a piece of the text or all of it.
 _TEXT_EVENTS = {
     "response.output_text": DeltaKind.TEXT,
     "response.refusal": DeltaKind.TEXT,
@@ -109,13 +109,10 @@ _TEXT_EVENTS = {
     "response.function_call_arguments": DeltaKind.FUNCTION_CALL,
     "response.custom_tool_call_input": DeltaKind.CUSTOM_CALL,
 }
-TEXT_TYPES = {
-    f"{head}.{tail}": (kind, tail == "delta")
-    for head, kind in _TEXT_EVENTS.items()
-    for tail in ("delta", "done")
-} | {
-    "response.content_part.done": (DeltaKind.TEXT, False),
-    "response.reasoning_summary_part.done": (DeltaKind.REASONING, False),
+PIECE_KINDS = {f"{head}.delta": kind for head, kind in _TEXT_EVENTS.items()}
+WHOLE_KINDS = {f"{head}.done": kind for head, kind in _TEXT_EVENTS.items()} | {
+    "response.content_part.done": DeltaKind.TEXT,
+    "response.reasoning_summary_part.done": DeltaKind.REASONING,
 }
 
 # Each type of event with a piece of text has what a next one of the item needs.
@@ -123,8 +120,7 @@ DECODE_PIECE: dict[str, Callable[[bytes], Any]] = {
     name: msgspec.json.Decoder(
         msgspec.defstruct("Piece", [("item_id", str), ("delta", str)], tag=name, gc=False)
     ).decode
-    for name, (_, is_delta) in TEXT_TYPES.items()
-    if is_delta
+    for name in PIECE_KINDS
 }
 
 REFUSAL_DELTA = "response.refusal.delta"

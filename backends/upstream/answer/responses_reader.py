@@ -1,6 +1,8 @@
 """Reads an upstream's Responses events up to a terminal event."""
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from itertools import groupby
+from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -30,9 +32,10 @@ from backends.upstream.answer.responses_events import (
     DECODE_PIECE,
     ITEM_KINDS,
     PART_KINDS,
+    PIECE_KINDS,
     REFUSAL_DELTA,
     TERMINALS,
-    TEXT_TYPES,
+    WHOLE_KINDS,
     Event,
     UpstreamItem,
     UpstreamResponse,
@@ -42,6 +45,7 @@ from backends.upstream.answer.responses_events import (
 from backends.upstream.answer.said_texts import SaidTexts
 
 _ITEM_DONE = "response.output_item.done"
+_ENDS = frozenset({*TERMINALS, "error"})
 _PHASES = ("commentary", "final_answer")  # of a message; others are unknown
 _REASONS = {  # of an incomplete response
     "max_output_tokens": FinishReason.LENGTH,
@@ -51,6 +55,8 @@ _REASONS = {  # of an incomplete response
 
 
 _STOP = FinishReason.STOP  # looked up once, as the kinds are
+_head_of = attrgetter("type", "item_id")
+_piece_of = attrgetter("delta")
 
 
 class ResponsesReader(Reader):
@@ -68,7 +74,7 @@ class ResponsesReader(Reader):
         """`model` is our id of the model, which tags its encrypted reasoning; None drops that."""
         super().__init__(backend, request, wrapped, bounds, tier, keeps_said=True)
         self._model = model
-        self._num_events = 0  # but for text that only goes on
+        self._first: Event | None = None  # of all events
         self._keys = ItemKeys(self.items)
         self._texts = SaidTexts(self.items, request.stop)
         # The id and the text of an item, if that was just told as a whole and nothing is missing.
@@ -112,45 +118,50 @@ class ResponsesReader(Reader):
         return whole
 
     def _take_in(self, events: Sequence[Event]) -> bool:
-        reason: FinishReason | None = None
-        latest_type, latest_id = self._latest_type, self._latest_id
-        text, num_pieces = "", 0  # of the latest item, not yet added
-        for event in events:
-            if event.type == latest_type and event.item_id == latest_id:
-                if event.delta:
-                    text += event.delta
-                    num_pieces += 1
+        self._first = self._first or events[0]
+        stops, reason = self._texts.stops, None
+        for head, run in groupby(events, _head_of):
+            if head == (self._latest_type, self._latest_id):
+                self._add(run)
                 continue
-            if num_pieces:
-                self.items.add(latest_id, text, num_pieces)
-                text, num_pieces = "", 0
             self._latest_type = None
-            self._num_events += 1
-            if event.type in TEXT_TYPES:
-                self._take_text(event, *TEXT_TYPES[event.type])
-                latest_id = self._latest_id
-            else:
-                reason = self._take_event(event)
-            if self._texts.stops:
-                self._stop_sequence = self._texts.found_stop()
-                if self._stop_sequence is not None:
-                    reason = reason or _STOP
-            if reason is not None:
-                for key in self._texts.stops:
-                    self._texts.end(key)
-                if reason is _STOP:
-                    self._complete_bare()
-                self.items.close_all()
-                self.reason = reason
-                return True
-            latest_type = self._latest_type
-        if num_pieces:
-            self.items.add(latest_id, text, num_pieces)
+            for event in run:
+                if event.type in PIECE_KINDS:
+                    self._take_piece(event, PIECE_KINDS[event.type])
+                    if self._latest_type is not None:
+                        self._add((event, *run))  # noqa: B031 -- all that is left of it
+                elif event.type in WHOLE_KINDS:
+                    self._take_part(event, WHOLE_KINDS[event.type])
+                elif event.response is not None or event.type in _ENDS:
+                    reason = self._take_response(event)
+                elif event.item is not None:
+                    self._take_item(event, event.item)
+                if stops:
+                    self._stop_sequence = self._texts.found_stop()
+                    reason = reason if self._stop_sequence is None else reason or _STOP
+                if reason is not None:
+                    self._take_end(reason)
+                    return True
         return False
 
-    def _take_event(self, event: Event) -> FinishReason | None:
-        """Reads an event without text; a terminal one returns how the response ended."""
-        response, item = event.response, event.item
+    def _add(self, pieces: Iterable[Event]) -> None:
+        """Adds pieces that only go on with the latest text."""
+        texts = [*filter(None, map(_piece_of, pieces))]
+        if texts:
+            self.items.add(self._latest_id, "".join(texts), len(texts))
+
+    def _take_end(self, reason: FinishReason) -> None:
+        """Ends all items, as nothing of them follows."""
+        for key in self._texts.stops:
+            self._texts.end(key)
+        if reason is _STOP and self._bare:
+            self._complete_bare()
+        self.items.close_all()
+        self.reason = reason
+
+    def _take_response(self, event: Event) -> FinishReason | None:
+        """Reads an event of the whole response; a terminal one returns how that ended."""
+        response = event.response
         if response is not None:
             self.response_id = self.response_id or response.id
             if response.service_tier is not None:
@@ -159,14 +170,13 @@ class ResponsesReader(Reader):
             return self._take_terminal(event)
         if event.type == "error":
             raise self._error(event)
-        if item is not None:
-            self._take_item(item, event.output_index, is_done=event.type == _ITEM_DONE)
         return None
 
-    def _take_item(self, item: UpstreamItem, output_index: int | None, *, is_done: bool) -> None:
+    def _take_item(self, event: Event, item: UpstreamItem) -> None:
         kind = ITEM_KINDS.get(item.type)
         if kind is None:
             return
+        output_index, is_done = event.output_index, event.type == _ITEM_DONE
         key: Hashable = item.id or item.call_id
         known = self.items.known.get(key)
         if known is None:
@@ -181,10 +191,8 @@ class ResponsesReader(Reader):
         if is_done and not self.items.known[key].closed:
             self._close(item, key, kind)
 
-    def _take_text(self, event: Event, kind: DeltaKind, is_delta: bool) -> None:
-        if not is_delta:
-            self._take_part(event, kind)
-            return
+    def _take_piece(self, event: Event, kind: DeltaKind) -> None:
+        """Reads a piece of a text, unless it sets the latest: then it only needs to be added."""
         key: Hashable = event.item_id
         if key not in self.items.known:
             key = self._keys.find(event.item_id, event.output_index, kind)
@@ -201,9 +209,10 @@ class ResponsesReader(Reader):
         elif parts[key][0] != index:
             self._texts.begin_part(key, kind, index)
         self._whole = None
-        self._texts.add(key, kind, event.delta or "")
-        is_plain = kind is not REASONING and not self._texts.stops
-        if is_plain and key == event.item_id:
+        may_stop = self._texts.stops or (kind is TEXT and self._request.stop)
+        if kind is REASONING or may_stop or key != event.item_id:
+            self._texts.add(key, kind, event.delta or "")
+        else:
             self._latest_type, self._latest_id = event.type, event.item_id
             self._decode_piece = DECODE_PIECE[event.type]
 
@@ -348,7 +357,7 @@ class ResponsesReader(Reader):
         error = event.error or WireError(event.message, event.code)
         status = event.status if isinstance(event.status, int) else None
         failure = event_failure(self._backend, error, status=status, headers=event.headers)
-        failure.unused = self._num_events == 1  # as if it were an HTTP status
+        failure.unused = event is self._first  # as if it were an HTTP status
         return failure
 
 
