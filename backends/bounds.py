@@ -68,16 +68,16 @@ class OutputMeter:
     def __init__(self, max_tokens: int, max_bytes: int | None = None) -> None:
         """`max_bytes` bounds further what `max_tokens` allows."""
         self.max_tokens = max_tokens
-        self.max_bytes = max_answer_bytes(max_tokens, max_bytes)
+        self.max_bytes = max_bytes = max_answer_bytes(max_tokens, max_bytes)
         self.is_over = False  # some was not let through; nothing is from then on
-        self._max_units = max_tokens + max_tokens // 8 + SPARE_TOKENS
+        self._max_units = max_units = max_tokens + max_tokens // 8 + SPARE_TOKENS
         self._num_units = 0
         self._num_measured_bytes = 0
         self._is_in_word = False  # what was measured ends within a word
         self._unmeasured: list[str] = []  # let through, and not measured yet
         self._num_unmeasured_chars = 0
-        self._num_free_chars = 0  # that may pass before they must be measured
-        self._set_free_chars()
+        # That may pass before they must be measured: `_set_free_chars` says why so many.
+        self._num_free_chars = max_units if max_units < max_bytes // 4 else max_bytes // 4
 
     @property
     def num_bytes(self) -> int:

@@ -5,6 +5,8 @@ The two may differ without an error: OpenAI serves "priority" as "default" while
 
 from typing import Any
 
+import msgspec
+
 # Each name of a tier leads to the name that responses have for it (OpenAI, 2026-11).
 _SERVED = {
     "default": "default",
@@ -29,17 +31,22 @@ def passed_on(asked: str | None, sold: tuple[str, ...]) -> str | None:
     return next((name for name in sold if as_served(name) == as_served(asked)), None)
 
 
-class TierRead:
+class TierRead(msgspec.Struct):
     """Holds the tier of one answer, as far as its upstream has said."""
 
-    def __init__(self, asked: Any = None) -> None:
-        """`asked` is billed where the upstream says nothing, or a name that is not known."""
-        self._asked = self.billed = "" if asked is None else as_served(asked)
-        self.unknown: str | None = None  # the latest such name
+    asked: str = ""  # billed where the upstream says nothing, or a name that is not known
+    billed: str = ""
+    unknown: str | None = None  # the latest such name
 
     def take(self, said: Any) -> None:
         """Takes what an event says; "auto" is said before the tier is decided."""
         if isinstance(said, str) and said != "auto":
             served = as_served(said)
-            self.billed = served or self._asked
+            self.billed = served or self.asked
             self.unknown = None if served else said[:64]
+
+
+def asked_tier(name: Any) -> TierRead:
+    """Returns the tier of an answer before its upstream has said anything."""
+    served = as_served(name)
+    return TierRead(served, served)

@@ -8,6 +8,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Protocol
 
+import msgspec
+
 # A read of this size fills most of uvloop's buffer of 256 KiB, so that more is waiting. libuv reads
 # up to 32 times in a row (`uv__read`, libuv 1.48), which would be 8 MiB in one turn of the loop.
 LARGE_READ_BYTES = 128 << 10
@@ -39,15 +41,14 @@ def _may_read(connection: Pausable) -> bool:
     return not (connection.transport.is_closing() or (reading is not None and reading.is_paused))
 
 
-class ReadHold:
+class ReadHold(msgspec.Struct, eq=False):
     """Belongs to one request; `own` while a connection carries it alone, then `disown`."""
 
-    def __init__(self) -> None:
-        self.is_paused = False
-        # Takes a message that came alone and has at most `LONE_BYTES`; returns false if it did
-        # nothing, and the message has to go the usual way, as all do while this is None.
-        self.take_one: Callable[[bytes], bool] | None = None
-        self._connection: Pausable | None = None
+    is_paused: bool = False
+    # Takes a message that came alone and has at most `LONE_BYTES`; returns false if it did nothing,
+    # and the message has to go the usual way, as all do while this is None.
+    take_one: Callable[[bytes], bool] | None = None
+    _connection: Pausable | None = None
 
     def own(self, connection: Pausable) -> None:
         self._connection = connection
@@ -55,7 +56,8 @@ class ReadHold:
 
     def disown(self) -> None:
         """Gives the connection back, reading."""
-        self.resume()
+        if self.is_paused:
+            self.resume()
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.reading = None

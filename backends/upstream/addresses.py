@@ -49,8 +49,22 @@ def check_addresses(request: GenerateRequest, backend: str, options: UpstreamOpt
 
     Items are numbered in the whole context, which begins with what the request continues.
     """
-    for param, address in _addresses(request):
-        check_address(param, address, backend, options)
+    for number, entry in enumerate(request.items):
+        item = entry.item
+        if isinstance(item, Message):
+            parts, field = item.content, "content"
+        elif isinstance(item, (FunctionCallOutput, CustomToolCallOutput)):
+            parts, field = item.output, "output"
+        else:
+            continue
+        for index, part in enumerate(parts):
+            if isinstance(part, TextPart):
+                continue
+            name = f"input[{number}].{field}[{index}]"
+            if isinstance(part, ImagePart) and part.image_url is not None:
+                check_address(f"{name}.image_url", part.image_url, backend, options)
+            elif isinstance(part, FilePart) and part.file_url is not None:
+                check_address(f"{name}.file_url", part.file_url, backend, options)
 
 
 def check_address(param: str, address: str, backend: str, options: AddressOptions) -> None:
@@ -65,28 +79,6 @@ def check_address(param: str, address: str, backend: str, options: AddressOption
             "Send the content itself as a data: URL or as file_data."
         )
         raise BackendError(backend, code, message, retryable=False, param=param)
-
-
-def _addresses(request: GenerateRequest) -> list[tuple[str, str]]:
-    """Returns the name of each field that holds an address, and the address."""
-    found: list[tuple[str, str]] = []
-    for number, entry in enumerate(request.items):
-        item = entry.item
-        if isinstance(item, Message):
-            parts, field = item.content, "content"
-        elif isinstance(item, (FunctionCallOutput, CustomToolCallOutput)):
-            parts, field = item.output, "output"
-        else:
-            continue
-        for index, part in enumerate(parts):
-            if isinstance(part, TextPart):
-                continue
-            name = f"input[{number}].{field}[{index}]"
-            if isinstance(part, ImagePart) and part.image_url is not None:
-                found.append((f"{name}.image_url", part.image_url))
-            elif isinstance(part, FilePart) and part.file_url is not None:
-                found.append((f"{name}.file_url", part.file_url))
-    return found
 
 
 def _objection(address: str, options: AddressOptions) -> str | None:

@@ -28,7 +28,7 @@ from backends.contract import (
 from backends.drive.driver import monotonic_us
 from backends.net.read_hold import ReadHold
 from backends.net.server_keys import ServerKeys, read_keys
-from backends.service_tiers import TierRead, as_served, passed_on
+from backends.service_tiers import TierRead, as_served, asked_tier, passed_on
 from backends.tokenizer import split
 from backends.upstream.addresses import check_addresses
 from backends.upstream.answer.chat_reader import ChatReader
@@ -40,7 +40,7 @@ from backends.upstream.health import Health
 from backends.upstream.http_exchange import HttpTransport, Probe
 from backends.upstream.keeper import Keeper
 from backends.upstream.options import UpstreamOptions, check_options
-from backends.upstream.request_body import DRAFTED_TOKENS, wrapped_tools
+from backends.upstream.request_body import DRAFTED_TOKENS, NOTHING_WRAPPED, wrapped_tools
 from backends.upstream.retry import Attempts
 from backends.upstream.socket_exchange import SocketTransport
 
@@ -84,13 +84,13 @@ class UpstreamBackend:
         self.warms = True  # False once the server has rejected a warm-up
         self._generations: set[UpstreamGeneration] = set()
         self._warming: set[UpstreamGeneration] = set()
-        self._num_speaking = 0  # of the generations, those with tokens
+        self.num_speaking = 0  # of the generations, those with tokens
         self._pumps: set[asyncio.Task[None]] = set()
         self._is_open = True
         self._warned_of_tier = False
-        self._total = Usage()
-        self._num_bounded = 0  # as `BackendStats` has them
-        self.num_overruns = 0
+        # As `BackendStats` has them.
+        self._num_generated_tokens = self._num_prompt_tokens = self._num_cached_tokens = 0
+        self._num_bounded = self.num_overruns = 0
         self.loop = asyncio.get_running_loop()
         # A generation's first look whether its time is up; a first token so moves no timer.
         limits_s = (options.first_token_timeout_s, options.idle_timeout_s, options.total_timeout_s)
@@ -100,20 +100,22 @@ class UpstreamBackend:
 
     def start(self, request: GenerateRequest, sink: Sink) -> "UpstreamGeneration":
         now_us = monotonic_us()
-        room = self.health.room(now_us) if self._is_open else 0
-        num_here, num_warming = len(self._generations), len(self._warming)
+        health = self.health.state(now_us)
+        room = health.room if self._is_open else 0
+        num_here = len(self._generations)
         is_full = num_here >= room
         if not request.generate:  # it leaves a slot for other requests
+            num_warming = len(self._warming)
             is_full = num_here + num_warming + 1 >= room or num_warming >= MAX_WARMING
         if is_full:
             message = "is not available now" if room == 0 else f"has {room} generations already"
-            is_limited = self.health.out_for(now_us) == "limit"
+            is_limited = health.out_for == "limit"
             raise BackendError(
                 self.name,
                 "rate_limit_exceeded" if is_limited else "server_is_overloaded",
                 "the upstream's rate limit is reached" if is_limited else f"the upstream {message}",
                 retryable=True,
-                retry_after_us=self.health.out_us(now_us) or None,
+                retry_after_us=health.out_us or None,
             )
         check_addresses(request, self.name, self.options)
         self.health.on_request()
@@ -125,28 +127,29 @@ class UpstreamBackend:
 
     def make_reader(self, request: GenerateRequest, turn: Turn) -> Reader:
         options = self.options
-        wrapped = wrapped_tools(request, options)
+        wrapped = wrapped_tools(request, options) if request.tools else NOTHING_WRAPPED
         bounds = Bounds(options.max_answer_bytes, turn.max_input_tokens)
-        tier = passed_on(request.extras.service_tier, options.service_tiers)
-        read = TierRead(options.extra_body.get("service_tier", tier))
+        tier = request.extras.service_tier
+        if tier is not None:
+            tier = passed_on(tier, options.service_tiers)
+        tier = options.extra_body.get("service_tier", tier)
+        read = TierRead() if tier is None else asked_tier(tier)
         if options.protocol == "chat":
             echo = request.prefill if options.echoes_prefill else ""
             return ChatReader(self.name, request, wrapped, bounds, read, echo=echo)
         sealing = options.model if options.seals_reasoning else None
         return ResponsesReader(self.name, request, wrapped, sealing, bounds, read)
 
-    def speaks(self) -> None:
-        """Counts a generation that has its first tokens; `over` follows."""
-        self._num_speaking += 1
-
     def over(
         self, generation: "UpstreamGeneration", usage: Usage, unknown_tier: str | None
     ) -> None:
         """Counts a generation that has ended; `unknown_tier` is one that its server named."""
-        self._num_speaking -= generation.has_tokens
+        self.num_speaking -= generation.has_tokens
         self._generations.discard(generation)
         self._warming.discard(generation)
-        self._total = self._total + usage
+        self._num_generated_tokens += usage.num_output_tokens
+        self._num_prompt_tokens += usage.num_input_tokens
+        self._num_cached_tokens += usage.num_cached_tokens
         self._num_bounded += usage.bounded
         if unknown_tier is not None and not self._warned_of_tier:
             self._warned_of_tier = True
@@ -176,16 +179,17 @@ class UpstreamBackend:
     def stats(self) -> BackendStats:
         """Returns our own counts: servers do not report their load or their cache."""
         health = self.health.steady or self.health.state(monotonic_us())
+        num_speaking = self.num_speaking
         return BackendStats(
             info=self.info,
             healthy=self._is_open and health.healthy,
-            num_running=self._num_speaking,
-            num_waiting=len(self._generations) - self._num_speaking,
+            num_running=num_speaking,
+            num_waiting=len(self._generations) - num_speaking,
             num_warming=len(self._warming),
             max_num_seqs=health.room or 1,
-            num_generated_tokens=self._total.num_output_tokens,
-            num_prompt_tokens=self._total.num_input_tokens,
-            num_cached_tokens=self._total.num_cached_tokens,
+            num_generated_tokens=self._num_generated_tokens,
+            num_prompt_tokens=self._num_prompt_tokens,
+            num_cached_tokens=self._num_cached_tokens,
             out_for=health.out_for,
             out_us=health.out_us,
             num_continued=self.transport.num_continued,
@@ -209,6 +213,9 @@ class UpstreamBackend:
 class UpstreamGeneration:
     """Is a generation under way at an upstream."""
 
+    has_tokens = False
+    _usage: Usage | None = None  # once it is over
+
     def __init__(
         self, backend: UpstreamBackend, request: GenerateRequest, sink: Sink, now_us: int
     ) -> None:
@@ -217,12 +224,10 @@ class UpstreamGeneration:
         self._sink = sink
         self._started_us = self._heard_us = now_us
         self._turn = Turn(request, backend.options)
-        self._attempts = Attempts(backend.options, has_spare=request.has_spare)
+        self._attempts = Attempts(backend.options, request.has_spare)
         self._reader = backend.make_reader(request, self._turn)
         self._reading = ReadHold()
         self._more: More = _drop_more  # for the item of the latest delta
-        self._usage: Usage | None = None
-        self.has_tokens = False
         self._loop = backend.loop
         self._timer = self._loop.call_later(backend.first_check_s, self._check)
         self.pump = self._loop.create_task(self._run())  # cancelling it stops the upstream
@@ -329,7 +334,7 @@ class UpstreamGeneration:
                 self._end(Finish(FinishReason.STOP, Usage(), now_us))
                 return True
             self.has_tokens = True
-            self._backend.speaks()
+            self._backend.num_speaking += 1  # until `over`
         try:
             for delta in deltas:
                 more = self._sink.push(delta)

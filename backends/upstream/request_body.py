@@ -70,10 +70,13 @@ def request_body(request: GenerateRequest, options: UpstreamOptions) -> dict[str
     return body | options.extra_body
 
 
+NOTHING_WRAPPED: frozenset[str] = frozenset()
+
+
 def wrapped_tools(request: GenerateRequest, options: UpstreamOptions) -> frozenset[str]:
     """Names the custom tools that are offered as functions of one string."""
     if options.custom_tools == "native" or not request.tools:
-        return frozenset()
+        return NOTHING_WRAPPED
     return frozenset(tool.name for tool in request.tools if isinstance(tool, CustomTool))
 
 

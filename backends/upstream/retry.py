@@ -8,6 +8,8 @@ while another stands by. A stale socket is nobody's fault: another one is tried 
 once.
 """
 
+import msgspec
+
 from backends.upstream.answer.errors import Failure
 from backends.upstream.options import UpstreamOptions
 
@@ -15,28 +17,26 @@ MAX_PAUSE_S = 10.0
 MIN_JITTER = 0.5  # of a pause
 
 
-class Attempts:
+class Attempts(msgspec.Struct):
     """Counts one generation's attempts."""
 
-    def __init__(self, options: UpstreamOptions, *, has_spare: bool = False) -> None:
-        """Takes as `has_spare` whether another backend can take the task now."""
-        self._options = options
-        self._has_spare = has_spare
-        self._num_retries = 0
-        self._was_stale = False
+    options: UpstreamOptions
+    has_spare: bool = False  # another backend can take the task now
+    _num_retries: int = 0
+    _was_stale: bool = False
 
     def pause_s(self, failure: Failure, *, has_tokens: bool, chance: float) -> float | None:
         """Returns how long to wait before the next attempt; None if there is none.
 
         `failure` is of the last attempt, `chance` from 0 to 1, drawn for this pause.
         """
-        options = self._options
+        options = self.options
         if has_tokens or failure.refused or not failure.error.retryable:
             return None
         if failure.blame == "nobody" and not self._was_stale:
             self._was_stale = True
             return 0.0
-        if self._has_spare and failure.blame == "limit" and failure.error.retry_after_us is None:
+        if self.has_spare and failure.blame == "limit" and failure.error.retry_after_us is None:
             return None
         if self._num_retries >= options.max_retries:
             return None

@@ -2,29 +2,27 @@
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
 
+import msgspec
+
 from backends.contract import DeltaKind
-from backends.upstream.answer.item_order import MAX_ITEMS, ItemOrder, OrderedItem
+from backends.upstream.answer.item_order import MAX_ITEMS, OrderedItem
 from backends.upstream.answer.responses_events import ITEM_KINDS, UpstreamItem, item_texts
 
 MAX_PAIRS = 10_000  # of items that neither ids nor places tell apart
 
 
-class ItemKeys:
+class ItemKeys(msgspec.Struct, eq=False):
     """Finds the keys of one response's items in their order."""
 
-    def __init__(self, items: ItemOrder) -> None:
-        self._known = items.known
-        self._by_index: dict[int, Hashable] = {}  # output_index -> key
+    known: dict[Hashable, OrderedItem]  # by their keys; read only
+    _by_index: dict[int, Hashable] = {}  # output_index -> key
 
     def note(self, key: Hashable, output_index: int | None) -> None:
         """Notes the place of a new item; the first that has it keeps it until it is closed."""
         if output_index is None:
             return
         earlier = self._by_index.get(output_index)
-        if earlier is None:
-            is_free = len(self._by_index) < MAX_ITEMS
-        else:
-            is_free = self._known[earlier].closed
+        is_free = len(self._by_index) < MAX_ITEMS if earlier is None else self.known[earlier].closed
         if is_free:
             self._by_index[output_index] = key
 
@@ -40,11 +38,11 @@ class ItemKeys:
 
         An item that `is_added` is not one that is closed.
         """
-        if item_id is not None and item_id in self._known:
+        if item_id is not None and item_id in self.known:
             return item_id
         key = None if output_index is None else self._by_index.get(output_index)
         if key is not None:
-            item = self._known[key]
+            item = self.known[key]
             if _kind(item) is kind and not (is_added and item.closed):
                 return key
         return (output_index, kind) if item_id is None else item_id
@@ -57,7 +55,7 @@ class ItemKeys:
         placed = () if output_index is None else self._by_index.values()
         found = [
             key
-            for key, item in self._known.items()
+            for key, item in self.known.items()
             if not item.closed and _kind(item) is kind and key not in placed
         ]
         return found[0] if len(found) == 1 else None
@@ -71,7 +69,7 @@ class ItemKeys:
         one of some texts, then the order: so that no item is taken for a new one because its id is
         another now.
         """
-        left = dict(self._known)
+        left = dict(self.known)
         calls = {item.call_id: key for key, item in left.items() if item.call_id}
 
         def by_id(number: int, told: UpstreamItem) -> Iterable[Hashable]:

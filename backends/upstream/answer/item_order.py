@@ -56,30 +56,21 @@ class OrderedItem(msgspec.Struct, eq=False, gc=False):
         self.num_passed_chars += len(text)
 
 
-class ItemOrder:
+class ItemOrder(msgspec.Struct, eq=False):
     """Orders one generation's items, under any key that the protocol has for them."""
 
-    def __init__(
-        self, wrapped: frozenset[str], meter: OutputMeter, *, keeps_said: bool = False
-    ) -> None:
-        """`wrapped` names the custom tools that the upstream knows as functions.
-
-        What `meter` does not let through is dropped. `said` can be asked if it `keeps_said`.
-        """
-        self._wrapped = wrapped
-        self._meter = meter
-        self._keeps_said = keeps_said
-        self._latest: OrderedItem | None = None  # whose delta came last
-        self.unmeasured: list[str] = []  # passed on, and not shown to the meter yet
-        self.max_unmeasured_tokens = 0  # `num_tokens` up to which the meter need not see the text
-        self.num_tokens = 0  # in the deltas passed on, by our own count
-        self.num_reasoning_tokens = 0
-        self._max_waiting_chars = meter.max_bytes
-        self.known: dict[Hashable, OrderedItem] = {}  # read only
-        self._queue: list[OrderedItem] = []  # with pieces to pass on, as they appeared
-        self._num_indexes = 0
-        self._num_waiting_chars = 0
-        self._refresh()
+    _wrapped: frozenset[str]  # the custom tools that the upstream knows as functions
+    _meter: OutputMeter  # what it does not let through is dropped
+    _keeps_said: bool  # so that `said` can be asked
+    max_unmeasured_tokens: int  # `num_tokens` up to which the meter need not see the text
+    unmeasured: list[str] = []  # passed on, and not shown to the meter yet
+    num_tokens: int = 0  # in the deltas passed on, by our own count
+    num_reasoning_tokens: int = 0
+    known: dict[Hashable, OrderedItem] = {}  # read only
+    _latest: OrderedItem | None = None  # whose delta came last
+    _queue: list[OrderedItem] = []  # with pieces to pass on, as they appeared
+    _num_indexes: int = 0
+    _num_waiting_chars: int = 0
 
     def open(
         self,
@@ -113,9 +104,11 @@ class ItemOrder:
         wrapped = kind is FUNCTION_CALL and name in self._wrapped
         kind = CUSTOM_CALL if wrapped else kind
         item = self.known[key] = OrderedItem(kind, call_id, name, wrapped, phase, refuses)
-        later = self.known.get(before)
-        place = self._queue.index(later) if later in self._queue else len(self._queue)
-        self._queue.insert(place, item)
+        later = self.known.get(before) if before is not None else None
+        if later in self._queue:
+            self._queue.insert(self._queue.index(later), item)
+        else:
+            self._queue.append(item)
 
     def add(self, key: Hashable, text: str, num_pieces: int = 1) -> None:
         """Appends text to an open item; text for a closed one is dropped.
@@ -130,7 +123,7 @@ class ItemOrder:
             item.num_pieces += num_pieces
             item.num_pending_chars += num_chars
             self._num_waiting_chars += num_chars
-            if self._num_waiting_chars > self._max_waiting_chars:
+            if self._num_waiting_chars > self._meter.max_bytes:
                 self._cut(item)
 
     def goes_on(self, key: Hashable) -> bool:
@@ -144,10 +137,11 @@ class ItemOrder:
 
     def _cut(self, item: OrderedItem) -> None:
         """Drops what is too much of an item's latest piece."""
-        piece, num_over = item.pending[-1], self._num_waiting_chars - self._max_waiting_chars
+        most = self._meter.max_bytes
+        piece, num_over = item.pending[-1], self._num_waiting_chars - most
         item.pending[-1] = piece[: max(0, len(piece) - num_over)]
         self._num_waiting_chars += len(item.pending[-1]) - len(piece)
-        raise TooMuchError(f"more than {self._max_waiting_chars} characters out of order")
+        raise TooMuchError(f"more than {most} characters out of order")
 
     def seal(self, key: Hashable, sealed: str) -> None:
         """Sets the encrypted content of reasoning, before the item is closed."""
@@ -300,7 +294,7 @@ class ItemOrder:
         num_chars = num_passed_chars + item.num_pending_chars - start
         if max_chars is not None and num_chars > max_chars:
             return None
-        text = item.said[start:]
+        text = item.said[start:] if item.passed else ""
         if item.pending:
             item.pending = ["".join(item.pending)]
             text += item.pending[0][max(0, start - num_passed_chars) :]

@@ -57,6 +57,14 @@ NO_BOUNDS = Bounds()
 class Reader:
     """Reads one generation's events, until `finish` or `failure` is set."""
 
+    finish: Finish | None = None
+    failure: Failure | None = None  # counts after the deltas that came with it
+    # Once the upstream has sent it: the answer is whole, and only its usage may be missing.
+    reason: FinishReason | None = None
+    response_id: str | None = None  # the upstream's own, where it names responses
+    _stop_sequence: str | None = None  # that ended the text, where that is known
+    _figures: Figures | None = None  # as the upstream counts, still to be bounded
+
     def __init__(
         self,
         backend: str,
@@ -71,20 +79,16 @@ class Reader:
 
         `said` can be asked if it `keeps_said`.
         """
-        self.finish: Finish | None = None
-        self.failure: Failure | None = None  # counts after the deltas that came with it
-        # Once the upstream has sent it: the answer is whole, and only its usage may be missing.
-        self.reason: FinishReason | None = None
-        self.response_id: str | None = None  # the upstream's own, where it names responses
         self.tier = tier or TierRead()
         self._backend = backend
         self._request = request
         self._max_input_tokens = bounds.max_input_tokens
-        self._meter = OutputMeter(request.max_output_tokens, bounds.max_answer_bytes)
-        self._num_idle_events_left = SPARE_EVENTS + EVENTS_PER_TOKEN * request.max_output_tokens
-        self.items = ItemOrder(wrapped, self._meter, keeps_said=keeps_said)
-        self._stop_sequence: str | None = None  # that ended the text, where that is known
-        self._figures: Figures | None = None  # as the upstream counts, still to be bounded
+        max_tokens = request.max_output_tokens
+        self._num_idle_events_left = SPARE_EVENTS + EVENTS_PER_TOKEN * max_tokens
+        self._meter = meter = OutputMeter(max_tokens, bounds.max_answer_bytes)
+        num_free_tokens = meter.num_free_tokens()
+        most = num_free_tokens if num_free_tokens < max_tokens else max_tokens
+        self.items = ItemOrder(wrapped, meter, keeps_said, most)
 
     @property
     def is_overrun(self) -> bool:

@@ -62,6 +62,14 @@ _piece_of = attrgetter("delta")
 class ResponsesReader(Reader):
     """Reads one generation's events."""
 
+    _first: Event | None = None  # of all events
+    # The id and the text of an item, if that was just told as a whole and nothing is missing.
+    _whole: tuple[Hashable, str] | None = None
+    # Of the latest piece of text, if a next one of its kind and item only needs to be added.
+    _latest_type: str | None = None
+    _latest_id: str | None = None
+    _decode_piece: Callable[[bytes], Any]  # as long: one that only goes on
+
     def __init__(
         self,
         backend: str,
@@ -74,21 +82,17 @@ class ResponsesReader(Reader):
         """`model` is our id of the model, which tags its encrypted reasoning; None drops that."""
         super().__init__(backend, request, wrapped, bounds, tier, keeps_said=True)
         self._model = model
-        self._first: Event | None = None  # of all events
-        self._keys = ItemKeys(self.items)
+        self._keys = ItemKeys(self.items.known)
         self._texts = SaidTexts(self.items, request.stop)
-        # The id and the text of an item, if that was just told as a whole and nothing is missing.
-        self._whole: tuple[Hashable, str] | None = None
-        self._done: dict[str | None, int] = {}  # the ids of items that are done -> characters
+        self._done: dict[str | None, UpstreamItem] = {}  # the items that are done, by their ids
         self._bare: set[Hashable] = set()  # calls that are done, and had no arguments yet
-        # Of the latest piece of text, if a next one of its kind and item only needs to be added.
-        self._latest_type: str | None = None
-        self._latest_id: str | None = None
-        self._decode_piece: Callable[[bytes], Any]  # as long: one that only goes on
 
     def ended(self, now_us: int) -> Finish | None:
-        finish, figures = super().ended(now_us), self._figures
-        if finish is None or figures is None or finish.reason is not _STOP:
+        reason, figures = self.reason, self._figures
+        if reason is None:
+            return None
+        finish = self._finish(reason, now_us)
+        if figures is None or reason is not _STOP:
             return finish
         # llama.cpp reports "completed" although the token limit has cut the text.
         limit, num_output = self._request.max_output_tokens, figures.num_output or 0
@@ -280,7 +284,7 @@ class ResponsesReader(Reader):
             self._bare.add(key)  # its arguments may come with the whole response
             return
         if item.id is not None:
-            self._done[item.id] = len(texts[0])
+            self._done[item.id] = item
         if kind is REASONING and item.encrypted_content and self._model is not None:
             self.items.seal(key, wrap(self._model, item.id or "", item.encrypted_content))
         if self._texts.stops:
@@ -316,10 +320,10 @@ class ResponsesReader(Reader):
         """Adds what the events left out of the items that the whole response has."""
         output = response.output or ()
         for item in output:
-            if item.id not in self._done or self._done[item.id] != len(item_texts(item)[0]):
+            if item != self._done.get(item.id):
                 break
         else:
-            return  # all were done with as much text
+            return  # all were done, and were the same
         known, keys = self.items.known, self._keys.of_output(output, self._texts.may_be)
         # Something else came of these than they have: maybe the text of a new item, too.
         odd = [

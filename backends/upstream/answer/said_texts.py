@@ -6,6 +6,8 @@ again. Only what is missing is added, and only where the whole begins with what 
 
 from collections.abc import Hashable, Sequence
 
+import msgspec
+
 from backends.contract import DeltaKind
 from backends.stop_sequences import StopFinder
 from backends.upstream.answer.item_order import ItemOrder
@@ -13,16 +15,14 @@ from backends.upstream.answer.item_order import ItemOrder
 MAX_PARTS = 64  # of an item, that are told apart
 
 
-class SaidTexts:
+class SaidTexts(msgspec.Struct, eq=False):
     """Holds what is known of the texts of one response's items."""
 
-    def __init__(self, items: ItemOrder, stop: Sequence[str]) -> None:
-        """`items` keeps what was said; `stop` has the sequences that end the answer's text."""
-        self._items = items
-        self._stop = stop
-        self.stops: dict[Hashable, StopFinder] = {}  # read only, as the next
-        # Item -> the index of its latest part, and where in its text that begins.
-        self.parts: dict[Hashable, tuple[int, int]] = {}
+    _items: ItemOrder  # keeps what was said
+    _stop: Sequence[str]  # the sequences that end the answer's text
+    stops: dict[Hashable, StopFinder] = {}  # read only, as the next
+    # Item -> the index of its latest part, and where in its text that begins.
+    parts: dict[Hashable, tuple[int, int]] = {}
 
     def add(self, key: Hashable, kind: DeltaKind, text: str) -> None:
         """Adds a piece to an open item, up to a stop sequence."""

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from backends.service_tiers import TierRead, passed_on
+from backends.service_tiers import asked_tier, passed_on
 from backends.upstream.answer.chat_chunks import decode_chunk
 from backends.upstream.answer.chat_reader import ChatReader
 from backends.upstream.answer.responses_events import decode_event
@@ -44,7 +44,7 @@ def test_a_client_is_passed_on_to_whoever_sells_the_tier(
     ],
 )
 def test_the_served_tier_is_billed(said: list[Any], billed: str, unknown: str | None) -> None:
-    tier = TierRead("flex")
+    tier = asked_tier("flex")
     for each in said:
         tier.take(each)
     assert (tier.billed, tier.unknown) == (billed, unknown)
