@@ -7,7 +7,7 @@ Litestar, whose routes stand for the schema and call the same functions. A test 
 same answers. This is an edge.
 """
 
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from litestar.enums import ScopeType
@@ -20,11 +20,11 @@ from gateway.http.idempotency import answered_once
 from gateway.http.messages import answer_messages
 from gateway.http.rejoining import answer_lost, find_lost
 from gateway.http.services import Headers, Post, Services
-from gateway.http.streams import create_response
+from gateway.http.streams import create_response, watched
 from gateway.rejoin.matching import asks_for_grace
 from gateway.task.own_input import check_values, parse_request
 from gateway.transport.byte_budgets import ByteBudgets
-from gateway.transport.socket_protocol import VISIT
+from gateway.transport.socket_protocol import VISIT, WATCH
 from gateway.wire.errors import too_large, too_many_bytes
 from gateway.wire.events import CreateBody, decode
 from gateway.wire.requests import told_by_headers
@@ -62,7 +62,8 @@ class MeteredBody:
 
     def __init__(self, receive: Receive, scope: Scope, in_flight: ByteBudgets) -> None:
         self._receive = receive
-        self._visit = scope.get("state", {}).get(VISIT)
+        state = scope.get("state", {})
+        self._visit, self._watch = state.get(VISIT), state.get(WATCH)
         self._in_flight = in_flight
         self._tenant_id = ""
         self._num_bytes = 0
@@ -77,6 +78,13 @@ class MeteredBody:
                 raise too_many_bytes(self._in_flight.max_tenant_bytes)
             self._num_bytes += num_bytes
         return message
+
+    def watch(self, on_left: Callable[[], object]) -> Callable[[], object]:
+        """Has `on_left` called once the client leaves; returns what ends that."""
+        if self._watch is None:
+            return watched(self._receive, on_left)
+        stop: Callable[[], object] = self._watch(on_left)
+        return stop
 
     def give_back(self) -> None:
         """Counts it no more."""

@@ -23,6 +23,7 @@ from gateway.core.ratelimit import rate_limit_headers
 from gateway.task.context import give_back_opened, load_task
 from gateway.task.own_input import check_values, parse_request
 from gateway.task.pipeline import handle_task
+from gateway.transport.light_event import LightEvent
 from gateway.transport.outbox import Outbox, WriteNow
 from gateway.transport.socket_protocol import WRITE_NOW
 from gateway.transport.unbroken_lines import LINE_SEPARATORS, NEXT_LINE, unbroken
@@ -142,7 +143,7 @@ class Exchange:
         self._stream = stream
         self._turn_state: str | None = None
         self.refusal: ProtocolError | None = None
-        self.opened = asyncio.Event()  # there will be events, or there is a refusal
+        self.opened = LightEvent()  # there will be events, or there is a refusal
         self.job = Job(
             parsed,
             writer,
@@ -155,11 +156,13 @@ class Exchange:
         )
         self.job.bring(parent)
         self.pump: asyncio.Task[Ended | None] = asyncio.create_task(handle_task(gw, self.job))
-        self.pump.add_done_callback(lambda _: self.opened.set())
-        self._leaving: asyncio.Future[None] | None = None  # its client, while it waits
         self._key_error: ProtocolError | None = None  # set once its key no longer holds
-        release = gw.key_sessions.add(tenant, self._lose_key)
-        self.pump.add_done_callback(lambda _: release())
+        self._release_key = gw.key_sessions.add(tenant, self._lose_key)
+        self.pump.add_done_callback(self._end)
+
+    def _end(self, pump: "asyncio.Task[Ended | None]") -> None:
+        self.opened.set()
+        self._release_key()
 
     def _lose_key(self, error: ProtocolError) -> None:
         """Stops the job, since its key has ended."""
@@ -221,19 +224,17 @@ class Exchange:
         Raises `ProtocolError` if it was refused, while the status can still say so.
         """
 
-        def watch() -> None:
-            self._leaving = asyncio.ensure_future(_gone(receive))
-            self._leaving.add_done_callback(lambda each: each.cancelled() or self.pump.cancel())
-
-        self.job.on_wait = watch
+        ends: list[Callable[[], object]] = []  # of watching, if it has begun
+        self.job.on_wait = lambda: ends.append(watched(receive, self.pump.cancel))
         try:
             await self.opened.wait()
         except asyncio.CancelledError:
             self.pump.cancel()
             raise
         finally:
-            if self._leaving is not None:
-                self._leaving.cancel()
+            self.job.on_wait = None
+            for end in ends:
+                end()
         if self.refusal is not None:
             await self.pump
             self._raise_refusal()
@@ -313,8 +314,7 @@ class EventStream(HttpAnswer):
         self._pump.add_done_callback(lambda _: self._outbox.close())
         sending = self._sending = asyncio.current_task()
         assert sending is not None
-        leaving = asyncio.ensure_future(_gone(receive))
-        leaving.add_done_callback(self._leave)
+        end_watching = watched(receive, self._leave)
         self._gw.outboxes[self._outbox] = cut
         try:
             await self._outbox.run(write, self._write_now, cut)
@@ -325,12 +325,12 @@ class EventStream(HttpAnswer):
         finally:
             self._sending = None
             del self._gw.outboxes[self._outbox]
-            leaving.cancel()
+            end_watching()
         if not self._is_stopped:
             await send({"type": "http.response.body", "body": b"", "more_body": False})
 
-    def _leave(self, leaving: "asyncio.Future[None]") -> None:
-        if self._sending is not None and not leaving.cancelled():
+    def _leave(self) -> None:
+        if self._sending is not None:
             self._has_left = True
             self._stop()
 
@@ -353,14 +353,28 @@ async def _gone(receive: Receive) -> None:
         pass
 
 
+def watched(receive: Receive, on_left: Callable[[], object]) -> Callable[[], object]:
+    """Has `on_left` called once a client leaves, whose request was read whole; returns its end.
+
+    Our server tells of it (`MeteredBody.watch`); what stands for a client is asked by a task.
+    """
+    if (watch := getattr(receive, "watch", None)) is not None:
+        end: Callable[[], object] = watch(on_left)
+        return end
+    leaving = asyncio.ensure_future(_gone(receive))
+    leaving.add_done_callback(lambda each: each.cancelled() or on_left())
+    return leaving.cancel
+
+
 async def attended(work: "asyncio.Task[Any]", receive: Receive) -> None:
     """Waits until work is done; a client that leaves first has it cancelled."""
-    leaving = asyncio.ensure_future(_gone(receive))
-    leaving.add_done_callback(lambda _: work.cancel())  # nothing, once it is done
+    over = LightEvent()
+    work.add_done_callback(lambda _: over.set())
+    end_watching = watched(receive, work.cancel)
     try:
-        await asyncio.wait((work,))
+        await over.wait()
     finally:
-        leaving.cancel()
+        end_watching()
         if not work.done():
             work.cancel()
             await asyncio.wait((work,))

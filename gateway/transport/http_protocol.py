@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from httptools import HttpParserCallbackError, HttpParserError, HttpParserUpgrade, HttpRequestParser
 from uvicorn.protocols.http.flow_control import FlowControl
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from gateway.transport.client_address import Network, forwarded_address
 from gateway.transport.connection_limits import Visit, uncounted
@@ -31,7 +31,7 @@ from gateway.transport.refusals import (
 )
 from gateway.transport.response_cycle import CycleUntilClose, ResponseCycle
 from gateway.transport.socket_handshake import can_be_parsed, plain_key
-from gateway.transport.socket_protocol import VISIT, WRITE_NOW, SocketProtocol
+from gateway.transport.socket_protocol import VISIT, WATCH, WRITE_NOW, SocketProtocol
 from gateway.transport.unbroken_lines import LINE_SEPARATORS, NEXT_LINE, unbroken
 
 # What a request's line and headers may hold. A browser's are below 16 KiB.
@@ -51,6 +51,7 @@ class HttpProtocol(HttpToolsProtocol):
     """Adds `write_now` to each request's state, queues upgrades, and bounds what it reads."""
 
     flow: "_Flow"
+    cycle: ResponseCycle
 
     def __init__(
         self,
@@ -71,7 +72,7 @@ class HttpProtocol(HttpToolsProtocol):
         self._is_read_again = False  # it offers an upgrade that is ignored
         self._num_bytes = 0  # that arrived of the request
         self._has_ended_one = False  # the latest read, which may have begun the next
-        self._earlier: list[RequestResponseCycle] = []  # not yet answered, as a later one comes
+        self._earlier: list[ResponseCycle] = []  # not yet answered, as a later one comes
         self._unread: bytearray | None = None  # what came and waits for answers to what came before
         self._is_over = False  # what still comes is no request
 
@@ -84,9 +85,11 @@ class HttpProtocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._visit.leave()
         super().connection_lost(exc)
+        latest = self.cycle
+        if latest is not None and not latest.response_complete:
+            latest.leave()
         for cycle in self._earlier:  # uvicorn tells the latest alone
-            cycle.disconnected = True
-            cycle.message_event.set()
+            cycle.leave()
         self._earlier.clear()
         self._unread = None
         if self.pipeline:  # none will begin; they hold this protocol, and both may be frozen
@@ -203,8 +206,12 @@ class HttpProtocol(HttpToolsProtocol):
             if before is not None and not before.response_complete:
                 self._earlier.append(before)
             # Weakly: the cycle holds the state, and the collector may have frozen both.
-            self.scope["state"][WRITE_NOW] = partial(_write_body_now, weakref.ref(self.cycle))
-            self.scope["state"][VISIT] = visit
+            cycle = weakref.ref(self.cycle)
+            self.scope["state"] |= {
+                WRITE_NOW: partial(_write_body_now, cycle),
+                WATCH: partial(_watch, cycle),
+                VISIT: visit,
+            }
             # uvicorn made it, and its task has not begun.
             is_old = self.scope["http_version"] < "1.1"
             self.cycle.__class__ = CycleUntilClose if is_old else ResponseCycle
@@ -322,7 +329,16 @@ class _Trailers(list[tuple[bytes, bytes]]):
         """Drops a trailer."""
 
 
-def _write_body_now(cycle: "weakref.ref[RequestResponseCycle]", pieces: Iterable[bytes]) -> bool:
+def _watch(
+    cycle: "weakref.ref[ResponseCycle]", on_left: Callable[[], object]
+) -> Callable[[], object]:
+    """Has `on_left` called once a request's client leaves; returns what ends that."""
+    one = cycle()
+    assert one is not None  # while it is served
+    return one.watch(on_left)
+
+
+def _write_body_now(cycle: "weakref.ref[ResponseCycle]", pieces: Iterable[bytes]) -> bool:
     """Sends more server-sent events, as one chunk, if the transport has room.
 
     Otherwise, or if the response is not chunked, it returns false: use ASGI's `send` then.

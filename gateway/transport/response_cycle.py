@@ -9,7 +9,8 @@ its answer to such a request, but sends a body of unknown length in chunks all t
 client takes for the body. This is an edge.
 """
 
-from collections.abc import Coroutine
+import asyncio
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import (
@@ -26,6 +27,28 @@ _WITHOUT_BODY = (204, 304)
 
 class ResponseCycle(RequestResponseCycle):
     """Handles a request and its response."""
+
+    on_left: Callable[[], object] | None = None  # called once if the client leaves before its end
+
+    def watch(self, on_left: Callable[[], object]) -> Callable[[], object]:
+        """Has `on_left` called once the client leaves; returns what ends that."""
+        if self.disconnected or self.response_complete:
+            return asyncio.get_running_loop().call_soon(on_left).cancel
+        self.flow.resume_reading()  # as `receive` would: what is not read tells no end
+        self.on_left = on_left
+        return self.unwatch
+
+    def unwatch(self) -> None:
+        """Lets the client leave unnoticed."""
+        self.on_left = None
+
+    def leave(self) -> None:
+        """Notes that the client is gone."""
+        self.disconnected = True
+        self.message_event.set()
+        if not self.response_complete and (on_left := self.on_left) is not None:
+            self.on_left = None
+            on_left()
 
     def send(self, message: Any) -> Coroutine[Any, Any, None]:
         """Sends as uvicorn does."""

@@ -36,7 +36,7 @@ SILENCE_S = 1.0  # without data, after which the client is taken to be done
 
 # Keys of `scope["state"]`.
 ABORT, WRITE, WRITE_NOW, TAKE_BY, VISIT = "abort", "write", "write_now", "take_by", "visit"
-ANSWERS = "answers"
+ANSWERS, WATCH = "answers", "watch"
 
 # One message may come in so many fragments: conformance suites send 4 MiB in 64 bytes each. A
 # fragment takes 40 bytes besides its own, so some are joined as they come.

@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import weakref
+from functools import partial
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from uvicorn.server import ServerState
 
 from gateway.transport.http_protocol import MAX_HEAD_BYTES, PIECE_BYTES, HttpProtocol
 from gateway.transport.keepalive import AcceptQueue
+from gateway.transport.socket_protocol import WATCH
 
 LARGE = b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % (2 * MAX_HEAD_BYTES)
 LARGE += bytes(2 * MAX_HEAD_BYTES)
@@ -51,8 +53,8 @@ async def says_ok(scope: Any, receive: Any, send: Any) -> None:
     await send({"type": "http.response.body", "body": b"ok"})
 
 
-def made(transport: Transport) -> HttpProtocol:
-    config = uvicorn.Config(says_ok, log_config=None)
+def made(transport: Transport, app: Any = says_ok) -> HttpProtocol:
+    config = uvicorn.Config(app, log_config=None)
     config.load()
     protocol = HttpProtocol(
         AcceptQueue(),
@@ -150,3 +152,32 @@ async def test_what_waits_ends_with_its_connection() -> None:
         assert not any(cycle() for cycle in waiting)
     finally:
         gc.enable()
+
+
+@pytest.mark.parametrize("when", ["while it waits", "before", "after its answer", "unwatched"])
+async def test_who_watches_a_request_hears_that_its_client_left(when: str) -> None:
+    transport, left, reading = Transport(), asyncio.Event(), asyncio.Event()
+
+    async def waits(scope: Any, receive: Any, send: Any) -> None:
+        while (await receive()).get("more_body"):
+            pass
+        if when == "before":
+            reading.set()
+            await asyncio.sleep(0)
+        end_watching = scope["state"][WATCH](left.set)
+        if when == "unwatched":
+            end_watching()
+        if when == "after its answer":
+            await says_ok(scope, partial(asyncio.sleep, 0, {}), send)
+        reading.set()
+        await asyncio.sleep(0.01)
+
+    protocol = made(transport, waits)
+    protocol.data_received(LARGE)
+    assert transport.is_paused, "its body is large"
+    await reading.wait()
+    if when != "before":
+        assert not transport.is_paused, "nobody hears the end of what is not read"
+    protocol.connection_lost(None)
+    await asyncio.gather(*protocol.tasks)
+    assert left.is_set() == (when in ("while it waits", "before"))
