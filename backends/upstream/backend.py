@@ -274,6 +274,7 @@ class UpstreamGeneration:
                 name, once = self._backend.name, {"once": f"again: {self._backend.name}"}
                 logger.info("upstream %s: again after: %s", name, failure, extra=once)
                 await asyncio.sleep(pause_s)
+                self._turn.begin()
                 self._reader = self._backend.make_reader(self._request, self._turn)
         except Exception as error:  # ours, not the upstream's
             self._report(error)
@@ -288,7 +289,6 @@ class UpstreamGeneration:
 
     async def _attempt(self) -> Failure | None:
         """Makes one attempt; None if it finished, or if it was ended from outside."""
-        self._turn.begin()
         transport = self._backend.transport
         failure: Failure | None = None
         try:

@@ -6,14 +6,13 @@ and the output of such a response of its own tenant, the request continues it. E
 is sent whole, and so is one whose response the server has lost; clients do not notice.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import msgspec
 
 from backends.bounds import max_answer_bytes
 from backends.contract import (
-    ContextItem,
     Finish,
     FinishReason,
     FunctionTool,
@@ -59,8 +58,20 @@ class Chain(msgspec.Struct, frozen=True):
 class Turn:
     """Is one request as an upstream gets it, whole or continuing a chain, and its output.
 
-    `begin` starts the next attempt and forgets the output of the last.
+    `begin` starts another attempt and forgets the output of the last.
     """
+
+    has_events = False  # of any kind have come
+    # Takes events that only go on with the open text, and returns false if they do not: then
+    # `Receive` takes them, as it does while this is None.
+    go_on: Callable[[list[Any]], bool] | None = None
+    num_bytes_left = 0  # that the server may still send about the latest body
+    max_event_bytes = 0  # of one of its events about it
+    _num_known_bytes = 0  # of the chain that it continues
+    _num_bytes = 0  # with those of the body
+    _response_id: str | None = None  # the server's, once the response is complete
+    _said: Sequence[OrderedItem] = ()  # as soon
+    _num_said_tokens = 0  # as the server counts, as soon
 
     def __init__(self, request: GenerateRequest, options: UpstreamOptions) -> None:
         self._request = request
@@ -69,15 +80,14 @@ class Turn:
         self.generate = request.generate  # False for a warm-up
         self.traceparent = request.traceparent
         self.salt = request.cache_salt
-        self.digests = (*[entry.digest for entry in request.items if _is_said(entry)],)
-        self._num_known_bytes = 0  # of the chain that the latest body continues
-        self._num_bytes = 0  # with those of the body
-        self.num_bytes_left = 0  # that the server may still send about it
-        self.begin()
+        # Reasoning has no hash, however much it weighs, so it is in no chain.
+        self.digests: tuple[int, ...] = (
+            *[entry.digest for entry in request.items if not isinstance(entry.item, Reasoning)],
+        )
 
     def whole(self) -> dict[str, Any]:
         self._num_known_bytes = 0
-        return self._body(self._request)
+        return request_body(self._request, self._options)
 
     def follows(self, chain: Chain) -> bool:
         """Returns whether the request continues the chain and has items to add."""
@@ -93,32 +103,24 @@ class Turn:
     def after(self, chain: Chain) -> dict[str, Any]:
         """Returns the body with the items that `chain` lacks; the turn must follow it."""
         items = self._request.items
-        said = [number for number, entry in enumerate(items) if _is_said(entry)]
+        said = [n for n, entry in enumerate(items) if not isinstance(entry.item, Reasoning)]
         # Reasoning right after a response is the server's own.
         first = said[len(chain.digests)]
         rest = msgspec.structs.replace(self._request, items=items[first:])
         self._num_known_bytes = chain.num_bytes
-        return self._body(rest) | {"previous_response_id": chain.response_id}
-
-    def _body(self, request: GenerateRequest) -> dict[str, Any]:
-        body = request_body(request, self._options)
-        return body if request.generate else body | {"generate": False}
+        return request_body(rest, self._options) | {"previous_response_id": chain.response_id}
 
     def sent(self, num_bytes: int) -> None:
-        """Notes the size of the latest body, as it is sent."""
-        self._num_bytes = self._num_known_bytes + num_bytes
+        """Notes the size of the latest body, as it is sent, and what may come for it.
+
+        The server's events repeat parts of the request, and the last one the whole answer.
+        """
+        self._num_bytes = num_bytes = self._num_known_bytes + num_bytes
         num_tokens = self._request.max_output_tokens
         spare_bytes = SPARE_STREAM_BYTES + STREAM_BYTES_PER_TOKEN * num_tokens
-        self.num_bytes_left = spare_bytes + 8 * self._num_bytes
-
-    @property
-    def max_event_bytes(self) -> int:
-        """Returns the most bytes of one of the server's events about the latest body.
-
-        Its events repeat parts of the request, and its last one the whole answer.
-        """
-        answer = max_answer_bytes(self._request.max_output_tokens, self._options.max_answer_bytes)
-        return min(FIRST_EVENT_BYTES + 2 * (self._num_bytes + answer), MAX_EVENT_BYTES)
+        self.num_bytes_left = spare_bytes + 8 * num_bytes
+        answer = max_answer_bytes(num_tokens, self._options.max_answer_bytes)
+        self.max_event_bytes = min(FIRST_EVENT_BYTES + 2 * (num_bytes + answer), MAX_EVENT_BYTES)
 
     def max_input_tokens(self) -> int:
         """Returns the most tokens that the server can count for the prompt."""
@@ -128,20 +130,16 @@ class Turn:
         )
 
     def begin(self) -> None:
-        self.has_events = False  # of any kind have come
-        self._num_said_tokens = 0  # as the server counts, once the response is complete
-        self._said: list[OrderedItem] = []  # as soon
-        self._response_id: str | None = None  # the server's, once the response is complete
-        # Takes events that only go on with the open text, and returns false if they do not: then
-        # `Receive` takes them, as it does while this is None.
-        self.go_on: Callable[[list[Any]], bool] | None = None
+        self.has_events = False
+        self._num_said_tokens, self._said, self._response_id = 0, (), None
+        self.go_on = None
 
     def finished(self, finish: Finish, reader: Reader) -> None:
         """Notes how the response ended, if the turn `continues`; its reader keeps what it said."""
         # Cut by a stop sequence of ours, the server's memory and the client's would differ.
         is_whole = finish.reason is FinishReason.STOP
         self._response_id = reader.response_id if is_whole and not self._request.stop else None
-        self._said = [] if self._response_id is None else reader.said()
+        self._said = () if self._response_id is None else reader.said()
         self._num_said_tokens = finish.usage.num_output_tokens
 
     def chain(self) -> Chain | None:
@@ -162,11 +160,6 @@ class Turn:
                 digests += (digest_of(item),)
         num_bytes = self._num_bytes + max(num_said_bytes, self._num_said_tokens)
         return Chain(self._response_id, self.salt, digests, num_bytes) if digests else None
-
-
-def _is_said(entry: ContextItem) -> bool:
-    """Returns whether an item is in a chain: reasoning has no hash, however much it weighs."""
-    return not isinstance(entry.item, Reasoning)
 
 
 class StoredChains:

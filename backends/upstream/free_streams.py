@@ -1,6 +1,7 @@
 """Finds the stream of an upstream's sockets that is best for a turn, without a look at each."""
 
 from collections.abc import Iterable
+from itertools import chain
 from typing import Generic, Protocol, TypeVar
 
 from backends.upstream.chain import Chain, ChainKey, Turn
@@ -35,12 +36,11 @@ class FreeStreams(Generic[_Stream]):
         self._fresh: dict[_Stream, None] = {}  # without a chain
 
     def add(self, stream: _Stream) -> None:
-        chain = stream.chain
-        if chain is None:
+        if stream.chain is None:
             self._fresh[stream] = None
         else:
             self._chained[stream] = None
-            self._by_chain.setdefault(chain.key, {})[stream] = None
+            self._by_chain.setdefault(stream.chain.key, {})[stream] = None
 
     def remove(self, stream: _Stream) -> None:
         """Takes a stream out; harmless if it is not free."""
@@ -54,14 +54,11 @@ class FreeStreams(Generic[_Stream]):
 
     def best(self, turn: Turn) -> _Stream | None:
         """Finds the stream with most of the context, else one without a chain, else the idlest."""
-        return self._with_most_of(turn) or self.fresh() or _first_usable(self._chained)
-
-    def _with_most_of(self, turn: Turn) -> _Stream | None:
         for key in turn.followed_keys() if self._by_chain else ():
             for stream in reversed(self._by_chain.get(key, {})):
                 if stream.chain is not None and turn.follows(stream.chain) and stream.socket.usable:
                     return stream
-        return None
+        return _first_usable(chain(reversed(self._fresh), self._chained))
 
     def fresh(self) -> _Stream | None:
         """Finds one without a chain: the latest, so that the others may expire."""

@@ -4,7 +4,7 @@ The body has the whole context; it has none of our ids, which mean nothing there
 """
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -64,10 +64,15 @@ def request_body(request: GenerateRequest, options: UpstreamOptions) -> dict[str
         body |= _given(min_tokens=extras.min_tokens or None, ignore_eos=extras.ignore_eos or None)
     if options.cache_salt:
         body["cache_salt"] = f"{request.cache_salt:016x}"
-    tier = passed_on(request.extras.service_tier, options.service_tiers)
-    if tier is not None:
-        body["service_tier"] = tier
-    return body | options.extra_body
+    if request.extras.service_tier is not None:
+        tier = passed_on(request.extras.service_tier, options.service_tiers)
+        if tier is not None:
+            body["service_tier"] = tier
+    if options.extra_body:
+        body |= options.extra_body
+    if not request.generate:
+        body["generate"] = False
+    return body
 
 
 NOTHING_WRAPPED: frozenset[str] = frozenset()
@@ -81,17 +86,21 @@ def wrapped_tools(request: GenerateRequest, options: UpstreamOptions) -> frozens
 
 
 def _responses_body(request: GenerateRequest, options: UpstreamOptions) -> dict[str, Any]:
-    native = options.custom_tools == "native"
-    items = [_responses_item(entry.item, options) for entry in request.items]
+    items: list[dict[str, Any]] = []
+    for entry in request.items:
+        item = _responses_item(entry.item, options)
+        if item is not None:
+            items.append(item)
     body: dict[str, Any] = {
         "model": options.upstream_model,
-        "input": [item for item in items if item is not None] if None in items else items,
+        "input": items,
         "stream": True,
         "store": options.stores and request.may_store,
         "max_output_tokens": request.max_output_tokens,
     }
-    tools = _offered(request)
+    tools = _offered(request) if request.tools else ()
     if tools:
+        native = options.custom_tools == "native"
         kind = "custom" if native and isinstance(tools[0], CustomTool) else "function"
         body |= _choice(request, {"type": kind, "name": tools[0].name})
         body["tools"] = [_responses_tool(tool, native) for tool in tools]
@@ -197,7 +206,7 @@ def _chat_body(request: GenerateRequest, options: UpstreamOptions) -> dict[str, 
         "stream_options": {"include_usage": True},
         options.max_tokens_field: request.max_output_tokens,
     }
-    tools = _offered(request)
+    tools = _offered(request) if request.tools else ()
     if predicted == "field" and not tools:  # beside tools no server takes it
         body["prediction"] = {"type": "content", "content": request.prediction}
     if tools:
@@ -340,13 +349,13 @@ def _choice(request: GenerateRequest, named: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _offered(request: GenerateRequest) -> list[Tool]:
+def _offered(request: GenerateRequest) -> Sequence[Tool]:
     """Returns the tools that the choice allows, as few servers know `allowed_tools`.
 
     Namespaces stay with us; the names come back as they were sent.
     """
     tools, names = request.tools, request.tool_choice.names
-    return [tool for tool in tools if tool.name in names] if names else list(tools)
+    return [tool for tool in tools if tool.name in names] if names else tools
 
 
 def _function(tool: Tool) -> dict[str, Any]:

@@ -55,7 +55,8 @@ class SocketTransport:
         self._opening = asyncio.Semaphore(1 if shared else options.max_num_seqs)
 
     async def exchange(self, turn: Turn, receive: Receive, reading: ReadHold) -> None:
-        stream = await self._stream(turn)
+        stream = self._free.best(turn) or await self._opened(turn)
+        self._free.remove(stream)  # its socket gives it back once its response has ended
         chain = stream.chain
         if chain is not None and turn.follows(chain):
             try:
@@ -64,7 +65,8 @@ class SocketTransport:
                 return
             except ParentLostError:
                 self.num_chains_lost += 1
-                stream = await self._stream(turn)
+                stream = self._free.best(turn) or await self._opened(turn)
+                self._free.remove(stream)
         await stream.run(turn, turn.whole(), receive, reading)
 
     async def warm_up(self, turn: Turn, receive: Receive, reading: ReadHold) -> None:
@@ -98,16 +100,11 @@ class SocketTransport:
             async with self._opening:
                 await self._open()
 
-    async def _stream(self, turn: Turn) -> SocketStream:
-        """Reserves a stream for a turn, on a new socket if none is free."""
-        stream = self._free.best(turn)
-        if stream is None:
-            async with self._opening:
-                stream = self._free.best(turn)
-                if stream is None:  # it was opened for this turn, however short sockets live
-                    stream = (await self._open()).first_stream
-        self._free.remove(stream)  # its socket gives it back once its response has ended
-        return stream
+    async def _opened(self, turn: Turn) -> SocketStream:
+        """Returns a stream for a turn, on a new socket if none has become free meanwhile."""
+        async with self._opening:
+            # A socket that was opened for this turn takes it, however short sockets live.
+            return self._free.best(turn) or (await self._open()).first_stream
 
     async def _open(self) -> UpstreamSocket:
         for _ in self._keys.headers:  # another each time

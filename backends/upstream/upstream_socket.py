@@ -85,7 +85,8 @@ class UpstreamSocket:
         self._options = options
         self._connection = connection
         self._loop = asyncio.get_running_loop()
-        self._opened_s = self._used_s = self._loop.time()
+        self._opened_s = self._loop.time()
+        self.used_s = self._opened_s  # when a response of it last ended
         self._retired = False
         self._closing: list[asyncio.Task[None]] = []
         num_streams = options.max_streams_per_socket
@@ -111,11 +112,6 @@ class UpstreamSocket:
         until_s = self._opened_s + self._options.socket_max_age_s
         return not self._retired and self._loop.time() < until_s
 
-    @property
-    def idle_s(self) -> float:
-        """Returns the time since it was opened or a response of it ended."""
-        return self._loop.time() - self._used_s
-
     def take_no_more(self) -> None:
         """Takes no turn from now on."""
         self._retired = True
@@ -123,34 +119,33 @@ class UpstreamSocket:
             self._free.remove(stream)
 
     def release(self, stream: "SocketStream") -> None:
-        self._used_s = self._loop.time()
+        self.used_s = self._loop.time()
         if not self._retired:
             self._free.add(stream)
         elif self._is_spoilt and self._is_idle:
             self.abandon()
 
     def is_done(self, *, is_spare: bool) -> bool:
-        too_long = is_spare and self.idle_s > self._options.socket_max_idle_s
+        idle_s = self._loop.time() - self.used_s
+        too_long = is_spare and idle_s > self._options.socket_max_idle_s
         return self._reader.done() or (self._is_idle and (too_long or not self.usable))
 
     @property
     def _is_idle(self) -> bool:
         return all(stream.turn is None for stream in self._streams.values())
 
-    def allow(self, max_event_bytes: int) -> None:
-        """Takes larger events from now on, if these are larger than any before."""
-        if max_event_bytes > self._max_event_bytes:
+    def ask(self, request: bytes, max_event_bytes: int, reading: ReadHold) -> bool:
+        """Sends a request, for which events of that size may come; false if it is closing.
+
+        Its response can pause the connection, if it is the only one that can be on it.
+        """
+        connection = self._connection
+        if max_event_bytes > self._max_event_bytes:  # than any before
             self._max_event_bytes = max_event_bytes
-            self._connection.allow(max_event_bytes)
-
-    def lend(self, reading: ReadHold) -> None:
-        """Lets a response pause the connection, if it is the only one that can be on it."""
+            connection.allow(max_event_bytes)
         if self._only is not None:
-            reading.own(self._connection)
-
-    def send(self, event: bytes) -> bool:
-        """Sends an event; returns false if the connection is closing."""
-        return self._connection.send_text_now(event)
+            reading.own(connection)
+        return connection.send_text_now(request)
 
     def drop(self, stream: "SocketStream", response_id: str | None) -> None:
         """Cancels a stream's response; closes the socket if that fails or none is wanted on it."""
@@ -161,7 +156,7 @@ class UpstreamSocket:
         if response_id is not None:
             self._cancelled_s.append(self._loop.time())
             event = {"type": "response.cancel", "response_id": response_id}
-            if not self.send(msgspec.json.encode(event)):
+            if not self._connection.send_text_now(msgspec.json.encode(event)):
                 self.abandon()
 
     def abandon(self) -> None:
@@ -312,22 +307,21 @@ class SocketStream:
             event["stream_id"] = self._name
         if turn.traceparent is not None:
             event["client_metadata"] = {SOCKET_TRACEPARENT: turn.traceparent}
-        self.is_stale = self.socket.idle_s > STALE_AFTER_S
+        socket, now_s = self.socket, self._loop.time()
+        self.is_stale = now_s - socket.used_s > STALE_AFTER_S
         encoded = msgspec.json.encode(event)
-        if self.socket.limit.refuses(len(encoded), self._loop.time()):
-            self.socket.release(self)
-            raise refused_size(self.socket.backend, len(encoded))
-        turn.sent(len(encoded))
-        self.socket.allow(turn.max_event_bytes)
+        self._num_sent_bytes = num_bytes = len(encoded)
+        if socket.limit.refuses(num_bytes, now_s):
+            socket.release(self)
+            raise refused_size(socket.backend, num_bytes)
+        turn.sent(num_bytes)
         self.serial += 1
-        self._num_sent_bytes = len(encoded)
         self._receive, self.turn, self._reading = receive, turn, reading
         self._response_id = None
-        self.socket.lend(reading)
         self._done = self._loop.create_future()
         try:
-            if not self.socket.send(encoded):
-                raise broken(self.socket.backend, "its socket is closing", stale=self.is_stale)
+            if not socket.ask(encoded, turn.max_event_bytes, reading):
+                raise broken(socket.backend, "its socket is closing", stale=self.is_stale)
             await self._done
         finally:
             reading.disown()
@@ -335,11 +329,11 @@ class SocketStream:
             # The stream is free only now: its late events would be taken for the next response's.
             if self._receive is None:
                 self.chain = turn.chain()
-                self.socket.release(self)
+                socket.release(self)
             else:  # not ended by an event
                 self._receive = None
                 self.abandoned = True
-                self.socket.drop(self, self._response_id)
+                socket.drop(self, self._response_id)
 
     def take_in(self, events: list[Event], num_bytes: int, *, is_last: bool) -> None:
         """Takes events that came together; `is_last`: the response's end is among them."""

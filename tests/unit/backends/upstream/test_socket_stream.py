@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import math
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -34,7 +35,7 @@ class Socket:
     """Stands for the stream's socket, and notes what the stream asks of it."""
 
     backend = "b"
-    idle_s = 0.0
+    used_s = math.inf  # never stale
 
     def __init__(self) -> None:
         self.calls: list[str] = []
@@ -42,7 +43,7 @@ class Socket:
         self.stream = SocketStream(self, None)  # type: ignore[arg-type]
         self.reading = ReadHold()
 
-    def send(self, event: bytes) -> bool:
+    def ask(self, request: bytes, max_event_bytes: int, reading: ReadHold) -> bool:
         return True
 
     def __getattr__(self, name: str) -> Any:
