@@ -52,21 +52,22 @@ class _Run:
         self.tenant = tenant
         self.num_bytes = num_bytes  # of the request and the events
         self.memory: Memory | None = None  # as it is counted for its tenant
-        self.events: list[tuple[str, bytes]] = []
+        self.events: list[bytes] = []
         self.keeps_events = True
         self.num_events = 0  # that were sent, kept or not
         self.readers: dict[Outbox, int] = {}  # and the first event that each is sent
         self.stream: ResponseStream
         self.exchange: Exchange
 
-    def emit(self, event_type: str, data: bytes) -> None:
-        if self.keeps_events:
-            self.events.append((event_type, data))
-            self.num_bytes += len(data)
-        for reader, first in self.readers.items():
-            if self.num_events >= first:
-                reader.send(sse_event(event_type, data))
-        self.num_events += 1
+    def emit(self, _kind: str, /, *events: bytes) -> None:
+        for data in events:
+            if self.keeps_events:
+                self.events.append(data)
+                self.num_bytes += len(data)
+            for reader, first in self.readers.items():
+                if self.num_events >= first:
+                    reader.send(sse_event(data))
+            self.num_events += 1
 
     @property
     def running(self) -> bool:
@@ -239,7 +240,7 @@ class BackgroundRuns:
             raise ProtocolError("response_not_found", message, param="response_id")
         first = max(0, starting_after + 1)
         # A reader asks for megabytes in a hundred bytes, and may take none of them.
-        num_bytes = sum([len(data) for _, data in run.events[first:]])
+        num_bytes = sum(map(len, run.events[first:]))
         in_flight = self._gw.budgets.in_flight
         if not in_flight.take(tenant.id, num_bytes):
             raise too_many_bytes(in_flight.max_tenant_bytes)
@@ -251,8 +252,8 @@ class BackgroundRuns:
         """Follows a run for a reader whose bytes are counted as in flight, if they are."""
         outbox = Outbox(self._gw.flush_timer)
         run.stream.flush()
-        for event_type, data in run.events[first:]:
-            outbox.send(sse_event(event_type, data))
+        for data in run.events[first:]:
+            outbox.send(sse_event(data))
         run.readers[outbox] = first  # which it may not have reached yet
         watcher = asyncio.create_task(_until(run, outbox))
 

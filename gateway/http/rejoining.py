@@ -42,7 +42,7 @@ async def answer_lost(
         return _events(rejoins, gw, lost, parsed)
     refusals: list[ProtocolError] = []
     lost.job.refuse = refusals.append
-    lost.join(lambda kind, event: None, lambda writer: None)
+    lost.join(lambda kind, *events: None, lambda writer: None)
     pump = asyncio.create_task(lost.follow())
     await attended(pump, receive)
     ended = None if pump.cancelled() else pump.result()
@@ -58,7 +58,7 @@ def _events(rejoins: Rejoins, gw: Gateway, lost: LostResponse, parsed: ParsedCre
     put = outbox.emit
 
     lost.job.refuse = partial(send_error, lost.writer)
-    lost.join(lambda kind, event: put(kind, sse_event(kind, event)), outbox.mark)
+    lost.join(lambda kind, *events: put(kind, *map(sse_event, events)), outbox.mark)
     pump = asyncio.create_task(lost.follow())
     keep = partial(rejoins.keep_again, lost) if asks_for_grace(parsed) else None
     return EventStream(gw, outbox, pump, {}, on_leave=keep)

@@ -31,6 +31,7 @@ from gateway.wire.agents import TURN_STATE, is_codex
 from gateway.wire.compaction import compaction_object
 from gateway.wire.errors import ProtocolError, missing_parameter
 from gateway.wire.events import CompactBody, CreateBody, not_json
+from gateway.wire.item_events import type_of
 from gateway.wire.requests import ParsedCreate
 from gateway.wire.response import ResponseStream, ResponseWriter, unheard
 from router.classify.task import Task, Tenant
@@ -386,9 +387,9 @@ def send_error(stream: ResponseStream, error: ProtocolError) -> None:
     stream.send_about("error", msgspec.json.encode(fields | error.body())[1:-1])
 
 
-def sse_event(event_type: str, data: bytes) -> bytes:
+def sse_event(data: bytes) -> bytes:
     """Writes one server-sent event."""
-    return b"event: " + event_type.encode() + b"\ndata: " + data + b"\n\n"
+    return b"event: " + type_of(data) + b"\ndata: " + data + b"\n\n"
 
 
 class MakeWriter(Protocol):
@@ -450,7 +451,7 @@ async def create_response(
         outbox = Outbox(gw.flush_timer, gw.max_unread_bytes)
         put = outbox.emit
         stream = ResponseStream(
-            parsed, lambda kind, data: put(kind, sse_event(kind, data)), on_dirty=outbox.mark
+            parsed, lambda kind, *events: put(kind, *map(sse_event, events)), on_dirty=outbox.mark
         )
         exchange = Exchange(gw, tenant, parsed, stream, stream, is_codex=codex, parent=parent)
         await exchange.until_open(receive)

@@ -11,6 +11,7 @@ from gateway.rejoin.notes import Beat, Claim, Finished, Left, Note, Told
 from gateway.rejoin.remote_response import BEAT_S, SILENT_S
 from gateway.transport.outbox import Outbox
 from gateway.wire.errors import ProtocolError
+from gateway.wire.item_events import type_of
 
 
 class Handover:
@@ -76,8 +77,10 @@ class Handover:
             self.lost.stop()
         self.following.cancel()
 
-    def _emit(self, kind: str, event: bytes) -> None:
-        self._send(self._claim.inbox, Told(self._claim.number, kind, event))
+    def _emit(self, _kind: str, /, *events: bytes) -> None:
+        for event in events:
+            told = Told(self._claim.number, type_of(event).decode(), event)
+            self._send(self._claim.inbox, told)
 
     async def _follow(self) -> None:
         try:

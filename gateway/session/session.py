@@ -85,7 +85,7 @@ class Session:
         self._is_codex = is_codex
         self._in_flight = in_flight or Budgets().in_flight
         self._send = send
-        self._emit: Emit = emit or (lambda kind, event: send(event))
+        self._emit: Emit = emit or (lambda _, *events: list(map(send, events)))
         self._on_dirty = on_dirty
         self._new_id = new_id
         self._max_context_tokens = max_context_tokens

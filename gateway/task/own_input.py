@@ -5,11 +5,11 @@ import contextlib
 
 from backends.contract import ContextItem
 from backends.prompt import Prefix, begun_prefix, cache_salt, extending
+from gateway.task.json_marks import MAX_MARKS, MarkCount
 from gateway.transport.ids import new_id
 from gateway.wire.errors import ProtocolError
 from gateway.wire.events import CreateBody
 from gateway.wire.items import MAX_INPUT_ITEMS, PIECE_ITEMS, InputReader
-from gateway.wire.json_marks import MAX_MARKS, MarkCount
 from gateway.wire.requests import ParsedCreate, countable_tokens, parse_create
 from router.classify.task import StorePolicy
 

@@ -81,10 +81,15 @@ class Outbox:
         self._paused: dict[Flushable, None] = {}
         self._cut: Callable[[], object] | None = None  # closes the connection; once, while it runs
 
-    def emit(self, kind: str, event: bytes) -> None:
-        """Sends an event of a response: the first may wait for the next, the last does not."""
-        self._frames.append(event)
-        self._queued_bytes += len(event)
+    def emit(self, kind: str, /, *events: bytes) -> None:
+        """Sends events of a response: the first may wait for the next, the last do not.
+
+        `kind` is the type of the last of these.
+        """
+        frames = self._frames
+        was_empty = not frames
+        frames.extend(events)
+        self._queued_bytes += sum(map(len, events))
         if kind in TERMINAL:
             self._write_queued()
         elif self._is_leaving:
@@ -92,7 +97,7 @@ class Outbox:
         elif kind not in OPENING:
             self._leave_soon()
             self._flush_timer.put_off()
-        elif len(self._frames) == 1:  # what is before it has a time to leave at
+        elif was_empty:  # what is before it has a time to leave at
             self._held_since_s = self._loop.time()
             self._flush_timer.hold(self)
 

@@ -8,6 +8,7 @@ are `websockets.frames.Frame.serialize` and `parse`;
 """
 
 from collections.abc import Sequence
+from itertools import chain
 
 from websockets.frames import apply_mask  # type: ignore[attr-defined] # in C where there is one
 
@@ -45,7 +46,8 @@ def framed(opcode: int, messages: Sequence[bytes]) -> bytes:
     heads = _HEADS[opcode]
     if len(messages) == 1:  # most writes
         return heads[len(messages[0])] + messages[0]
-    return b"".join([piece for message in messages for piece in (heads[len(message)], message)])
+    pieces = zip(map(heads.__getitem__, map(len, messages)), messages, strict=True)
+    return b"".join(chain.from_iterable(pieces))
 
 
 def whole_text(arrived: bytes) -> bytes | None:

@@ -1,52 +1,89 @@
 """Names the events of each kind of output item, and the pieces that they are written from."""
 
-from collections.abc import Callable
-from functools import cache
+from functools import partial
 
 import msgspec
 
 from backends.contract import DeltaKind
-from gateway.wire.output_items import OutputText, RefusalText
+from gateway.wire.output_items import OutputText, RefusalText, SummaryText
 
-LOGPROBS = b',"logprobs":[]'
+_encode = msgspec.json.encode
+_HEAD = b'{"type":"'
 
 
-@cache
-def head_of(event_type: str) -> bytes:
-    """Returns the beginning of an event, up to its number."""
-    return b'{"type":"%b","sequence_number":' % event_type.encode()
+EVENT = _HEAD + b'%b","sequence_number":%d,%b%b'  # type, number, fields, its stream's suffix
+
+
+def format_of(event_type: str, fields: bytes) -> bytes:
+    """Returns an event as a format: of its number, what is in `fields`, and its stream's suffix."""
+    return b'%b%b","sequence_number":%%d,%b%%b' % (_HEAD, event_type.encode(), fields)
+
+
+CREATED = format_of("response.created", b'"response":%b')
+IN_PROGRESS = format_of("response.in_progress", b'"response":%b')
+ITEM_ADDED = format_of("response.output_item.added", b'"output_index":%d,"item":%b')
+ITEM_DONE = format_of("response.output_item.done", b'"output_index":%d,"item":%b')
 
 
 class ItemEvents(msgspec.Struct, frozen=True):
-    """Names the events of a kind of item."""
+    """Holds the events of a kind of item, as formats (`format_of`); an item is its id and index."""
 
     id_prefix: str
-    delta: str  # the event with more of its text
-    done: str  # the event with all of it
-    text: bytes  # the text's field in that
-    part: Callable[[str], msgspec.Struct]  # of a message's content, with that text
-    no_text: bytes  # such a part before any of its text, as a field
-    logprobs: bytes  # a field of both events
+    delta: str  # the type of the event with more of its text
+    delta_format: bytes  # of that: item and suffix make the format of its number and text
+    done: bytes  # the event with all of it: item, more fields, text
+    part_added: bytes  # the event that begins a part of its content: item; of calls empty
+    part_done: bytes  # the event that ends it: item, text
 
 
 def _events(
     id_prefix: str,
     event: str,
     field: str,
-    part: Callable[[str], msgspec.Struct] = OutputText,
+    *,
+    parts: str = "",
+    part: OutputText | RefusalText | SummaryText | None = None,
+    where: bytes = b"",
     logprobs: bytes = b"",
 ) -> ItemEvents:
-    text, no_text = b',"%b":' % field.encode(), b',"part":' + msgspec.json.encode(part(""))
-    return ItemEvents(id_prefix, f"{event}.delta", f"{event}.done", text, part, no_text, logprobs)
+    """Makes the formats; `part` is empty, and `where` its place in the item."""
+    item = b'"item_id":"%b","output_index":%d' + where
+    begun = item + b',"part":' + _encode(part)
+    delta = b'%b%b.delta","sequence_number":%%%%d,' % (_HEAD, event.encode())
+    delta += item + logprobs + b',"delta":%%b%b'
+    whole = item + logprobs + b'%b,"' + field.encode() + b'":%b'
+    return ItemEvents(
+        id_prefix,
+        f"{event}.delta",
+        delta,
+        format_of(f"{event}.done", whole),
+        format_of(f"{parts}.added", begun) if parts else b"",
+        format_of(f"{parts}.done", begun.replace(b'""', b"%b")) if parts else b"",
+    )
 
 
+_message_events = partial(
+    _events, "msg", parts="response.content_part", where=b',"content_index":0'
+)
 KINDS = {
-    DeltaKind.TEXT: _events("msg", "response.output_text", "text", OutputText, LOGPROBS),
-    DeltaKind.REASONING: _events("rs", "response.reasoning_summary_text", "text"),
+    DeltaKind.TEXT: _message_events(
+        "response.output_text", "text", part=OutputText(""), logprobs=b',"logprobs":[]'
+    ),
+    DeltaKind.REASONING: _events(
+        *("rs", "response.reasoning_summary_text", "text"),
+        parts="response.reasoning_summary_part",
+        part=SummaryText("summary_text", ""),
+        where=b',"summary_index":0',
+    ),
     DeltaKind.FUNCTION_CALL: _events("fc", "response.function_call_arguments", "arguments"),
     DeltaKind.CUSTOM_CALL: _events("ctc", "response.custom_tool_call_input", "input"),
 }
-REFUSALS = _events("msg", "response.refusal", "refusal", RefusalText)
+REFUSALS = _message_events("response.refusal", "refusal", part=RefusalText(""))
+
+
+def type_of(event: bytes) -> bytes:
+    """Returns the type of an event, which begins with it."""
+    return event[len(_HEAD) : event.index(b'"', len(_HEAD))]
 
 
 def suffix_of(stream_id: str | None) -> bytes:

@@ -152,7 +152,7 @@ class OpenItem(msgspec.Struct, eq=False, gc=False):
     name: str
     namespace: str | None  # of the function that is called
     pieces: list[str] = []  # sent
-    position: bytes = b""  # in the response, as the events of its text name it
+    index: int = 0  # in the response
     delta_type: str = ""  # of the events with more of its text
     delta_format: bytes = b""  # of the same, for their number and their text's JSON
     sealed: str = ""  # encrypted content of reasoning

@@ -23,15 +23,17 @@ from backends.contract import (
 )
 from backends.prompt import parts_text
 from gateway.wire.errors import ProtocolError
-from gateway.wire.item_events import KINDS, REFUSALS, head_of, suffix_of
-from gateway.wire.output_items import (
-    ASIDE,
-    CompactionOutput,
-    OpenItem,
-    SummaryText,
-    reopened,
-    response_usage,
+from gateway.wire.item_events import (
+    CREATED,
+    EVENT,
+    IN_PROGRESS,
+    ITEM_ADDED,
+    ITEM_DONE,
+    KINDS,
+    REFUSALS,
+    suffix_of,
 )
+from gateway.wire.output_items import ASIDE, CompactionOutput, OpenItem, reopened, response_usage
 from gateway.wire.requests import ParsedCreate
 from gateway.wire.response_json import (
     IncompleteDetails,
@@ -44,7 +46,7 @@ from gateway.wire.response_json import (
 from gateway.wire.routing import RoutedRejoin, Routing, Unrouted
 from router.waiting.fair_queue import QueuePosition
 
-Emit = Callable[[str, bytes], None]  # event type, JSON text
+Emit = Callable[..., object]  # takes the type of the last event, and JSON texts of one or several
 
 # Events that the next one implies; they may be held for it a little.
 OPENING = frozenset({"response.created", "response.in_progress"})
@@ -199,11 +201,15 @@ class ResponseStream(ResponseWriter):
     def open(self, created_at: int, model: str, routing: Routing) -> None:
         """Sends `response.created` and `response.in_progress`."""
         self.is_open = True
-        self._start = start_json(self._parsed, created_at)
-        self._model = model
+        self._start, self._model = start_json(self._parsed, created_at), model
         self.body = self._response("in_progress", routing)
-        self._event("response.created", b'"response":' + self.body)
-        self._send_heartbeat()
+        self._send_begun(self.body)
+
+    def _send_begun(self, body: bytes) -> None:
+        number, suffix = self.num_events, self._suffix
+        self.num_events = number + 2
+        created = CREATED % (number, body, suffix)
+        self._emit("response.in_progress", created, IN_PROGRESS % (number + 1, body, suffix))
 
     def send_turn_state(self, state: str) -> None:
         """Sends what Codex is to send back with its turn's other requests; no event of ours."""
@@ -237,8 +243,10 @@ class ResponseStream(ResponseWriter):
             return
         assert item is not None
         if not item.pieces and item.kind is REASONING:
-            part = b',"part":' + _encode(SummaryText("summary_text", ""))
-            self._event("response.reasoning_summary_part.added", item.position + part)
+            where = self.num_events, item.id.encode(), item.index, self._suffix
+            self.num_events += 1
+            added = KINDS[REASONING].part_added % where
+            self._emit("response.reasoning_summary_part.added", added)
         text = "".join(self._pending)
         self._pending.clear()
         item.pieces.append(text)
@@ -358,8 +366,7 @@ class ResponseStream(ResponseWriter):
             return
         created = rejoined_json(self.body, rejoined, self._items[:num_held])
         self.body = rejoined_json(self.body, rejoined) if self._final else created
-        self._event("response.created", b'"response":' + created)
-        self._event("response.in_progress", b'"response":' + created)
+        self._send_begun(created)
         for index in range(num_held, len(self._items)):
             self._send_again(index)
         item = self._item
@@ -410,19 +417,19 @@ class ResponseStream(ResponseWriter):
         return item
 
     def _send_added(self, item: OpenItem, index: int) -> None:
-        added = b'"output_index":%d,"item":%b' % (index, _encode(item.output("in_progress", None)))
-        self._event("response.output_item.added", added)
-        position = b'"item_id":"%b","output_index":%d' % (item.id.encode(), index)
+        number, suffix = self.num_events, self._suffix
+        self.num_events = number + 1
         events = REFUSALS if item.refuses else KINDS[item.kind]
+        added = ITEM_ADDED % (number, index, _encode(item.output("in_progress", None)), suffix)
+        item_id, item.index, item.delta_type = item.id.encode(), index, events.delta
+        escaped = suffix.replace(b"%", b"%%")  # it may have the client's name of a stream
+        item.delta_format = events.delta_format % (item_id, index, escaped)
         if item.kind is TEXT:
-            position += b',"content_index":0'
-            self._event("response.content_part.added", position + events.no_text)
-            position += events.logprobs
-        elif item.kind is REASONING:
-            position += b',"summary_index":0'
-        item.position, item.delta_type = position, events.delta
-        suffix = self._suffix.replace(b"%", b"%%")  # it may have the client's name of a stream
-        item.delta_format = b'%b%%d,%b,"delta":%%b%b' % (head_of(item.delta_type), position, suffix)
+            self.num_events = number + 2
+            part = events.part_added % (number + 1, item_id, index, suffix)
+            self._emit("response.content_part.added", added, part)
+        else:
+            self._emit("response.output_item.added", added)
 
     def _close_item(self, status: str) -> None:
         item = self._item
@@ -438,25 +445,23 @@ class ResponseStream(ResponseWriter):
         self._item = None
 
     def _send_done(self, item: OpenItem, index: int, text: str, done: bytes) -> None:
-        position = item.position
-        if item.kind is FUNCTION_CALL:
-            position += b',"name":' + _encode(item.name)
-        events = REFUSALS if item.refuses else KINDS[item.kind]
+        number, suffix, ended = self.num_events, self._suffix, []
         if text or item.kind is not REASONING:
-            self._event(events.done, position + events.text + _encode(text))
-        if item.kind is TEXT:
-            part = position.removesuffix(events.logprobs) + b',"part":' + _encode(events.part(text))
-            self._event("response.content_part.done", part)
-        elif item.kind is REASONING and text:
-            part = b',"part":' + _encode(SummaryText("summary_text", text))
-            self._event("response.reasoning_summary_part.done", position + part)
-        self._event("response.output_item.done", b'"output_index":%d,"item":%b' % (index, done))
+            events = REFUSALS if item.refuses else KINDS[item.kind]
+            item_id, written = item.id.encode(), _encode(text)
+            more = b',"name":' + _encode(item.name) if item.kind is FUNCTION_CALL else b""
+            ended.append(events.done % (number, item_id, index, more, written, suffix))
+            if events.part_done:
+                ended.append(events.part_done % (number + 1, item_id, index, written, suffix))
+        number += len(ended)
+        self.num_events = number + 1
+        whole = ITEM_DONE % (number, index, done, suffix)
+        self._emit("response.output_item.done", *ended, whole)
 
     def _event(self, event_type: str, fields: bytes) -> None:
         number = self.num_events
         self.num_events = number + 1
-        event = head_of(event_type), number, fields, self._suffix
-        self._emit(event_type, b"%b%d,%b%b" % event)
+        self._emit(event_type, EVENT % (event_type.encode(), number, fields, self._suffix))
 
     def _response(
         self,
@@ -492,4 +497,4 @@ def _unheard(*_: object) -> None:
 
 def unheard(parsed: ParsedCreate) -> ResponseStream:
     """Makes a writer without a client, which buffers text until its item ends."""
-    return ResponseStream(parsed, lambda kind, event: None, on_dirty=lambda writer: None)
+    return ResponseStream(parsed, _unheard, on_dirty=_unheard)

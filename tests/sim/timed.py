@@ -135,10 +135,10 @@ async def _timed_task(
     words_us: list[int] = []
     emit = world.heard.emit
 
-    def timed(event_type: str, frame: bytes) -> None:
+    def timed(event_type: str, /, *frames: bytes) -> None:
         if event_type == "response.output_text.delta":
             words_us.append(clock_us() - START_US)
-        emit(event_type, frame)
+        emit(event_type, *frames)
 
     world.heard.emit = timed  # type: ignore[method-assign]
     await handle_task(world.gw, world.job(input=ask, metadata=metadata))

@@ -116,9 +116,9 @@ async def run(ask: str, metadata: dict[str, str], hangs: dict[str, int], *, brea
     at_us: list[int] = []
     emit = world.heard.emit
 
-    def timed(event_type: str, frame: bytes) -> None:
-        at_us.append(clock_us() - START_US)
-        emit(event_type, frame)
+    def timed(event_type: str, /, *frames: bytes) -> None:
+        at_us.extend([clock_us() - START_US] * len(frames))
+        emit(event_type, *frames)
 
     world.heard.emit = timed  # type: ignore[method-assign]
     await handle_task(world.gw, world.job(input=ask, metadata=metadata, seed=1))

@@ -65,10 +65,10 @@ class Transcript:
     def __init__(self) -> None:
         self.events: list[Event] = []
 
-    def emit(self, event_type: str, frame: bytes) -> None:
-        event = json.loads(frame)
-        assert event["type"] == event_type
-        self.events.append(event)
+    def emit(self, event_type: str, /, *frames: bytes) -> None:
+        events = [json.loads(frame) for frame in frames]
+        assert events[-1]["type"] == event_type
+        self.events += events
 
     def send(self, frame: bytes) -> None:
         self.events.append(json.loads(frame))

@@ -6,8 +6,8 @@ import re
 
 import pytest
 
+from gateway.task.json_marks import MAX_MARKS, MAX_QUOTES, MarkCount
 from gateway.wire.errors import ProtocolError
-from gateway.wire.json_marks import MAX_MARKS, MAX_QUOTES, MarkCount
 
 LONG = "x" * (MAX_MARKS + 1)  # shorter documents cannot have too many
 

@@ -7,11 +7,11 @@ import pytest
 
 from backends.contract import ContextItem
 from backends.prompt import cache_salt, prompt_size
+from gateway.task.json_marks import MAX_MARKS
 from gateway.task.own_input import LONG_BYTES, check_values, make_prefix, parse_request, read_input
 from gateway.wire.errors import ProtocolError
 from gateway.wire.events import CreateBody
 from gateway.wire.items import MAX_INPUT_ITEMS, PIECE_ITEMS
-from gateway.wire.json_marks import MAX_MARKS
 from router.redis.cancelling import cancelled
 
 ITEM = msgspec.Raw(b'{"role":"user","content":"hi"}')

@@ -129,8 +129,8 @@ async def test_the_terminal_comes_before_the_books(monkeypatch: pytest.MonkeyPat
     job = world.job(metadata={"route": "fast"}, store=False)
     plain_emit = world.heard.emit
 
-    def emit(event_type: str, frame: bytes) -> None:
-        plain_emit(event_type, frame)
+    def emit(event_type: str, /, *frames: bytes) -> None:
+        plain_emit(event_type, *frames)
         if event_type in TERMINALS:
             seen.append([*books])
             assert not world.entries
@@ -148,10 +148,10 @@ async def test_the_terminal_comes_after_the_settlement_and_the_store() -> None:
     seen: list[tuple[int, int]] = []
     emit = world.heard.emit
 
-    def watching(event_type: str, frame: bytes) -> None:
+    def watching(event_type: str, /, *frames: bytes) -> None:
         if event_type in TERMINALS:
             seen.append((len(world.pools.settled), len(world.store.records)))
-        emit(event_type, frame)
+        emit(event_type, *frames)
 
     world.heard.emit = watching  # type: ignore[method-assign]
     await world.run()

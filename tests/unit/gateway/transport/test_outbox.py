@@ -364,7 +364,7 @@ async def test_a_response_through_an_outbox(interval_s: float) -> None:
     outbox, written = Outbox(FlushTimer(interval_s)), Written()
     writer = asyncio.create_task(outbox.run(written.write))
     stream = ResponseStream(
-        parsed_create(), lambda _, frame: outbox.send(frame), on_dirty=outbox.mark
+        parsed_create(), lambda _, *frames: [*map(outbox.send, frames)], on_dirty=outbox.mark
     )
     stream.open(100, "m", {})
     stream.push(text("0 "))

@@ -479,7 +479,7 @@ def test_an_engines_own_phase(own: str, given: str | None, shown: str | None) ->
 def test_what_was_sent_again_is_held_from_its_new_number_on() -> None:
     """A client that is lost amid it holds none of it yet, though it ended long before."""
     heard = Transcript()
-    stream = ResponseStream(parsed_create(), lambda kind, event: None)
+    stream = ResponseStream(parsed_create(), lambda kind, *events: None)
     stream.open(100, "m", ROUTING)
     stream.push(text("One."))
     stream.push(text("Two.", 1))

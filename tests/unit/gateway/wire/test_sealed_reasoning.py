@@ -12,7 +12,7 @@ from gateway.wire.response import Ending, ResponseStream
 def test_it_is_in_the_finished_item_and_in_the_context() -> None:
     events: list[dict[str, Any]] = []
     parsed = parse_create(CreateBody(model="auto", input="Hi."), "resp_1")
-    stream = ResponseStream(parsed, lambda _, event: events.append(json.loads(event)))
+    stream = ResponseStream(parsed, lambda _, *sent: events.extend(map(json.loads, sent)))
     stream.open(1, "ours", {})
     stream.push(Delta(0, DeltaKind.REASONING, "Hm.", 1, 1))
     stream.push(Delta(0, DeltaKind.REASONING, "", 0, 2, sealed="blob"))
