@@ -158,11 +158,13 @@ class Branch(msgspec.Struct, eq=False):
     @property
     def tpot_us(self) -> float | None:
         """Returns the mean time between its tokens; None with fewer than two."""
-        used = self.usage or NO_USAGE
-        num_tokens = used.num_output_tokens - used.num_rejected_tokens
-        if self.times is None or num_tokens < 2:
+        used, times = self.usage, self.times
+        if used is None or times is None:
             return None
-        return (self.last_at_us - self.times.first_at_us) / (num_tokens - 1)
+        num_tokens = used.num_output_tokens - used.num_rejected_tokens
+        if num_tokens < 2:
+            return None
+        return (self.last_at_us - times.first_at_us) / (num_tokens - 1)
 
     @property
     def waits(self) -> bool:
@@ -219,7 +221,8 @@ class Branches(dict[int, Branch]):
     def cancel(self) -> None:
         """Cancels all branches; harmless when repeated."""
         for branch in self.values():
-            branch.cancel()
+            if branch.usage is None:
+                branch.cancel()
         self._used = self.usage_by_backend()
 
     def own_usages(self) -> list[Usage]:
@@ -227,7 +230,9 @@ class Branches(dict[int, Branch]):
         totals = [NO_USAGE] * len(self.backends)
         for branch in self._all:
             if not branch.own_reservation:
-                totals[branch.backend_index] += branch.usage_so_far()
+                index, usage = branch.backend_index, branch.usage or branch.usage_so_far()
+                before = totals[index]
+                totals[index] = usage if before is NO_USAGE else before + usage
         return totals
 
     def own_by_backend(self) -> list[tuple[str, Usage]]:
@@ -305,9 +310,12 @@ class Branches(dict[int, Branch]):
         """Returns backend, TTFT and TPOT of each finished generation."""
         found: list[tuple[str, int, float]] = []
         for branch in self.values():
+            times = branch.times
+            if times is None or branch.usage is None or branch.failed or branch.cancelled:
+                continue
             tpot_us = branch.tpot_us
-            if branch.state == "finished" and branch.times is not None and tpot_us is not None:
-                ttft_us = max(0, branch.times.first_at_us - branch.started_us)
+            if tpot_us is not None:
+                ttft_us = max(0, times.first_at_us - branch.started_us)
                 found.append((branch.backend, ttft_us, tpot_us))
         return found
 

@@ -1,5 +1,6 @@
 """Measures how full a context is, and warns when it gets too full for good answers."""
 
+from bisect import bisect_right
 from collections.abc import Sequence
 
 import msgspec
@@ -21,16 +22,13 @@ CONTEXT_EVENT = "response.context"  # ours; sent only where the client asked for
 
 # Upper bounds of the bands, in percent of the window. Assumed, from users' reports: answers are
 # sharp while less than a third is used; agents compact at about four fifths.
-_BANDS: tuple[tuple[int, Band], ...] = ((30, "sharp"), (60, "drift"), (80, "compaction_likely"))
-_LAST_BAND: Band = "compaction_certain"
+_UPPER_BOUNDS = (30, 60, 80)
+_BANDS: tuple[Band, ...] = ("sharp", "drift", "compaction_likely", "compaction_certain")
 
 
 def band(used_tokens: int, window_tokens: int) -> Band:
     """Returns the band of a context that is this full."""
-    for percent, name in _BANDS:
-        if 100 * used_tokens < percent * window_tokens:
-            return name
-    return _LAST_BAND
+    return _BANDS[bisect_right(_UPPER_BOUNDS, 100 * used_tokens // window_tokens)]
 
 
 def context_use(task: Task, num_output_tokens: int, window_tokens: int) -> ContextUse:
@@ -38,7 +36,7 @@ def context_use(task: Task, num_output_tokens: int, window_tokens: int) -> Conte
     num_prompt_tokens = task.request.num_prompt_tokens
     used_tokens = num_prompt_tokens + num_output_tokens
     now = before = band(used_tokens, window_tokens)
-    if now != _BANDS[0][1]:  # nothing crosses into the lowest
+    if now != _BANDS[0]:  # nothing crosses into the lowest
         before = band(num_prompt_tokens - _num_new_tokens(task.request.items), window_tokens)
     return ContextUse(
         used_tokens,

@@ -20,10 +20,8 @@ from gateway.wire.output_items import usage_by_name
 from gateway.wire.routing import (
     RoutedBackend,
     RoutedClass,
-    RoutedCompaction,
     RoutedContinuation,
     RoutedCost,
-    RoutedDelegation,
     RoutedFailover,
     Routing,
     pool_balances,
@@ -32,31 +30,24 @@ from router.classify.task import Task
 from router.decide.decision import RouteDecision
 from router.money.prices import NUSD, Bill, total_nusd
 from router.pools.budget_use import budget_uses
+from router.strategies.table import RECORDS
 
 
 def decided_routing(
-    task: Task,
-    decision: RouteDecision,
-    backends: Mapping[str, BackendInfo],
-    *,
-    failovers: tuple[RoutedFailover, ...] = (),
-    continued: tuple[RoutedContinuation, ...] = (),
-    delegations: tuple[RoutedDelegation, ...] | None = None,
-    compaction: RoutedCompaction | None = None,
+    task: Task, decision: RouteDecision, infos: Mapping[str, BackendInfo]
 ) -> Routing:
-    """Builds `routing` from a decision, and from what has happened since."""
-    chosen = decision.chosen
+    """Builds `routing` from a decision."""
+    chosen, task_class, holder = decision.chosen, decision.task_class, task.last_backend
     assert chosen is not None
-    infos = list(map(backends.__getitem__, chosen.backends))
-    least_window = infos[0].window_tokens  # of one, as most have
-    if len(infos) > 1:
-        least_window = min([info.window_tokens for info in infos])
-    task_class = decision.task_class
-    has_moved = task.last_backend is not None and task.last_backend not in chosen.backends
+    names, shown, windows = chosen.backends, list[RoutedBackend](), list[int]()
+    for info in map(infos.__getitem__, names):
+        routed = RoutedBackend(info.name, info.group, info.model, info.simulated, info.speed_basis)
+        shown.append(routed)
+        windows.append(info.window_tokens)
     return Routing(
         route=chosen.route,
         strategy=chosen.strategy,
-        backends=tuple(map(_routed, infos)),
+        backends=tuple(shown),
         task_class=RoutedClass(
             task_class.by_words or task_class.label,
             round(task_class.p_deep * 1e4) / 1e4,  # a third of the time of `round(..., 4)`
@@ -68,33 +59,33 @@ def decided_routing(
         policy_version=decision.policy_version,
         pools=pool_balances(decision.balances, chosen.route.groups),
         ratelimit_mode=decision.mode,
-        context=context_use(task, 0, least_window),
+        context=context_use(task, 0, min(windows)),
         budgets=budget_uses(decision.accounts) if decision.accounts else (),
-        moved_from=task.last_backend if has_moved else None,
-        failovers=failovers,
-        continued=continued,
-        delegations=delegations,
-        compaction=compaction,
+        moved_from=None if holder is None or holder in names else holder,
     )
-
-
-def _routed(info: BackendInfo) -> RoutedBackend:
-    return RoutedBackend(info.name, info.group, info.model, info.simulated, info.speed_basis)
 
 
 def running_routing(gw: Gateway, running: RunningTask) -> Routing:
-    """Builds `routing` of a run under way."""
+    """Builds `routing` of a run under way, with what has happened since the decision."""
+    if not _has_changed(running):
+        return decided_routing(running.task, running.admitted.decision, gw.infos)
     run, summary = running.run, running.summary
     shows = running.admitted.chosen.record.shows
-    return decided_routing(
-        running.task,
-        running.decision,
-        gw.infos,
-        failovers=tuple([_failover(each) for each in run.failovers]) if run.failovers else (),
-        continued=tuple([_continuation(each) for each in run.continued]) if run.continued else (),
+    return msgspec.structs.replace(
+        decided_routing(running.task, running.decision, gw.infos),
+        failovers=tuple([_failover(each) for each in run.failovers]),
+        continued=tuple([_continuation(each) for each in run.continued]),
         delegations=run.delegations() if "delegations" in shows else None,
         compaction=None if summary is None else summary.view(),
     )
+
+
+def _has_changed(running: RunningTask) -> bool:
+    """Says whether `routing` may have more by now than what the decision says."""
+    run, strategy = running.run, running.admitted.chosen.strategy
+    if run.failovers or run.continued or running.summary is not None:
+        return True
+    return strategy is not None and "delegations" in RECORDS[strategy].shows
 
 
 def ended_routing(
@@ -113,31 +104,29 @@ def ended_routing(
         answer: What `running.answer_usage` said, if it was asked already.
     """
     run, chosen = running.run, running.admitted.chosen
-    shows = chosen.record.shows
-    has_changed = (
-        run.failovers or run.continued or "delegations" in shows or running.summary is not None
-    )
-    if begun is None or has_changed:
+    if begun is None or _has_changed(running):
         begun = running_routing(gw, running)
     num_output = (answer or running.answer_usage()).num_output_tokens
     used = running.usage_by_backend()
     job.bill = bill(gw, job.parsed.hints, running.used())
-    is_answer = outcome is not None
-    has_parts = is_answer and chosen.strategy is not None
-    varies = is_answer and "variations" in shows
     errors = () if outcome is None else outcome.errors
-    return msgspec.structs.replace(
+    ended = msgspec.structs.replace(
         begun,
         context=context_use(running.task, num_output, begun.context.window_tokens),
         usage=usage_by_name(used),
         cost=cost_of(gw, job.bill),
         energy_joules=energy_joules(used.values()),
-        why=f"{begun.why} {run.explanation}" if is_answer and run.explanation else begun.why,
-        answered_by=run.shown.answered_by if is_answer else None,
+        answered_by=None if outcome is None else run.shown.answered_by,
         # Variations fail for one reason.
         errors=tuple(dict.fromkeys(map(str, errors))) if errors else (),
-        generations=run.branches.generations() if has_parts else None,
-        variations=run.branches.variations() if varies else None,
+    )
+    if outcome is None or chosen.strategy is None:
+        return ended
+    return msgspec.structs.replace(
+        ended,
+        why=f"{begun.why} {run.explanation}" if run.explanation else begun.why,
+        generations=run.branches.generations(),
+        variations=run.branches.variations() if "variations" in chosen.record.shows else None,
     )
 
 

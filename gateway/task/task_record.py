@@ -1,10 +1,11 @@
 """Notes a task that ended, in metrics, ledger and decision log. This is an edge."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from operator import attrgetter
 
 import msgspec
 
-from backends.contract import NO_USAGE, BackendGroup, Usage
+from backends.contract import NO_USAGE, BackendGroup, BackendInfo, Usage
 from gateway.core.gateway import Gateway
 from gateway.core.job import Job
 from gateway.core.spending import bill
@@ -25,6 +26,8 @@ from router.money.cost import cost_by_group
 from router.record.recording import MAX_NAME_CHARS, TaskOutcome, record_of
 from router.record.seen import GenerationRecord
 
+_GROUP = attrgetter("info.group")  # of a backend
+
 
 def note_task(gw: Gateway, job: Job, ended: EndedTask) -> Iterator[None]:
     """Counts a task, enters it into the ledger, logs it and learns of it, in three steps.
@@ -37,7 +40,7 @@ def note_task(gw: Gateway, job: Job, ended: EndedTask) -> Iterator[None]:
         admitted = ended.admitted if worked is None else worked.admitted
         loaded = ended.loaded if admitted is None else admitted.loaded
         usages = {} if worked is None else worked.usage_by_backend()
-        cost = _charge(gw, usages) if usages else 0
+        cost = sum(costs(gw, usages, usages.values()).values()) if usages else 0
         if job.pause is not None:
             job.pause.note_cost(cost)
         now_us = gw.clock_us()
@@ -217,18 +220,19 @@ def _note_run(gw: Gateway, running: RunningTask, ended: EndedTask) -> None:
             tokens = usage.num_input_tokens + usage.num_output_tokens
             wasted[strategy, group_at(gw, run.branches.backends, index)].inc(tokens)
     for branch in run.branches.all():
-        _note_engine(gw, branch)
+        info = gw.backends[branch.backend].info
+        if info.simulated:
+            _note_engine(gw, info, branch)
     for failover in run.failovers:
         gw.metrics.replaced(failover.error, failover.to)
     for each in run.continued:
         gw.metrics.continued(each.error, each.to, each.reason)
 
 
-def _note_engine(gw: Gateway, branch: Branch) -> None:
+def _note_engine(gw: Gateway, info: BackendInfo, branch: Branch) -> None:
     """Hands over what a simulated engine said of its request."""
-    info = gw.backends[branch.backend].info
     ended, usage = branch.ended, branch.usage
-    if not info.simulated or usage is None or branch.failed:
+    if usage is None or branch.failed:
         return
     gw.metrics.engine_request(
         EngineRequest(
@@ -251,18 +255,12 @@ def _by_model(gw: Gateway, used: Mapping[str, Usage]) -> dict[str, Usage]:
     return usages
 
 
-def _charge(gw: Gateway, used: Mapping[str, Usage]) -> int:
-    """Returns the weighted tokens that a task is charged, over all groups."""
-    groups = [(gw.backends[name].info.group, used[name]) for name in used]
-    return sum(cost_by_group(groups, gw.weights).values())
-
-
 def group_at(gw: Gateway, backends: Sequence[str], backend_index: int) -> BackendGroup:
     """Returns the group of a route's backend; a failover stays in it."""
     return gw.backends[backends[backend_index]].info.group
 
 
-def costs(gw: Gateway, backends: Sequence[str], usages: Sequence[Usage]) -> dict[BackendGroup, int]:
+def costs(gw: Gateway, backends: Iterable[str], usages: Iterable[Usage]) -> dict[BackendGroup, int]:
     """Returns the charge by group, from the usages of these backends."""
-    groups = [gw.backends[name].info.group for name in backends]
+    groups = map(_GROUP, map(gw.backends.__getitem__, backends))
     return cost_by_group(zip(groups, usages, strict=False), gw.weights)

@@ -50,26 +50,24 @@ class ResponseUsage(msgspec.Struct, frozen=True, gc=False):
 
 def response_usage(usage: Usage) -> ResponseUsage:
     """Makes `usage` of a response; OpenAI's SDK requires every field."""
+    num_input, num_output = usage.num_input_tokens, usage.num_output_tokens
+    accepted, rejected = usage.num_accepted_tokens, usage.num_rejected_tokens
+    if accepted or rejected:
+        details = OutputDetails(usage.num_reasoning_tokens, accepted, rejected)
+    else:
+        details = OutputDetails(usage.num_reasoning_tokens)
     return ResponseUsage(
-        usage.num_input_tokens,
+        num_input,
         InputDetails(usage.num_cached_tokens, usage.num_cache_write_tokens),
-        usage.num_output_tokens,
-        _output_details(usage),
-        usage.num_input_tokens + usage.num_output_tokens,
-    )
-
-
-def _output_details(usage: Usage) -> OutputDetails:
-    if not usage.num_accepted_tokens and not usage.num_rejected_tokens:
-        return OutputDetails(usage.num_reasoning_tokens)
-    return OutputDetails(
-        usage.num_reasoning_tokens, usage.num_accepted_tokens, usage.num_rejected_tokens
+        num_output,
+        details,
+        num_input + num_output,
     )
 
 
 def usage_by_name(used: Mapping[str, Usage]) -> dict[str, ResponseUsage]:
     """Makes `routing.usage`, by backend."""
-    return {name: response_usage(usage) for name, usage in used.items()}
+    return dict(zip(used, map(response_usage, used.values()), strict=True))
 
 
 class OutputText(msgspec.Struct, frozen=True, tag="output_text", gc=False):

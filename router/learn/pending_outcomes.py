@@ -78,9 +78,10 @@ class PendingOutcomes:
         self._pending[pending.tenant_id, response_id] = pending
         if digest is not None:
             self._ids[pending.tenant_id, digest] = response_id
-        for kept in (self._pending, self._ids):
-            while len(kept) > self._max_pending:
-                kept.popitem(last=False)
+        while len(self._pending) > self._max_pending:
+            self._pending.popitem(last=False)
+        while len(self._ids) > self._max_pending:
+            self._ids.popitem(last=False)
 
     def get(self, tenant_id: str, response_id: str) -> PendingOutcome | None:
         """Returns a tenant's response, if it is remembered."""

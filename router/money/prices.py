@@ -187,7 +187,10 @@ def unpriced(used: Iterable[tuple[str, Usage]]) -> Bill:
     for backend, usage in used:
         place = (backend, usage.service_tier)
         sums[place] = sums[place] + usage if place in sums else usage
-    return tuple([Billed(place[0], sums[place], None) for place in sums])
+    bill: Bill = ()
+    for place in sums:
+        bill += (Billed(place[0], sums[place], None),)
+    return bill
 
 
 def total_nusd(bill: Bill) -> int:
