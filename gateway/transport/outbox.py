@@ -86,9 +86,7 @@ class Outbox:
 
         `kind` is the type of the last of these.
         """
-        frames = self._frames
-        was_empty = not frames
-        frames.extend(events)
+        self._frames.extend(events)
         self._queued_bytes += sum(map(len, events))
         if kind in TERMINAL:
             self._write_queued()
@@ -97,7 +95,7 @@ class Outbox:
         elif kind not in OPENING:
             self._leave_soon()
             self._flush_timer.put_off()
-        elif was_empty:  # what is before it has a time to leave at
+        elif len(self._frames) == len(events):  # what is before them has a time to leave at
             self._held_since_s = self._loop.time()
             self._flush_timer.hold(self)
 

@@ -148,7 +148,7 @@ class OpenItem(msgspec.Struct, eq=False, gc=False):
     phase: str | None
     call_id: str
     name: str
-    namespace: str | None  # of the function that is called
+    namespace: str | None = None  # of the function that is called
     pieces: list[str] = []  # sent
     index: int = 0  # in the response
     delta_type: str = ""  # of the events with more of its text

@@ -194,9 +194,6 @@ class ResponseStream(ResponseWriter):
         self.done_numbers: list[int] = []  # of the events that ended them
         self._final = ""  # the type of the terminal event
         self.has_calls = False  # a call has begun: its output must come before anything goes on
-        self._namespaces = {
-            tool.name: tool.namespace for tool in parsed.tools if isinstance(tool, FunctionTool)
-        }
 
     def open(self, created_at: int, model: str, routing: Routing) -> None:
         """Sends `response.created` and `response.in_progress`."""
@@ -405,14 +402,16 @@ class ResponseStream(ResponseWriter):
             kind = REASONING  # clients show it apart, and no SDK takes it for the answer
         number = f"{self.id.removeprefix('resp_')}{index:04x}{ASIDE if is_aside else ''}"
         item_id = f"{KINDS[kind].id_prefix}_{number}"
-        phase = phase or delta.phase or None
-        called = (delta.call_id, delta.name, self._namespaces.get(delta.name))
-        item = self._item = OpenItem(delta.index, kind, item_id, phase, *called, is_aside=is_aside)
-        if delta.refuses:
-            item.refuses = kind is TEXT
-        self.has_calls = self.has_calls or kind >= FUNCTION_CALL
+        phase, name = phase or delta.phase or None, delta.name
+        item = OpenItem(delta.index, kind, item_id, phase, delta.call_id, name)
+        item.is_aside, item.refuses = is_aside, delta.refuses and kind is TEXT
+        if kind >= FUNCTION_CALL:
+            tools = (each for each in self._parsed.tools if isinstance(each, FunctionTool))
+            namespaces = {tool.name: tool.namespace for tool in tools}
+            self.has_calls, item.namespace = True, namespaces.get(name)
         if not self.words_at_us and kind is not REASONING:
             self.words_at_us = delta.at_us
+        self._item = item
         self._send_added(item, index)
         return item
 

@@ -15,7 +15,6 @@ from gateway.wire.routing import RoutedRejoin, Routing, Unrouted
 _encode = msgspec.json.encode
 _decode_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
-_PLAIN_TEXT = msgspec.Raw(b'{"type":"text"}')
 _AUTO = msgspec.Raw(b'"auto"')
 _TIERS = {"auto": "default", "fast": "priority"}  # as responses name the tier that was used
 
@@ -32,6 +31,10 @@ class TextEcho(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
     format: msgspec.Raw  # plain text, or a JSON schema that the text follows
     verbosity: str | None = None  # how wordy the text was asked to be
+
+
+_PLAIN_TEXT = msgspec.Raw(b'{"type":"text"}')
+_NO_TEXT_ASKED, _NO_REASONING_ASKED = TextEcho(_PLAIN_TEXT), ReasoningEcho(None, None)
 
 
 class ResponseError(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
@@ -97,8 +100,12 @@ def start_json(parsed: ParsedCreate, created_at: int) -> bytes:
     pretty-printed client's are compacted, as a line of SSE must hold no line break.
     """
     body = parsed.body
-    reasoning, text = body.reasoning, body.text
-    summary = (reasoning.summary or reasoning.generate_summary) if reasoning else None
+    reasoning, text = _NO_REASONING_ASKED, _NO_TEXT_ASKED
+    if (asked := body.reasoning) is not None:
+        reasoning = ReasoningEcho(asked.effort, asked.summary or asked.generate_summary)
+    if body.text is not None:
+        format_asked = _PLAIN_TEXT if body.text.format == NULL else body.text.format
+        text = TextEcho(format_asked, body.text.verbosity or None)
     start = ResponseStart(
         id=parsed.id,
         object="response",
@@ -111,14 +118,11 @@ def start_json(parsed: ParsedCreate, created_at: int) -> bytes:
         parallel_tool_calls=body.parallel_tool_calls is not False,
         previous_response_id=body.previous_response_id,
         prompt_cache_key=body.prompt_cache_key,
-        reasoning=ReasoningEcho(reasoning.effort if reasoning else None, summary),
+        reasoning=reasoning,
         safety_identifier=body.safety_identifier,
         store=parsed.store,
         temperature=1.0 if body.temperature is None else body.temperature,
-        text=TextEcho(
-            text.format if text and text.format != NULL else _PLAIN_TEXT,
-            (text.verbosity or None) if text else None,
-        ),
+        text=text,
         tool_choice=_AUTO if body.tool_choice == NULL else body.tool_choice,
         tools=body.tools or [],
         top_logprobs=body.top_logprobs or 0,
