@@ -14,7 +14,7 @@ from backends.contract import BackendGroup, BackendInfo, Usage
 from router.classify.kinds import Kind, kind_of
 from router.classify.task import GroupLimits, OptionValue, Task
 from router.classify.text_features import Reading, dense, once
-from router.decide.decision import RouteDecision
+from router.decide.decision import RouteDecision, ShadowChoice
 from router.policy.policy import Policy
 from router.policy.rules import shares_of
 from router.record.seen import ContextRecord, GenerationRecord, RunRecord, SeenRecord, context_of
@@ -192,7 +192,7 @@ def record_of(
     """
     hints, request, run = task.hints, task.request, task.run
     reading = task.reading
-    return DecisionRecord(
+    record = DecisionRecord(
         id=task.id,
         at=round(task.arrived_unix_s * 1e6) / 1e6,
         tenant=task.tenant.id,
@@ -209,7 +209,7 @@ def record_of(
         max_wait_ms=None if hints.max_wait_us is None else hints.max_wait_us / 1e3,
         strategy_options=_numbers(hints.strategy_options) if hints.strategy_options else {},
         policy_digest=None if policy is None else policy.digest,
-        metadata={} if policy is None else _metadata(hints.metadata, policy),
+        metadata=_metadata(hints.metadata, policy) if policy and hints.metadata else {},
         shares=shares_of(policy, task) if policy is not None and policy.canary_seeds else {},
         agent_role=hints.agent.role,
         subagent=hints.agent.subagent and hints.agent.subagent[:MAX_NAME_CHARS],
@@ -239,77 +239,76 @@ def record_of(
         if with_shape
         else (),
         text=task.last_user_message[:MAX_TEXT_CHARS] if with_text else None,
-        **_end_of(ended, backends),
-        **({} if decision is None else _decided(decision)),
+        outcome=ended.outcome,
+        duration_ms=ended.duration_us / 1e3,
     )
+    record = _with_end(record, ended, backends)
+    return record if decision is None else _with_decision(record, decision)
 
 
-def _end_of(ended: TaskOutcome, backends: Mapping[str, BackendInfo]) -> dict[str, Any]:
-    """Returns the fields that say how a task ended."""
-    durations_us = (ended.queued_us, ended.waited_us, ended.left_us, ended.ttft_us, ended.tpot_us)
-    queued_ms, waited_ms, left_ms, ttft_ms, tpot_ms = [
-        None if duration_us is None else round(duration_us) / 1e3 for duration_us in durations_us
-    ]
+def _with_end(
+    record: DecisionRecord, ended: TaskOutcome, backends: Mapping[str, BackendInfo]
+) -> DecisionRecord:
+    """Adds how a task ended."""
+    queued_us, ttft_us, tpot_us = ended.queued_us, ended.ttft_us, ended.tpot_us
     usage: tuple[UsageRecord, ...] = ()
     input_tokens = output_tokens = 0
     for name, used in ended.usages.items():
-        usage += (_usage(name, used, backends[name]),)
-        input_tokens += used.num_input_tokens
-        output_tokens += used.num_output_tokens
-    return {
-        "outcome": ended.outcome,
-        "error": ended.error,
-        "answered_by": ended.answered_by,
-        "queued_ms": queued_ms,
-        "waited_ms": waited_ms,
-        "left_ms": left_ms,
-        "generations": ended.generations,
-        "ttft_ms": ttft_ms,
-        "tpot_ms": tpot_ms,
-        "duration_ms": ended.duration_us / 1e3,
-        "usage": usage,
-        "input_tokens": input_tokens,
-        "output_tokens": output_tokens,
-        "cost": ended.cost,
-    }
+        info, num_input, num_output = backends[name], used.num_input_tokens, used.num_output_tokens
+        tokens = num_input, used.num_cached_tokens, num_output
+        usage += (UsageRecord(name, info.model, info.group, *tokens, used.exact),)
+        input_tokens += num_input
+        output_tokens += num_output
+    return msgspec.structs.replace(
+        record,
+        error=ended.error,
+        answered_by=ended.answered_by,
+        queued_ms=None if queued_us is None else queued_us / 1e3,
+        waited_ms=None if ended.waited_us is None else ended.waited_us / 1e3,
+        left_ms=None if ended.left_us is None else ended.left_us / 1e3,
+        generations=ended.generations,
+        ttft_ms=None if ttft_us is None else ttft_us / 1e3,
+        tpot_ms=None if tpot_us is None else round(tpot_us) / 1e3,
+        usage=usage,
+        input_tokens=input_tokens,
+        output_tokens=output_tokens,
+        cost=ended.cost,
+    )
 
 
-def _decided(decision: RouteDecision) -> dict[str, Any]:
-    """Returns the fields of the classifier's opinion and of the decision."""
-    task_class, chosen, shadow = decision.task_class, decision.chosen, decision.shadow
-    first = chosen or (decision.ranked[0] if decision.ranked else None)
-    fields: dict[str, Any] = {
-        "policy": decision.policy_version,
-        "policy_number": policy_number(decision.policy_version),
-        "label": task_class.label,
-        "p_deep": task_class.p_deep,
-        "p_gain": task_class.p_gain,
-        "p_security": task_class.p_security,
-        "security_sensitive": task_class.security_sensitive,
-        "expected_output_tokens": task_class.expected_output_tokens,
-        "ranked": tuple(
-            [
-                RankedRecord(each.route, each.strategy, each.backends, each.reason)
-                for each in decision.ranked
-            ]
-        ),
-    }
-    if chosen is not None:
-        fields |= {
-            "route": chosen.route,
-            "strategy": chosen.strategy,
-            "backends": chosen.backends,
-        }
-    if first is not None:
-        fields |= {"reason": first.reason, "rule": first.rule}
-        fields |= {"canary": first.canary, "control": first.control}
-    if decision.refusal is not None and decision.refusal.limited_by is not None:
-        fields["limited_by"] = " ".join(decision.refusal.limited_by)
-    if shadow is not None:
-        fields["shadow"] = ShadowRecord(
-            shadow.policy_version, shadow.route.value, shadow.strategy, shadow.rule
-        )
-    return fields
+def _with_decision(record: DecisionRecord, decision: RouteDecision) -> DecisionRecord:
+    """Adds the classifier's opinion and the decision."""
+    task_class, ranked, chosen = decision.task_class, decision.ranked, decision.chosen
+    first = chosen or (ranked[0] if ranked else None)
+    might: tuple[RankedRecord, ...] = ()
+    for each in ranked:
+        might += (RankedRecord(each.route, each.strategy, each.backends, each.reason),)
+    limited_by = None if decision.refusal is None else decision.refusal.limited_by
+    return msgspec.structs.replace(
+        record,
+        policy=decision.policy_version,
+        policy_number=policy_number(decision.policy_version),
+        label=task_class.label,
+        p_deep=task_class.p_deep,
+        p_gain=task_class.p_gain,
+        p_security=task_class.p_security,
+        security_sensitive=task_class.security_sensitive,
+        expected_output_tokens=task_class.expected_output_tokens,
+        ranked=might,
+        route=None if chosen is None else chosen.route,
+        strategy=None if chosen is None else chosen.strategy,
+        backends=() if chosen is None else chosen.backends,
+        reason=None if first is None else first.reason,
+        rule=None if first is None else first.rule,
+        canary=first is not None and first.canary,
+        control=first is not None and first.control,
+        limited_by=None if limited_by is None else " ".join(limited_by),
+        shadow=None if decision.shadow is None else _shadow_record(decision.shadow),
+    )
+
+
+def _shadow_record(shadow: ShadowChoice) -> ShadowRecord:
+    return ShadowRecord(shadow.policy_version, shadow.route.value, shadow.strategy, shadow.rule)
 
 
 def policy_number(version: str) -> int:
@@ -333,11 +332,6 @@ def _metadata(given: Mapping[str, str], policy: Policy) -> dict[str, str]:
 @once
 def _kind(reading: Reading) -> Kind | None:
     return kind_of(reading.words)
-
-
-def _usage(name: str, used: Usage, info: BackendInfo) -> UsageRecord:
-    tokens = used.num_input_tokens, used.num_cached_tokens, used.num_output_tokens
-    return UsageRecord(name, info.model, info.group, *tokens, used.exact)
 
 
 _ENCODER = msgspec.json.Encoder()
