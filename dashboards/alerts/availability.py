@@ -135,22 +135,25 @@ the other group do; all others fail.""",
     ),
     Alert(
         name="LanewiseBackendDown",
-        expr="min by (backend) (lanewise_backend_up) == 0 unless max by (backend) "
-        "(lanewise_backend_drained) == 1",
+        # Its group is what deploy/alertmanager.yml knows those of a group that is down by.
+        expr="min by (backend, group) (lanewise_backend_up) == 0 unless on (backend) "
+        "max by (backend) (lanewise_backend_drained) == 1",
         severity="ticket",
         summary="{{ $labels.backend }} is not healthy.",
         lasts="1m",
         fires=Fires(
             Case(
                 {
-                    'lanewise_backend_up{backend="wafer"}': "1x5 0x30",
-                    'lanewise_backend_up{backend="gpu"}': "1x40",
+                    'lanewise_backend_up{backend="wafer",group="fast"}': "1x5 0x30",
+                    'lanewise_backend_up{backend="gpu",group="deep"}': "1x40",
+                    'lanewise_backend_up{backend="at-rest",group="deep"}': "1x5 0x30",
+                    'lanewise_backend_drained{backend="at-rest"}': "1x40",
                 }
             ),
             "wafer is not healthy.",
-            {"backend": "wafer"},
+            {"backend": "wafer", "group": "fast"},
         ),
-        silent=Case({'lanewise_backend_up{backend="wafer"}': "1x5 0 1x30"}),
+        silent=Case({'lanewise_backend_up{backend="wafer",group="fast"}': "1x5 0 1x30"}),
         meaning="""\
 One engine does not answer its probe, or its link is down. Others of its group do its work; when
 none is left, [LanewiseGroupDown](LanewiseGroupDown.md) pages.""",

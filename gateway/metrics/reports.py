@@ -60,6 +60,13 @@ def per_backend(value: Callable[[BackendStats], float]) -> Read:
     return lambda reports: {(stats.info.name,): value(stats) for stats in reports.backends}
 
 
+def per_engine(value: Callable[[BackendStats], float]) -> Read:
+    """Reads a value of each backend by name and group."""
+    return lambda reports: {
+        (stats.info.name, stats.info.group): value(stats) for stats in reports.backends
+    }
+
+
 def per_model(value: Callable[[BackendStats], float]) -> Read:
     """Reads a value of each backend by model and name, as vLLM does."""
     return lambda reports: {

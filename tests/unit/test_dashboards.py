@@ -153,3 +153,35 @@ def test_a_page_names_what_there_is(path: Path) -> None:
         package = "gateway.cli.admin" if command in ADMIN_COMMANDS else "gateway.cli"
         held = import_module(f"{package}.{command}").COMMAND.held
         assert not (held and below) or below in held, f"{command} {below}"
+
+
+def is_muted(alert: dict[str, str], by: dict[str, str]) -> bool:
+    """Says whether one alert, while raised, keeps another from being told, as Alertmanager does.
+
+    Labels that a rule names as `equal` are so too where both alerts have none.
+    """
+    alertmanager = yaml.safe_load((ROOT / "deploy" / "alertmanager.yml").read_text())
+
+    def matches(matchers: list[str], labels: dict[str, str]) -> bool:
+        pairs = [re.fullmatch(r'(\w+) = "(\w+)"', matcher) for matcher in matchers]
+        return all(pair is not None and labels.get(pair[1], "") == pair[2] for pair in pairs)
+
+    return any(
+        matches(rule["source_matchers"], by)
+        and matches(rule["target_matchers"], alert)
+        and all(alert.get(name, "") == by.get(name, "") for name in rule.get("equal", ()))
+        for rule in alertmanager["inhibit_rules"]
+    )
+
+
+def test_a_group_that_is_down_mutes_its_own_engines_and_no_others() -> None:
+    raised = {
+        alert.name: {"alertname": alert.name, **alert.fires.labels}
+        for alert in ALERTS
+        if alert.name in ("LanewiseGroupDown", "LanewiseBackendDown")
+    }
+    group, engine = raised["LanewiseGroupDown"], raised["LanewiseBackendDown"]
+    assert engine["group"] == group["group"] == "fast"
+    assert is_muted(engine, by=group)
+    assert not is_muted({**engine, "backend": "gpu", "group": "deep"}, by=group)
+    assert not is_muted(group, by=engine)

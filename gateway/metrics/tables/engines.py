@@ -26,6 +26,7 @@ from gateway.metrics.reports import (
     backend_errors,
     backend_pairs,
     per_backend,
+    per_engine,
     per_group,
     per_model,
     simulated_models,
@@ -62,8 +63,8 @@ RATE = "rate(METRIC[$__rate_interval])"
 ENGINES_NOW = Row("Now",
     Panel("Up", "short", "1 while healthy, in the worst process.",
         Metric("lanewise_backend_up", "gauge", "1 while the backend is healthy.",
-            (by.BACKEND,), over("min", "backend"),
-            read=per_backend(lambda stats: stats.healthy), merge="min"),  # down for one is down
+            (by.BACKEND, by.GROUP), over("min", "backend"),
+            read=per_engine(lambda stats: stats.healthy), merge="min"),  # down for one is down
         is_stat=True, steps=((-1.0, "red"), (1.0, "green"))),
     Panel("Engines that take tasks", "short", "Healthy, and neither ejected nor drained.",
         Metric("lanewise_group_backends_up", "gauge",
