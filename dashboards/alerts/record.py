@@ -51,6 +51,7 @@ class Alert(NamedTuple):
     remedy: str
     lasts: str = "0s"  # before it is raised
     few: Case | None = None  # as bad a share, of too few to say: it stays silent, too
+    young: Case | None = None  # as bad a share, of what Prometheus knows too little of: likewise
 
     @property
     def runbook_url(self) -> str:
