@@ -47,7 +47,7 @@ from gateway.process.addresses import SplitAddresses, addresses, listen, told_ap
 from gateway.process.app import make_app, services
 from gateway.process.reload import Hangups, Load, apply, changed
 from gateway.process.service_manager import READY, STOPPING, notify
-from gateway.process.starting import stoppable
+from gateway.process.starting import check_descriptors, stoppable
 from gateway.process.websocket_endpoints import WebSocketEndpoints
 from gateway.transport.byte_budgets import ByteBudgets
 from gateway.transport.connection_limits import ConnectionBounds, ConnectionLimits, Cut, Visit
@@ -334,9 +334,10 @@ def greet(config: Config) -> None:
 def serve(config: Config, load: Load) -> int:
     """Runs the gateway until stopped; returns the exit status.
 
-    Upon SIGHUP the configuration is read again with `load`. Raises `ConfigError` or
-    `EmbeddedRedisError` if it cannot start; the message says why.
+    Upon SIGHUP the configuration is read again with `load`. Raises a `CommandError` if it cannot
+    start; the message says why.
     """
+    check_descriptors()
     faulthandler.enable()
     task_log = set_up_logging(config.logs)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until it can be handled

@@ -45,7 +45,7 @@ from gateway.process.reload import Hangups, Load, changed
 from gateway.process.server import check, greet
 from gateway.process.service_manager import STOPPING, notify
 from gateway.process.shared_engines import linked, simulated
-from gateway.process.starting import stoppable
+from gateway.process.starting import check_descriptors, stoppable
 from gateway.process.worker import EXIT_CONFIG
 from router.redis.cancelling import cancelled
 
@@ -61,9 +61,10 @@ EVENT_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 def supervise(config: Config, load: Load) -> int:
     """Runs all processes until stopped; returns the exit status.
 
-    Upon SIGHUP the configuration is read again with `load`. Raises `ConfigError` or
-    `EmbeddedRedisError` if it cannot start; the message says why.
+    Upon SIGHUP the configuration is read again with `load`. Raises a `CommandError` if it cannot
+    start; the message says why.
     """
+    check_descriptors()
     set_up_logging(config.logs)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until it can be handled
     return uvloop.run(stoppable(_supervise(config, load)))

@@ -195,6 +195,25 @@ def test_nobody_has_to_read_the_greeting(tmp_path: Path, workers: str) -> None:
     assert "Traceback" not in gateway.log, gateway.log
 
 
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_a_limit_of_too_few_files_is_named(tmp_path: Path, workers: str) -> None:
+    few = ("sh", "-c", 'ulimit -n 16 && exec "$0" "$@"', str(LANEWISE))
+    gateway = GatewayProcess(tmp_path, "--workers", workers, program=few)
+    assert gateway.process.wait(60) == 2
+    expected = "may have 16 file descriptors open at once, and needs 64 at least: raise the limit"
+    assert expected in gateway.log
+    assert gateway.log.count("\n") == 1, gateway.log
+
+
+def test_a_low_limit_that_may_be_raised_is_raised(tmp_path: Path) -> None:
+    low = ("sh", "-c", 'ulimit -S -n 16 && exec "$0" "$@"', str(LANEWISE))
+    gateway = GatewayProcess(tmp_path, program=low)
+    try:
+        gateway.wait_until_ready()
+    finally:
+        assert gateway.stop() == 0, gateway.log
+
+
 def test_a_port_that_is_taken_is_told(gateway: GatewayProcess, tmp_path: Path) -> None:
     second = lanewise("serve", "--port", str(gateway.port), folder=tmp_path)
     assert second.returncode != 0
