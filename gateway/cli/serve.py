@@ -8,6 +8,7 @@ import argparse
 import contextlib
 import gc
 import os
+import signal
 from collections.abc import Iterator
 from functools import partial
 from importlib import import_module
@@ -26,6 +27,21 @@ def _uncollected() -> Iterator[None]:
         gc.enable()
 
 
+def _end(*_: Any) -> None:
+    """Ends the process, whatever it imports: an exception can be lost in what imports call."""
+    os._exit(0)
+
+
+def _take_signals() -> None:
+    """Ends a start upon a signal to stop, until the server takes it; nothing is to be taken back.
+
+    The first process of a container would not end: the kernel gives it no default action.
+    """
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until it can be handled
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, _end)
+
+
 def _load(arguments: argparse.Namespace) -> Any:
     config = import_module("gateway.config.config")
     return config.load_config(
@@ -42,6 +58,7 @@ def _load(arguments: argparse.Namespace) -> Any:
 
 
 def _serve(arguments: argparse.Namespace) -> int:
+    _take_signals()
     load = partial(_load, arguments)
     with _uncollected():
         config = load()

@@ -66,7 +66,6 @@ def supervise(config: Config, load: Load) -> int:
     """
     check_descriptors()
     set_up_logging(config.logs)
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until it can be handled
     return uvloop.run(stoppable(_supervise(config, load)))
 
 

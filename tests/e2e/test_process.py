@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import signal
 import time
 from pathlib import Path
 
@@ -76,6 +77,22 @@ def test_a_start_that_is_stopped_leaves_nothing(
     assert status == 0, gateway.log
     assert list(short_path.iterdir()) == []
     assert "Traceback" not in gateway.log, gateway.log
+
+
+@pytest.mark.parametrize(
+    "numbers", [(signal.SIGTERM,), (signal.SIGINT,), (signal.SIGHUP, signal.SIGTERM)]
+)
+def test_a_start_is_stopped_before_the_server_is_imported(
+    tmp_path: Path, numbers: tuple[int, ...]
+) -> None:
+    config = tmp_path / "lanewise.toml"
+    os.mkfifo(config)
+    gateway = GatewayProcess(tmp_path, "--config", str(config))
+    with config.open("w"):  # returns once it reads its configuration, which never ends
+        for number in numbers:
+            gateway.process.send_signal(number)
+        assert gateway.process.wait(60) == 0
+    assert gateway.log == ""
 
 
 def test_being_asked_again_cuts_nothing_off(tmp_path: Path) -> None:
