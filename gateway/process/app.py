@@ -55,6 +55,7 @@ from gateway.metrics.metrics import Metrics
 from gateway.openapi.document import RENDERINGS, TENANT_KEY, OpenApiConfig, schema_routes
 from gateway.process.embedded_redis import redis_at
 from gateway.process.maintenance import every, follow_evictions, maintenance
+from gateway.process.stopping import LastCalls
 from gateway.rejoin.elsewhere import Elsewhere
 from gateway.rejoin.rejoins import Rejoins
 from gateway.store.decision_log import LogInUse, Recorder
@@ -120,15 +121,17 @@ async def _services(
     stack: AsyncExitStack, config: Config, fleet: Fleet | None, task_log: TaskLog | None
 ) -> Services:
     """Makes and starts all parts; the stack stops them."""
-    redis = await _redis(stack, config)
-    ledger = await stack.enter_async_context(open_ledger(redis.admin, config.ledger))
+    redis, last_calls = await _redis(stack, config), LastCalls()
+    ledger = await stack.enter_async_context(
+        open_ledger(redis.admin, config.ledger, last_calls.left_s)
+    )
     backends = _closed(stack, Backends(config.backends))
     posts = _closed(stack, BudgetPosts(config.budgets.webhook_url))
     experience, key_sessions, detached = Experience(), KeySessions(), DetachedCalls()
     metrics = Metrics(version=VERSION, backends=backends.stats, experience=experience)
     state = GatewayState(load_policy(config))
     waiting = _waiting_room(config, state, detached, metrics)
-    failover = await _failover_pools(stack, config, redis.url, state, waiting, metrics)
+    failover = await _failover_pools(stack, config, redis.url, state, waiting, metrics, last_calls)
     ceiling_leases = _ceiling_leases(stack, config, redis.url)
     stack.push_async_callback(detached.settled)
     learned = _learned_store(stack, redis.admin, experience)
@@ -139,7 +142,7 @@ async def _services(
         pools=failover if ceiling_leases is None else CappedPools(failover, ceiling_leases),
         waiting=waiting,
         budgets=_budgets(config.memory),
-        store=_response_store(stack, config, redis.store, failover, metrics),
+        store=_response_store(stack, config, redis.store, failover, metrics, last_calls),
         state=state,
         metrics=metrics,
         clock_us=monotonic_us,
@@ -201,6 +204,19 @@ def _closed(stack: AsyncExitStack, part: _Part) -> _Part:
     return part
 
 
+class _TellsTheLast(Protocol):
+    async def close(self, within_s: float) -> None: ...
+
+
+def _close_last(stack: AsyncExitStack, part: _TellsTheLast, last_calls: LastCalls) -> None:
+    """Has the stack close a part that tells Redis the last, in the time that is left then."""
+
+    async def close() -> None:
+        await part.close(last_calls.left_s())
+
+    stack.push_async_callback(close)
+
+
 def _tracer(stack: AsyncExitStack, config: Config) -> Tracer | None:
     if config.tracing.endpoint is None:
         return None
@@ -256,6 +272,7 @@ def _response_store(
     redis: Redis,
     failover: FailoverPools,
     metrics: Metrics,
+    last_calls: LastCalls,
 ) -> ResponseStore:
     ttl_s = config.store.ttl_s
     dropped = metrics.counts["lanewise_stored_responses_dropped_total"][()]
@@ -274,7 +291,7 @@ def _response_store(
         stored_bytes,
         lambda reason, num: lost[reason,].inc(num),
     )
-    stack.push_async_callback(store.close)
+    _close_last(stack, store, last_calls)
     _run(stack, [every(STORE_INTERVAL_S, store.follow_up)])
     return store
 
@@ -318,6 +335,7 @@ async def _failover_pools(
     state: GatewayState,
     waiting: WaitingRoom,
     metrics: Metrics,
+    last_calls: LastCalls,
 ) -> FailoverPools:
     """Opens the pools, with a heartbeat on a connection of its own."""
     budget_us = config.redis.budget_ms * 1_000
@@ -336,7 +354,8 @@ async def _failover_pools(
         on_report=metrics.pools_stand,
         on_settled=waiting.settled,
     )
-    await _closed(stack, pools).greet()  # finds out whether Redis answers, before any task does
+    _close_last(stack, pools, last_calls)
+    await pools.greet()  # finds out whether Redis answers, before any task does
     return pools
 
 

@@ -12,10 +12,11 @@ They are sent after it: a gateway that is killed between the two leaves it out. 
 
 import asyncio
 import logging
+import math
 import secrets
 import time
 from collections import Counter, defaultdict, deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from importlib import resources
@@ -133,12 +134,15 @@ class Ledger:
             logger.info("the usage ledger goes on; %d entries were lost so far", self._num_lost)
         return True
 
-    async def close(self) -> None:
-        """Sends the rest for as long as Redis takes some of it; logs what is lost."""
+    async def close(self, within_s: float = math.inf) -> None:
+        """Sends the rest for as long as Redis takes some of it; logs what is lost.
+
+        It has to take the first of it in time.
+        """
         sending = asyncio.create_task(self._send_rest())
-        for _ in range(MAX_CLOSE_WAITS):
+        for each in range(MAX_CLOSE_WAITS):
             number = self._number
-            await self._give_time(sending)
+            await self._give_time(sending, CLOSE_S if each else min(CLOSE_S, within_s))
             if sending.done() or self._number == number:
                 break
         await cancelled(sending)
@@ -147,8 +151,8 @@ class Ledger:
             self._num_lost += num_left
             logger.error("Redis takes no more: %d entries of the usage ledger are lost", num_left)
 
-    async def _give_time(self, sending: "asyncio.Task[None]") -> None:
-        await asyncio.wait((sending,), timeout=CLOSE_S)
+    async def _give_time(self, sending: "asyncio.Task[None]", time_s: float) -> None:
+        await asyncio.wait((sending,), timeout=time_s)
 
     async def _send_rest(self) -> None:
         while not await self.flush():  # noqa: ASYNC110 - Redis does not say when it is back
@@ -240,15 +244,17 @@ class Ledger:
 
 
 @asynccontextmanager
-async def open_ledger(redis: Redis, config: LedgerConfig) -> AsyncIterator[Ledger]:
-    """Opens a ledger whose sender runs until the context ends; then sends the rest."""
+async def open_ledger(
+    redis: Redis, config: LedgerConfig, last_calls_s: Callable[[], float] = lambda: math.inf
+) -> AsyncIterator[Ledger]:
+    """Opens a ledger whose sender runs until the context ends; then sends the rest in time."""
     ledger = Ledger(redis, max_entries=config.max_entries)
     sender = asyncio.create_task(ledger.run())
     try:
         yield ledger
     finally:
         await cancelled(sender)
-        await ledger.close()
+        await ledger.close(last_calls_s())
 
 
 def spent_key(tenant_id: str, now_s: int) -> str:

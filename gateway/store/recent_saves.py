@@ -8,6 +8,7 @@ since another process may have deleted them meanwhile. This is an edge.
 
 import asyncio
 import logging
+import math
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -97,9 +98,9 @@ class RecentSaves:
         except RedisError:  # the next time will do
             pass
 
-    async def close(self) -> None:
-        """Saves what waits if Redis takes it within `CLOSE_S`; logs how many are lost."""
-        ends_s = time.monotonic() + CLOSE_S
+    async def close(self, within_s: float = math.inf) -> None:
+        """Saves what waits if Redis takes it in time, `CLOSE_S` at most; logs how many are lost."""
+        ends_s = time.monotonic() + min(CLOSE_S, within_s)
         while self._waiting and time.monotonic() < ends_s:
             await self.follow_up()
             if self._waiting:

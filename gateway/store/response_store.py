@@ -11,6 +11,7 @@ the official clients then resend the full context. What a failover costs is foll
 """
 
 import contextlib
+import math
 import re
 from collections.abc import Callable
 from typing import Any
@@ -84,9 +85,9 @@ class ResponseStore:
         if self._asking.is_reachable():
             await self._recent.follow_up()
 
-    async def close(self) -> None:
+    async def close(self, within_s: float = math.inf) -> None:
         """Saves what Redis did not take, for some seconds."""
-        await self._recent.close()
+        await self._recent.close(within_s)
 
     async def load(self, tenant_id: str, response_id: str) -> StoredResponse | None:
         """Returns the record, or None if there is none."""

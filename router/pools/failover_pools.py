@@ -17,6 +17,7 @@ While Redis has never replied since this process began (`blind`), other gateways
 import asyncio
 import contextlib
 import logging
+import math
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
@@ -330,13 +331,13 @@ class FailoverPools:
             logger.warning("%s has not answered yet: until it does, tasks %s", self.name, rest)
         self.on_report(self.report)
 
-    async def close(self) -> None:
-        """Tells Redis what ended here, trying for at most `LAST_CALLS_S`; then it disconnects."""
+    async def close(self, within_s: float = math.inf) -> None:
+        """Tells Redis what ended here, for `LAST_CALLS_S` at most; then it disconnects."""
         if self._catching_up is not None:
             self._catching_up.cancel()
             await asyncio.gather(self._catching_up, return_exceptions=True)
         try:
-            async with asyncio.timeout(LAST_CALLS_S):
+            async with asyncio.timeout(min(LAST_CALLS_S, within_s)):
                 await self._tell_the_rest()
         except TimeoutError:
             left = len(self._backlog.unsettled)

@@ -247,7 +247,7 @@ async def test_at_the_end_a_slow_redis_is_waited_for_and_a_silent_one_is_not(
     async def never(**_call: Any) -> None:
         await asyncio.Event().wait()
 
-    async def one_batch(sending: "asyncio.Task[None]") -> None:
+    async def one_batch(sending: "asyncio.Task[None]", _time_s: float) -> None:
         number = ledger._number
         may_send.release()
         while takes and ledger._number == number and not sending.done():  # noqa: ASYNC110

@@ -257,6 +257,17 @@ async def test_a_gateway_ends_though_redis_never_returns(
     assert "1 settlements are left to their leases" in caplog.text
 
 
+async def test_the_end_takes_no_longer_than_others_left_of_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    world = await started()
+    running = await world.reserve()
+    await world.away()
+    await world.pools.settle(running, {"fast": 40})
+    await world.pools.close(within_s=0.0)
+    assert "1 settlements are left to their leases" in caplog.text
+
+
 async def test_each_outage_begins_at_what_redis_said_last() -> None:
     """It does not begin at what was left of the outage before."""
     world = await started()

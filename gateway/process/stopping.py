@@ -1,0 +1,22 @@
+"""Bounds how long a stop waits for a Redis that takes nothing."""
+
+import time
+from collections.abc import Callable
+
+LAST_CALLS_S = 5.0  # of all parts together
+ATTEMPT_S = 0.5  # that each part has all the same: where one waited, Redis may be back
+
+
+class LastCalls:
+    """Is the time in which all parts of a gateway tell Redis the last; it begins with the first."""
+
+    def __init__(self, clock_s: Callable[[], float] = time.monotonic) -> None:
+        self._clock_s = clock_s
+        self._ends_s: float | None = None
+
+    def left_s(self) -> float:
+        """Returns how long the next part may try."""
+        now_s = self._clock_s()
+        if self._ends_s is None:
+            self._ends_s = now_s + LAST_CALLS_S
+        return max(self._ends_s - now_s, ATTEMPT_S)
