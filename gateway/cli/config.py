@@ -20,7 +20,7 @@ from gateway.config.policy_file import group_of, load_policy, policy_slips
 from gateway.config.price_slips import odd_prices, unpriced_budgets
 from gateway.config.sections import Address, ConfigError, admin_address, masked_url
 from gateway.config.setting_slips import idle_settings, unmetered_links
-from gateway.store.decision_log import check_writable
+from gateway.store.decision_log import check_writable, unwritable
 from router.money.prices import PriceList
 
 COMMAND = Command("lanewise config check lanewise.toml")
@@ -54,10 +54,11 @@ def _check(arguments: argparse.Namespace) -> int:
     tls_context(config.server)
     peppers(config, pepper_file(config.auth.peppers_path))
     if config.recording.path:
+        path = Path(config.recording.path)
         try:
-            check_writable(Path(config.recording.path))
+            check_writable(path)
         except OSError as error:
-            raise ConfigError(f"recording.path: {error}") from error
+            raise ConfigError(unwritable(path, error)) from error
     public = Address(config.server.host, config.server.port)
     found: dict[str, Any] = {
         "address": str(public),

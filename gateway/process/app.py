@@ -58,7 +58,7 @@ from gateway.process.maintenance import every, follow_evictions, maintenance
 from gateway.process.stopping import LastCalls
 from gateway.rejoin.elsewhere import Elsewhere
 from gateway.rejoin.rejoins import Rejoins
-from gateway.store.decision_log import LogInUse, Recorder
+from gateway.store.decision_log import LogInUse, Recorder, unwritable
 from gateway.store.erasures import Erasures
 from gateway.store.kept_answers import TTL_S, KeptAnswers
 from gateway.store.ledger import Ledger, open_ledger
@@ -437,17 +437,20 @@ def _recorder(
     Raises `ConfigError` if its file cannot be written.
     """
     recording = config.recording
+    path = Path(recording.path) if recording.path else None
     try:
         recorder = Recorder(
-            Path(recording.path) if recording.path else None,
+            path,
             max_bytes=recording.max_bytes,
             keep=recording.keep,
             on_recorded=metrics.recorded,
             engine_settings=lambda: backends.settings(fleet.engines if fleet else ()),
             waits=fleet is not None and fleet.is_successor,
         )
-    except (OSError, LogInUse) as error:
-        raise ConfigError(f"recording.path: {error}") from error
+    except LogInUse as error:
+        raise ConfigError(str(error)) from error
+    except OSError as error:
+        raise ConfigError(unwritable(path, error) if path else str(error)) from error
     stack.push_async_callback(asyncio.to_thread, recorder.close)
     return recorder
 

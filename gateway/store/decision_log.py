@@ -183,6 +183,12 @@ def check_writable(path: Path) -> None:
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(each))
 
 
+def unwritable(path: Path, error: OSError) -> str:
+    """Says why a log cannot be written to the path, which may lie with its folder or its lock."""
+    place = "" if error.filename in (None, str(path)) else f" ({error.filename})"
+    return f"recording.path {str(path)!r} cannot be written: {error.strerror or error}{place}"
+
+
 def _opened(path: Path) -> io.FileIO:
     """Opens a file to append, readable by this user alone, since it may hold prompts."""
     return open(path, "ab", buffering=0, opener=partial(os.open, mode=0o600))
@@ -198,10 +204,18 @@ def _lock_path(path: Path) -> Path:
 
 def _lock(path: Path, *, waits: bool) -> io.BufferedWriter:
     """Locks the path, because two processes would rotate each other's files away."""
-    held = _lock_path(path).open("wb")
+    lock = _lock_path(path)
+    try:
+        held = lock.open("wb")
+    except OSError as error:
+        if not lock.exists():  # nobody has heard of it: it is the folder that takes no files
+            error.filename = str(path.parent)
+        raise
     try:
         fcntl.flock(held, fcntl.LOCK_EX | (0 if waits else fcntl.LOCK_NB))
     except OSError as error:
         held.close()
-        raise LogInUse(f"another process writes to {path}; give each its own") from error
+        raise LogInUse(
+            f"recording.path {str(path)!r}: another process writes to it; give each its own"
+        ) from error
     return held

@@ -18,8 +18,12 @@ FILES: list[tuple[str, tuple[str, ...], str | None]] = [
     ("policy_path = 'policy.toml'", (), "'lanewise-fast' is an engine's own model"),
     ("[server]\ntls_cert_path = 'a'\ntls_key_path = 'a'", (), "tls_cert_path"),
     ("[auth]\npeppers_path = 'none'", (), "auth.peppers_path 'none'"),
-    ("[recording]\npath = 'none/d.jsonl'", (), "recording.path: [Errno 2]"),
-    ("[recording]\npath = '.'", (), "recording.path: [Errno 21]"),
+    (
+        "[recording]\npath = 'none/d.jsonl'",
+        (),
+        "recording.path 'none/d.jsonl' cannot be written: No such file or directory (none)",
+    ),
+    ("[recording]\npath = '.'", (), "recording.path '.' cannot be written: Is a directory"),
     ("[recording]\npath = 'policy.toml'", (), None),
     ("[recording]\npath = 'd.jsonl'", (), None),
 ]

@@ -11,7 +11,7 @@ import pytest
 
 from gateway.store import batch_thread
 from gateway.store import decision_log as module
-from gateway.store.decision_log import LogInUse, Recorder
+from gateway.store.decision_log import LogInUse, Recorder, unwritable
 from router.record.recording import DecisionRecord, decode_line
 
 RECORD = DecisionRecord(
@@ -184,8 +184,31 @@ def test_one_that_waits_writes_once_the_other_has_ended(
 
 
 def test_a_path_that_cannot_be_written_is_told_at_once(tmp_path: Path) -> None:
-    with pytest.raises(OSError, match="missing"):
-        Log(tmp_path / "missing" / "decisions.jsonl")
+    path = tmp_path / "missing" / "decisions.jsonl"
+    with pytest.raises(OSError, match="missing") as raised:
+        Log(path)
+    assert unwritable(path, raised.value) == (
+        f"recording.path '{path}' cannot be written: No such file or directory ({path.parent})"
+    )
+
+
+def test_a_lock_that_cannot_be_written_is_told_as_such(path: Path) -> None:
+    lock = path.with_name(f"{path.name}.lock")
+    lock.mkdir()
+    with pytest.raises(OSError, match="lock") as raised:
+        Log(path)
+    assert unwritable(path, raised.value) == (
+        f"recording.path '{path}' cannot be written: Is a directory ({lock})"
+    )
+
+
+def test_a_folder_in_its_place_is_told(path: Path) -> None:
+    path.mkdir()
+    with pytest.raises(OSError, match="directory") as raised:
+        Log(path)
+    assert unwritable(path, raised.value) == (
+        f"recording.path '{path}' cannot be written: Is a directory"
+    )
 
 
 def test_without_a_path_the_latest_are_kept() -> None:
