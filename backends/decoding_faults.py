@@ -37,20 +37,22 @@ def fuller(kind: Any, text: Json, path: str, said: str) -> tuple[str, str]:
     elif is_key and key is not None:
         said += f", got {len(key)} characters: '{key[:MAX_KEY_CHARS]}'"
     elif ", got " not in said and not is_key and (key is not None or not in_map):
-        said += got_at(text, before, key)
+        said += got_at(text, before, key, after)
     named = "" if key is None or is_key else f".{key[:MAX_KEY_CHARS]}"
     return before + named + after.replace("[...]", ""), said
 
 
-def got_at(text: Json, path: str, key: str | None = None) -> str:
+def got_at(text: Json, path: str, key: str | None = None, below: str = "") -> str:
     """Returns ", got ..." for what stands at a path, or there at a key; "" if it cannot be said.
 
-    `key` is one that `wrong_key` found at the path.
+    `key` is one that `wrong_key` found at the path, and `below` the path from there on.
     """
     walked = _walked(text, path)
+    if walked is not None and key is not None:
+        walked = _walked(msgspec.json.encode(walked[1][key]), below)
     if walked is None:
         return ""
-    found = walked[1] if key is None else walked[1][key]
+    found = walked[1]
     if isinstance(found, int | float):
         return f", got {msgspec.json.encode(found).decode()[:MAX_SAID_CHARS]}"
     units: dict[type, tuple[str, str]] = {

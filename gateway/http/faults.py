@@ -18,6 +18,7 @@ logger = logging.getLogger("lanewise")
 
 # How the framework says that a request lacks a parameter of its query, which it names nowhere else.
 _LACKS = re.compile(r"Missing required query parameter '(\w+)' for path ")
+_NUMBER = re.compile(r"-?(0|[1-9][0-9]{0,30})(\.[0-9]{1,30})?")
 _VERSION = "anthropic-version"  # a header that all clients of that API send, and no others
 
 
@@ -38,7 +39,10 @@ def fault_of(method: str, path: str, error: Exception) -> ProtocolError:
 
 
 def field_faults(
-    wrong: Iterable[Mapping[str, str]], types: Mapping[str, Any]
+    wrong: Iterable[Mapping[str, str]],
+    types: Mapping[str, Any],
+    sent: Mapping[str, Any],
+    body: bytes = b"",
 ) -> list[ProtocolError]:
     """Makes the errors for what the framework found wrong with the arguments of a route.
 
@@ -47,6 +51,8 @@ def field_faults(
     Args:
         wrong: What is wrong, and with which of them.
         types: Of the route's arguments.
+        sent: What stood in the path and the query.
+        body: As it came.
     """
     faults = []
     for each in wrong:
@@ -54,12 +60,20 @@ def field_faults(
         if text == "'data'":  # as the framework says that there is no body
             faults.append(_no_body(types["data"]))
         elif key in types and key != "data":
-            faults.append(from_validation(msgspec.ValidationError(text), types[key], key))
+            fault = msgspec.ValidationError(text)
+            faults.append(from_validation(fault, types[key], key, _as_json(sent.get(key))))
         else:
             at = f" - at `$.{key}`" if key not in ("", "data") else ""
             error = msgspec.ValidationError(text + at)
-            faults.append(from_validation(error, types.get("data", Any)))
+            faults.append(from_validation(error, types.get("data", Any), text=body))
     return faults
+
+
+def _as_json(value: Any) -> bytes:
+    """Returns what a parameter says as JSON: a number as one, though it came as text."""
+    if isinstance(value, str) and _NUMBER.fullmatch(value):
+        return value.encode()
+    return msgspec.json.encode(value)
 
 
 def missing_query_name(detail: str) -> str | None:

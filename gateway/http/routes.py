@@ -10,6 +10,7 @@ from litestar.exceptions import HTTPException
 from litestar.params import FromPath, FromQuery, QueryParameter
 from litestar.response.base import ASGIResponse
 from litestar.utils.path import normalize_path
+from litestar.utils.scope.state import ScopeState
 
 from backends.relay.options import RelayedPath
 from gateway.access.socket_tickets import LIFE_S
@@ -431,7 +432,10 @@ def on_http_error(request: AnyRequest, error: HTTPException) -> Response[bytes]:
     if not wrong:
         return answer_error(request, ProtocolError(code, f"{what}: {error.detail}"))
     arguments = request.route_handler.parsed_fn_signature.parameters
-    faults = field_faults(wrong, {name: each.annotation for name, each in arguments.items()})
+    types = {name: each.annotation for name, each in arguments.items()}
+    sent = {**dict(request.query_params), **request.path_params}
+    body = ScopeState.from_scope(request.scope).body
+    faults = field_faults(wrong, types, sent, body if isinstance(body, bytes) else b"")
     words = " ".join(fault.message for fault in faults)
     message = f"{what}: {words} /schema says what is expected."
     return answer_error(request, ProtocolError(faults[0].code, message, param=faults[0].param))

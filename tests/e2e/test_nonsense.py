@@ -57,7 +57,7 @@ ADMIN_FIELDS: list[tuple[str, Any, str, str | None]] = [
         "/admin/keys",
         KEY | {"limits": {"fast": {"requests_per_min": -1}}},
         "invalid_value",
-        "limits.requests_per_min",
+        "limits.fast.requests_per_min",
     ),
     ("/admin/keys", [], "invalid_type", None),
     ("/admin/policies", {"document": 5}, "invalid_type", "document"),
@@ -90,6 +90,30 @@ def test_an_admin_is_told_which_parameter_of_a_query_is_wrong(gateway: GatewayPr
     error = answer["error"]
     assert (error["code"], error["param"]) == ("invalid_type", "limit")
     assert "Invalid 'limit': Expected `int`, got `str`." in error["message"]
+
+
+OUT_OF_BOUNDS: list[tuple[str, str, Any, str]] = [
+    ("GET", "/admin/audit?limit=0", None, "'limit': Expected `int` >= 1, got 0."),
+    ("GET", "/admin/audit?limit=-7", None, "'limit': Expected `int` >= 1, got -7."),
+    ("GET", "/admin/audit?limit=1001", None, "'limit': Expected `int` <= 1000, got 1001."),
+    ("GET", "/admin/policies/-1", None, "'version': Expected `int` >= 0, got -1."),
+    (
+        *("POST", "/admin/keys", {"tenant": "dev", "expires_in_s": 0}),
+        "'expires_in_s': Expected `int` >= 1, got 0.",
+    ),
+    (
+        *("POST", "/admin/keys", {"tenant": "dev", "limits": {"fast": {"requests_per_min": -3}}}),
+        "'limits.fast.requests_per_min': Expected `int` >= 0, got -3.",
+    ),
+]
+
+
+@pytest.mark.parametrize(("method", "path", "body", "told"), OUT_OF_BOUNDS)
+def test_an_admin_is_told_what_came(
+    gateway: GatewayProcess, method: str, path: str, body: Any, told: str
+) -> None:
+    _, answer = ask(gateway, method, path, None if body is None else json.dumps(body).encode())
+    assert f"Invalid {told}" in answer["error"]["message"]
 
 
 def test_only_responses_are_read_as_responses(gateway: GatewayProcess) -> None:

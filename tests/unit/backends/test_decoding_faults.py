@@ -87,3 +87,6 @@ def test_the_key_of_a_wrong_entry_is_found(
 
 def test_what_stands_at_a_key_is_said() -> None:
     assert got_at('{"labels": {"a.b": "four"}}', ".labels", "a.b") == ", got 4 characters"
+    text = '{"limits": {"fast": {"per_min": -1}}}'
+    assert got_at(text, ".limits", "fast", ".per_min") == ", got -1"
+    assert got_at(text, ".limits", "fast", "[...]") == ""
