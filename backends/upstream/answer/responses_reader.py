@@ -122,7 +122,7 @@ class ResponsesReader(Reader):
         return whole
 
     def _take_in(self, events: Sequence[Event]) -> bool:
-        self._first = self._first or events[0]
+        self._first = self._first or next(iter(events), None)
         stops, reason = self._texts.stops, None
         for head, run in groupby(events, _head_of):
             if head == (self._latest_type, self._latest_id):
