@@ -1,16 +1,17 @@
 """Reads a chat completions request as the Responses request that means the same."""
 
+from operator import attrgetter
 from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 from msgspec import Meta
 
-from backends.contract import Extras, TextFormat
+from backends.contract import Extras, Message, TextFormat, TextPart
 from gateway.chat.terms import ChatTerms
 from gateway.wire.errors import ProtocolError, missing_parameter
-from gateway.wire.events import CreateBody, Effort, GenerationBody, ReasoningParam, decode
+from gateway.wire.events import NULL, CreateBody, Effort, GenerationBody, ReasoningParam, decode
 from gateway.wire.fields import unserved
-from gateway.wire.items import PLAIN_TEXT, parse_text_format, unknown_file
+from gateway.wire.items import PLAIN_TEXT, InputReader, parse_text_format, unknown_file
 from gateway.wire.requests import ParsedCreate, parse_create
 
 _encode = msgspec.json.encode
@@ -18,6 +19,11 @@ _encode = msgspec.json.encode
 MAX_STOPS = 4  # OpenAI's limit
 # Fields that Responses has not, or elsewhere.
 _EXTRAS = ("verbosity", "frequency_penalty", "presence_penalty", "logit_bias")
+_extras_of = attrgetter(*_EXTRAS)
+_NO_EXTRAS = (None,) * len(_EXTRAS)
+# Fields that both have.
+_SHARED = GenerationBody.__struct_fields__
+_shared_of = attrgetter(*_SHARED)
 # Types of parts that are taken as they are: chat's that Responses has, and its own.
 _PARTS = (
     *("text", "refusal"),
@@ -130,20 +136,21 @@ def parse_chat(body: bytes, response_id: str, max_tokens: int | None = None) -> 
         raise ProtocolError("invalid_value", message, param="stop")
     items, json_paths = _input_items(chat.messages)
     create = CreateBody(
-        input=[msgspec.Raw(_encode(item)) for item in items],
         store=False,
-        tools=[msgspec.Raw(_encode(_flat_tool(tool))) for tool in chat.tools or ()],
-        tool_choice=_flat_choice(chat.tool_choice),
+        tools=[msgspec.Raw(_encode(_flat_tool(tool))) for tool in chat.tools] if chat.tools else [],
+        tool_choice=NULL if chat.tool_choice is None else _flat_choice(chat.tool_choice),
         max_output_tokens=chat.max_completion_tokens or chat.max_tokens,
         reasoning=ReasoningParam(chat.reasoning_effort) if chat.reasoning_effort else None,
         safety_identifier=chat.safety_identifier,
-        **{name: getattr(chat, name) for name in GenerationBody.__struct_fields__},
+        **dict(zip(_SHARED, _shared_of(chat), strict=True)),
     )
     limit_field = "max_tokens" if chat.max_completion_tokens is None else "max_completion_tokens"
     terms = ChatTerms(tuple(json_paths), limit_field)
     try:
-        parsed = parse_create(create, response_id, max_tokens=max_tokens)
-        text_format = _text_format(chat.response_format)
+        reader = InputReader(items, max_tokens=max_tokens)
+        parsed = parse_create(create, response_id, max_tokens=max_tokens, own_input=reader)
+        form = chat.response_format
+        text_format = PLAIN_TEXT if form is None else _text_format(form)
     except ProtocolError as error:
         raise terms.told(error) from None
     parsed = msgspec.structs.replace(
@@ -152,34 +159,39 @@ def parse_chat(body: bytes, response_id: str, max_tokens: int | None = None) -> 
         seed=chat.seed,
         text_format=text_format,
         extras=_extras(chat, parsed.extras),
-        prediction=_predicted(chat.prediction),
+        prediction=None if chat.prediction is None else _predicted(chat.prediction),
     )
     return ChatRequest(chat, parsed, terms)
 
 
 def _check_served(chat: ChatBody) -> None:
     """Raises `ProtocolError` for a field that is refused for some of its values."""
-    asks_for_more = {
-        "n": chat.n not in (None, 1),
-        "logprobs": chat.logprobs,
-        "top_logprobs": chat.top_logprobs,
-        "modalities": chat.modalities is not None and chat.modalities != ["text"],
-        "store": chat.store,
-    }
-    for name, is_refused in asks_for_more.items():
-        if is_refused:
-            raise unserved(name)
+    if chat.n not in (None, 1):
+        raise unserved("n")
+    if chat.logprobs:
+        raise unserved("logprobs")
+    if chat.top_logprobs:
+        raise unserved("top_logprobs")
+    if chat.modalities is not None and chat.modalities != ["text"]:
+        raise unserved("modalities")
+    if chat.store:
+        raise unserved("store")
 
 
 def _extras(chat: ChatBody, extras: Extras) -> Extras:
     """Adds what only this protocol has."""
-    given = {name: getattr(chat, name) for name in _EXTRAS if getattr(chat, name) is not None}
-    return msgspec.structs.replace(extras, **given) if given else extras
+    values = _extras_of(chat)
+    if values == _NO_EXTRAS:
+        return extras
+    given = {name: each for name, each in zip(_EXTRAS, values, strict=True) if each is not None}
+    return msgspec.structs.replace(extras, **given)
 
 
-def _input_items(messages: list[ChatMessageParam]) -> tuple[list[dict[str, Any]], list[str]]:
+def _input_items(
+    messages: list[ChatMessageParam],
+) -> tuple[list[msgspec.Raw | Message], list[str]]:
     """Turns messages and their calls into Responses items, each with its JSON path."""
-    items: list[dict[str, Any]] = []
+    items: list[msgspec.Raw | Message] = []
     json_paths: list[str] = []
     for index, message in enumerate(messages):
         json_path = f"messages[{index}]"
@@ -192,19 +204,24 @@ def _input_items(messages: list[ChatMessageParam]) -> tuple[list[dict[str, Any]]
             if message.tool_call_id is None:
                 raise missing_parameter(f"{json_path}.tool_call_id")
             output = _content(message.content, json_path)
-            items.append(
-                {"type": "function_call_output", "call_id": message.tool_call_id, "output": output}
-            )
+            answer = {"call_id": message.tool_call_id, "output": output}
+            items.append(msgspec.Raw(_encode({"type": "function_call_output", **answer})))
         elif message.content is None and message.role != "assistant":
             raise missing_parameter(f"{json_path}.content")
         elif message.content is not None or not message.tool_calls:
             said = message.content
             if message.refusal and message.role == "assistant" and not said:
                 said = [{"type": "refusal", "refusal": message.refusal}]
-            item = {"role": message.role, "content": _content(said, json_path)}
-            items.append(item if message.name is None else item | {"name": message.name})
+            if isinstance(said, str):
+                text = (TextPart(said),)
+                items.append(Message(message.role, text, name=message.name))
+            else:
+                item = {"role": message.role, "content": _content(said, json_path)}
+                named = item if message.name is None else item | {"name": message.name}
+                items.append(msgspec.Raw(_encode(named)))
         for number, call in enumerate(message.tool_calls or ()):
-            items.append(_call_item(call, f"{json_path}.tool_calls[{number}]"))
+            called = _call_item(call, f"{json_path}.tool_calls[{number}]")
+            items.append(msgspec.Raw(_encode(called)))
         json_paths += [json_path] * (len(items) - len(json_paths))
     return items, json_paths
 
@@ -284,10 +301,8 @@ def _flat_choice(choice: Any) -> msgspec.Raw:
     return msgspec.Raw(_encode(choice))
 
 
-def _predicted(prediction: PredictionParam | None) -> str | None:
+def _predicted(prediction: PredictionParam) -> str | None:
     """Returns the predicted text, which may come in parts; an empty one is none."""
-    if prediction is None:
-        return None
     content = prediction.content
     if isinstance(content, list):
         texts = [part.get("text") if isinstance(part, dict) else None for part in content]
@@ -299,9 +314,7 @@ def _predicted(prediction: PredictionParam | None) -> str | None:
     return content or None
 
 
-def _text_format(response_format: dict[str, Any] | None) -> TextFormat:
-    if response_format is None:
-        return PLAIN_TEXT
+def _text_format(response_format: dict[str, Any]) -> TextFormat:
     kind = response_format.get("type")
     if kind is None:
         raise missing_parameter("response_format.type")

@@ -1,5 +1,6 @@
 """Turns items and tools from the wire's JSON into the contract's Structs, and back."""
 
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -148,11 +149,16 @@ class ParsedInput(msgspec.Struct, frozen=True, gc=False):
 class InputReader:
     """Reads a list as `input` of a request, at once or in pieces; leaves out unknown item types.
 
+    Of another protocol's request an entry may be a message already.
     Raises `ProtocolError` if a known item is malformed; `param` says which.
     """
 
     def __init__(
-        self, value: list[msgspec.Raw], param: str = "input", *, max_tokens: int | None = None
+        self,
+        value: Sequence[msgspec.Raw | Message],
+        param: str = "input",
+        *,
+        max_tokens: int | None = None,
     ) -> None:
         if len(value) > MAX_INPUT_ITEMS:
             message = f"Expected at most {MAX_INPUT_ITEMS} items in '{param}', got {len(value)}."
@@ -172,7 +178,11 @@ class InputReader:
         last = min(self._index + PIECE_ITEMS, len(value))
         enough_tokens = self._num_tokens + PIECE_TOKENS
         while self._index < last and self._num_tokens < enough_tokens:
-            self._read(value[self._index], f"{self._param}[{self._index}]")
+            entry = value[self._index]
+            if isinstance(entry, Message):
+                self._append(entry)
+            else:
+                self._read(entry, f"{self._param}[{self._index}]")
             self._index += 1
         return self._index < len(value)
 
@@ -198,9 +208,12 @@ class InputReader:
             if isinstance(item, Compaction) and is_sealed_here(item.encrypted_content):
                 self._items.append(item)
             elif item is not None:
-                measured = _measured(item, self._param, self._max_tokens, self._num_tokens)
-                self._items.append(measured)
-                self._num_tokens += measured.num_tokens
+                self._append(item)
+
+    def _append(self, item: Item) -> None:
+        measured = _measured(item, self._param, self._max_tokens, self._num_tokens)
+        self._items.append(measured)
+        self._num_tokens += measured.num_tokens
 
 
 def parse_input(

@@ -33,6 +33,7 @@ from gateway.chat.stream import ChatStream
 from gateway.transport.flush_timer import FlushTimer
 from gateway.transport.outbox import Outbox
 from gateway.wire.errors import ProtocolError
+from gateway.wire.items import parse_input
 from gateway.wire.requests import ParsedCreate
 from gateway.wire.response import Ending
 from gateway.wire.response_json import ResponseError
@@ -129,6 +130,15 @@ MESSAGES: list[tuple[dict[str, Any], list[Item]]] = [
 def test_messages_become_items(sent: dict[str, Any], understood: list[Item]) -> None:
     items = parsed(sent).input.items
     assert [entry.item for entry in items if isinstance(entry, ContextItem)] == understood
+
+
+@pytest.mark.parametrize("role", ["system", "developer", "user", "assistant"])
+@pytest.mark.parametrize("more", [{"content": "a [b]\n"}, {"content": ""}, {"name": "n"}])
+def test_a_message_of_text_is_read_as_responses_does(role: str, more: dict[str, str]) -> None:
+    """It becomes an item at once, and not by the JSON of one."""
+    sent = {"role": role, "content": "hi"} | more
+    read = parse_input([msgspec.Raw(json.dumps(sent).encode())])
+    assert parsed(sent).input == read
 
 
 def test_settings_are_taken_over() -> None:
