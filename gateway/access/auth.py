@@ -90,14 +90,16 @@ class Keys:
         Raises `invalid_api_key`, or `server_is_overloaded` while keys in Redis cannot be read; the
         message never repeats the key.
         """
-        named = headers.get("x-api-key", "").strip()  # as Anthropic's clients do
-        key = bearer_of(headers) or named or headers.get("api-key", "").strip()  # Azure's
+        # Anthropic's clients name it by "x-api-key", and Azure's by "api-key".
+        key = bearer_of(headers)
+        key = key or headers.get("x-api-key", "").strip() or headers.get("api-key", "").strip()
         try:
             if not key:
                 raise ProtocolError("invalid_api_key", _NONE_GIVEN)
             try:
                 return self._tenant_of(key, headers, now_s)
             except ProtocolError:
+                named = headers.get("x-api-key", "").strip()
                 if named in ("", key):
                     raise
                 # Claude Code may send two that differ.
@@ -113,7 +115,10 @@ class Keys:
             raise ProtocolError("invalid_api_key", _NOT_LOCAL)
         key_id = key_id_of(key)
         if key_id is None:
-            return self._configured_tenant(key)
+            configured = self._configured.get(self._digest(key))
+            if configured is None:
+                raise ProtocolError("invalid_api_key", _INCORRECT)
+            return self._named(*configured)
         record = self.tenant_view.keys.get(key_id)
         if not is_key_of(record, key, self._peppers):
             configured = self._configured.get(self._digest(key))
@@ -182,12 +187,6 @@ class Keys:
         if self.tenant_view.tenant(record.tenant_id) is None:
             return ProtocolError("invalid_api_key", _INCORRECT)
         return None
-
-    def _configured_tenant(self, key: str) -> Tenant:
-        found = self._configured.get(self._digest(key))
-        if found is None:
-            raise ProtocolError("invalid_api_key", _INCORRECT)
-        return self._named(*found)
 
     def _named(self, tenant_id: str, key_id: str) -> Tenant:
         view = self.tenant_view

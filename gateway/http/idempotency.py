@@ -8,7 +8,7 @@ that is kept, whatever comes of it, since its id tells. This is an edge.
 
 import asyncio
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from typing import Any
 
 from litestar.response.base import ASGIResponse
@@ -30,7 +30,7 @@ MAX_RENEWALS = round(24 * 3_600 / RENEW_INTERVAL_S)  # of a day, which is more t
 WAIT_S, LOOK_S = 60.0, 0.25  # for the answer of the same request, and between two looks
 
 
-async def answered_once(
+def answered_once(
     post: Post,
     path: str,
     services: Services,
@@ -38,15 +38,26 @@ async def answered_once(
     content: bytes,
     receive: Receive,
     headers: Mapping[str, str],
-) -> ASGIResponse:
+) -> Awaitable[ASGIResponse]:
     """Calls `post`, or answers as before if the request's key has been answered.
 
     Raises `ProtocolError` if the key is not valid, has another request, or its request runs on for
     longer than a minute; and what `post` raises.
     """
-    key = headers.get(HEADER)
-    if key is None:
-        return await post(services, tenant, content, receive, headers)
+    if HEADER not in headers:
+        return post(services, tenant, content, receive, headers)
+    return _answered_under_key(post, path, services, tenant, content, headers)
+
+
+async def _answered_under_key(
+    post: Post,
+    path: str,
+    services: Services,
+    tenant: Tenant,
+    content: bytes,
+    headers: Mapping[str, str],
+) -> ASGIResponse:
+    key = headers[HEADER]
     _check(key, tenant)
     name = hashlib.sha256(key.encode()).hexdigest()
     request = hashlib.sha256(path.rstrip("/").encode() + b"\n" + content).digest()

@@ -71,6 +71,8 @@ class HttpProtocol(HttpToolsProtocol):
         self._in_head = self._in_body = False
         self._is_read_again = False  # it offers an upgrade that is ignored
         self._num_bytes = 0  # that arrived of the request
+        self._read_bytes = 0  # of the latest read
+        self._most_bytes = 0  # of the reads in which the request came, and others may have come
         self._has_ended_one = False  # the latest read, which may have begun the next
         self._earlier: list[ResponseCycle] = []  # not yet answered, as a later one comes
         self._unread: bytearray | None = None  # what came and waits for answers to what came before
@@ -109,6 +111,8 @@ class HttpProtocol(HttpToolsProtocol):
             return
         self._unset_keepalive_if_required()
         self._has_ended_one = False
+        self._read_bytes = len(data)
+        self._most_bytes += self._read_bytes
         self._parse(data)
         if not (self._in_head or self._in_body):
             return
@@ -159,6 +163,7 @@ class HttpProtocol(HttpToolsProtocol):
                 # A view: what follows may hold thousands of such requests.
                 pieces += [memoryview(piece)[upgrade.args[0] :], self._head_without_upgrade()]
                 self._is_read_again = False
+                self._read_bytes = self._most_bytes  # it may have begun in an earlier read
                 self.parser = HttpRequestParser(self)
                 self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn
 
@@ -182,6 +187,7 @@ class HttpProtocol(HttpToolsProtocol):
         super().on_message_begin()
         self._in_head = True
         self._num_bytes = 0
+        self._most_bytes = self._read_bytes
 
     def on_headers_complete(self) -> None:
         if self.parser.should_upgrade() and not self._should_upgrade():
@@ -190,16 +196,15 @@ class HttpProtocol(HttpToolsProtocol):
                 return
         before, visit = self.cycle, self._visit
         visit.is_answering = True
-        names = [name for name, _ in self.headers]
-        num_hosts = names.count(b"host")
-        if num_hosts > 1 or names.count(b"authorization") > 1:
-            self.app = SAID_TWICE
-        elif not num_hosts and self.parser.get_http_version() == "1.1":
-            self.app = NO_HOST
-        elif names.count(b"idempotency-key") > 1:
-            self.app = TWO_IDEMPOTENCY_KEYS
-        elif visit.is_proxied or visit.is_last_resort or self._is_head_too_large():
-            self.app = self._refusal() or self.app
+        told, refusal = dict(self.headers), None
+        if len(told) < len(self.headers) or b"host" not in told:
+            refusal = self._refusal_of_names()
+        if refusal is None and (
+            visit.is_proxied or visit.is_last_resort or self._is_head_too_large()
+        ):
+            refusal = self._refusal()
+        if refusal is not None:
+            self.app = refusal
         super().on_headers_complete()
         self._in_head, self._in_body = False, True
         if self.cycle is not before:  # otherwise it is an upgrade
@@ -217,8 +222,20 @@ class HttpProtocol(HttpToolsProtocol):
             self.cycle.__class__ = CycleUntilClose if is_old else ResponseCycle
             self.headers = _Trailers()
 
+    def _refusal_of_names(self) -> HttpRefusal | None:
+        """Returns the answer to who says a thing twice, or not at all."""
+        names = [name for name, _ in self.headers]
+        num_hosts = names.count(b"host")
+        if num_hosts > 1 or names.count(b"authorization") > 1:
+            return SAID_TWICE
+        if not num_hosts and self.parser.get_http_version() == "1.1":
+            return NO_HOST
+        return TWO_IDEMPOTENCY_KEYS if names.count(b"idempotency-key") > 1 else None
+
     def _is_head_too_large(self) -> bool:
         """Says so of a head that is whole: it may have come in one go."""
+        if self._most_bytes <= MAX_HEAD_BYTES and len(self.headers) <= MAX_HEADERS:
+            return False
         num_bytes = len(self.parser.get_method()) + len(self.url) + _LINE_BYTES
         num_bytes += sum([len(name) + len(value) + _FIELD_BYTES for name, value in self.headers])
         return num_bytes > MAX_HEAD_BYTES or len(self.headers) > MAX_HEADERS

@@ -95,6 +95,17 @@ async def test_a_head_is_bounded_wherever_it_begins() -> None:
     assert b"HTTP/1.1 200" not in written[12:], written
 
 
+async def test_a_whole_head_is_bounded_though_its_last_read_is_short() -> None:
+    """Also where it offers an upgrade that is ignored, so that it is read again."""
+    upgrade = b"connection: upgrade, close\r\nupgrade: h2c\r\n"
+    for more in (b"connection: close\r\n", upgrade):
+        head = b"GET / HTTP/1.1\r\nhost: x\r\n" + more + b"x: " + b"a" * (MAX_HEAD_BYTES - 200)
+        for last in (b"b" * 20, b"b" * 2_000):
+            written = await answers(head[:30_000], head[30_000:], last + b"\r\n\r\n")
+            is_large = len(head) + len(last) > MAX_HEAD_BYTES
+            assert (b"HTTP/1.1 431" in written) == is_large, (more, last, written)
+
+
 ONE = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n"
 POST = b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 9000\r\n\r\n" + b"\n" * 9_000
 
