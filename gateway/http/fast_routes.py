@@ -10,6 +10,7 @@ same answers. This is an edge.
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
+import msgspec
 from litestar.enums import ScopeType
 from litestar.response.base import ASGIResponse
 from litestar.types import ASGIApp, HTTPScope, Receive, Scope, Send
@@ -20,14 +21,16 @@ from gateway.http.idempotency import answered_once
 from gateway.http.messages import answer_messages
 from gateway.http.rejoining import answer_lost, find_lost
 from gateway.http.services import Headers, Post, Services
-from gateway.http.streams import create_response, watched
+from gateway.http.streams import create_response
 from gateway.rejoin.matching import asks_for_grace
 from gateway.task.own_input import check_values, parse_request
 from gateway.transport.byte_budgets import ByteBudgets
+from gateway.transport.response_cycle import watched
 from gateway.transport.socket_protocol import VISIT, WATCH
+from gateway.wire.agents import with_headers
 from gateway.wire.errors import too_large, too_many_bytes
 from gateway.wire.events import CreateBody, decode
-from gateway.wire.requests import told_by_headers
+from gateway.wire.requests import ParsedCreate
 from router.classify.task import Tenant
 
 
@@ -47,14 +50,23 @@ async def answer_response(
     parsed = await parse_request(
         body, max_tokens=gw.max_context_tokens, store=tenant.store, num_bytes=len(content)
     )
-    parsed, rejoins = told_by_headers(parsed, headers), services.rejoins
-    lost = await find_lost(rejoins, gw, tenant, parsed)
+    parsed, rejoins = _told_by_headers(parsed, headers), services.rejoins
+    lost = None if rejoins.is_empty else await find_lost(rejoins, gw, tenant, parsed)
     if lost is not None:
         return await answer_lost(rejoins, gw, lost, parsed, receive)
     parent_id = body.previous_response_id
     parent = await rejoins.recalled(tenant, parent_id) if parent_id is not None else None
-    keep = rejoins.keep if asks_for_grace(parsed) else None
+    keep = rejoins.keep if body.metadata and asks_for_grace(parsed) else None
     return await create_response(gw, tenant, parsed, receive, headers, parent=parent, keep=keep)
+
+
+def _told_by_headers(parsed: ParsedCreate, headers: Mapping[str, str]) -> ParsedCreate:
+    """Returns a request with what its own headers say of the agent that asks."""
+    agent = with_headers(parsed.hints.agent, headers)
+    if agent is parsed.hints.agent:
+        return parsed
+    hints = msgspec.structs.replace(parsed.hints, agent=agent)
+    return msgspec.structs.replace(parsed, hints=hints)
 
 
 class MeteredBody:

@@ -7,11 +7,12 @@ from litestar.types import Receive
 
 from gateway.core.gateway import Gateway
 from gateway.core.job import Job
-from gateway.http.streams import JSON, EventStream, HttpAnswer, attended, send_error, sse_event
+from gateway.http.streams import JSON, EventStream, HttpAnswer, send_error, sse_event
 from gateway.rejoin.lost_response import LostResponse
 from gateway.rejoin.matching import asks_for_grace
 from gateway.rejoin.rejoins import Rejoins
 from gateway.transport.outbox import Outbox
+from gateway.transport.response_cycle import attended
 from gateway.wire.errors import ProtocolError
 from gateway.wire.requests import ParsedCreate
 from gateway.wire.response import unheard
@@ -22,8 +23,6 @@ async def find_lost(
     rejoins: Rejoins, gw: Gateway, tenant: Tenant, parsed: ParsedCreate
 ) -> LostResponse | None:
     """Returns the lost response that a request comes back to, if any."""
-    if rejoins.is_empty:
-        return None
     # It is never run: what would refuse it does so when the request itself is.
     job = Job(parsed, unheard(parsed), tenant, arrived_us=gw.clock_us(), refuse=lambda _: None)
     if (parent_id := parsed.body.previous_response_id) is not None:

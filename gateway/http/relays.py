@@ -13,8 +13,9 @@ from litestar.types import Receive
 from backends.relay.options import RelayedPath
 from gateway.http.relayed_call import Asked, RelayedCall
 from gateway.http.services import Headers, Services
-from gateway.http.streams import JSON, EventStream, HttpAnswer, attended
+from gateway.http.streams import JSON, EventStream, HttpAnswer
 from gateway.transport.outbox import Outbox
+from gateway.transport.response_cycle import attended
 from gateway.wire.errors import ProtocolError, draining
 from gateway.wire.events import decode
 from router.classify.task import Tenant

@@ -25,6 +25,7 @@ from gateway.task.own_input import check_values, parse_request
 from gateway.task.pipeline import handle_task
 from gateway.transport.light_event import LightEvent
 from gateway.transport.outbox import Outbox, WriteNow
+from gateway.transport.response_cycle import attended, watched
 from gateway.transport.socket_protocol import WRITE_NOW
 from gateway.transport.unbroken_lines import LINE_SEPARATORS, NEXT_LINE, unbroken
 from gateway.wire.agents import TURN_STATE, is_codex
@@ -155,8 +156,10 @@ class Exchange:
             on_queue_position=self._report_queue_position if stream is not None else None,
             on_turn_state=self._note_turn_state if is_codex else None,
         )
-        self.job.bring(parent)
-        self.pump: asyncio.Task[Ended | None] = asyncio.create_task(handle_task(gw, self.job))
+        if parent is not None:
+            self.job.bring(parent)
+        loop = asyncio.get_running_loop()
+        self.pump: asyncio.Task[Ended | None] = loop.create_task(handle_task(gw, self.job))
         self._key_error: ProtocolError | None = None  # set once its key no longer holds
         self._release_key = gw.key_sessions.add(tenant, self._lose_key)
         self.pump.add_done_callback(self._end)
@@ -208,7 +211,8 @@ class Exchange:
         Raises `ProtocolError` if it was refused, or its engine failed.
         """
         await attended(self.pump, receive)
-        self._raise_refusal()
+        if self.refusal is not None:
+            self._raise_refusal()
         ended = None if self.pump.cancelled() else self.pump.result()
         if ended is None:
             raise ProtocolError("server_error", _LEFT)
@@ -243,12 +247,12 @@ class Exchange:
             raise ProtocolError("server_error", _LEFT)
 
     def _raise_refusal(self) -> None:
-        """Raises the refusal, if there is one, and forgets it: its traceback comes to hold this."""
-        if self.refusal is not None:
-            try:
-                raise self.refusal
-            finally:
-                self.refusal = None
+        """Raises the refusal, and forgets it: its traceback comes to hold this."""
+        assert self.refusal is not None
+        try:
+            raise self.refusal
+        finally:
+            self.refusal = None
 
 
 class EventStream(HttpAnswer):
@@ -346,39 +350,6 @@ class EventStream(HttpAnswer):
 def _as_header(policy_version: str) -> str:
     """Quotes the letters of a version that a header cannot have."""
     return quote(policy_version, safe=_HEADER_CHARS)
-
-
-async def _gone(receive: Receive) -> None:
-    """Returns when the client has left; its request was read whole before."""
-    while (await receive())["type"] != "http.disconnect":
-        pass
-
-
-def watched(receive: Receive, on_left: Callable[[], object]) -> Callable[[], object]:
-    """Has `on_left` called once a client leaves, whose request was read whole; returns its end.
-
-    Our server tells of it (`MeteredBody.watch`); what stands for a client is asked by a task.
-    """
-    if (watch := getattr(receive, "watch", None)) is not None:
-        end: Callable[[], object] = watch(on_left)
-        return end
-    leaving = asyncio.ensure_future(_gone(receive))
-    leaving.add_done_callback(lambda each: each.cancelled() or on_left())
-    return leaving.cancel
-
-
-async def attended(work: "asyncio.Task[Any]", receive: Receive) -> None:
-    """Waits until work is done; a client that leaves first has it cancelled."""
-    over = LightEvent()
-    work.add_done_callback(lambda _: over.set())
-    end_watching = watched(receive, work.cancel)
-    try:
-        await over.wait()
-    finally:
-        end_watching()
-        if not work.done():
-            work.cancel()
-            await asyncio.wait((work,))
 
 
 def send_error(stream: ResponseStream, error: ProtocolError) -> None:

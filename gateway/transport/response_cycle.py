@@ -1,8 +1,11 @@
-"""Writes an HTTP response's head at once, and no chunks to HTTP/1.0.
+"""Serves one HTTP request: writes a head at once, says when its client leaves, knows HTTP/1.0.
 
 uvicorn searches, compares and joins each header by itself, and an answer of ours has some fifteen:
 no other step of a short task took as many. Here all are checked and written together;
 `tests/unit/gateway/transport/test_response_cycle.py` compares the two.
+
+Its connection tells whoever watches a request that the client left, who else would need a task that
+waits in ASGI's `receive`.
 
 HTTP/1.0 knows no chunks: a body ends as its connection does (RFC 9112 6.1). uvicorn closes after
 its answer to such a request, but sends a body of unknown length in chunks all the same, which the
@@ -10,7 +13,7 @@ client takes for the body. This is an edge.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import (
@@ -19,6 +22,10 @@ from uvicorn.protocols.http.httptools_impl import (
     STATUS_LINE,
     RequestResponseCycle,
 )
+
+from gateway.transport.light_event import LightEvent
+
+Receive = Callable[[], Awaitable[Any]]  # ASGI's
 
 # Of these uvicorn finds out what they change.
 _SAY_MORE = frozenset((b"connection", b"transfer-encoding"))
@@ -103,3 +110,36 @@ class CycleUntilClose(ResponseCycle):
         elif self._is_unbounded:  # what there is now is all that is expected
             self.expected_content_length = len(message.get("body", b""))
         await super().send(message)
+
+
+async def _gone(receive: Receive) -> None:
+    """Returns when the client has left; its request was read whole before."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+def watched(receive: Receive, on_left: Callable[[], object]) -> Callable[[], object]:
+    """Has `on_left` called once a client leaves, whose request was read whole; returns its end.
+
+    Our server tells of it (`MeteredBody.watch`); what stands for a client is asked by a task.
+    """
+    if (watch := getattr(receive, "watch", None)) is not None:
+        end: Callable[[], object] = watch(on_left)
+        return end
+    leaving = asyncio.ensure_future(_gone(receive))
+    leaving.add_done_callback(lambda each: each.cancelled() or on_left())
+    return leaving.cancel
+
+
+async def attended(work: "asyncio.Task[Any]", receive: Receive) -> None:
+    """Waits until work is done; a client that leaves first has it cancelled."""
+    over = LightEvent()
+    work.add_done_callback(lambda _: over.set())
+    end_watching = watched(receive, work.cancel)
+    try:
+        await over.wait()
+    finally:
+        end_watching()
+        if not work.done():
+            work.cancel()
+            await asyncio.wait((work,))
