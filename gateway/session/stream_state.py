@@ -4,13 +4,21 @@ from collections import deque
 
 import msgspec
 
-from backends.contract import ContextItem
+from backends.contract import (
+    Compaction,
+    ContextItem,
+    CustomToolCallOutput,
+    FunctionCallOutput,
+    Message,
+    Part,
+    Reasoning,
+)
 from backends.prompt import is_tool_output
 from gateway.core.job import Ended, Job
 from gateway.rejoin.recent_responses import Remembered
 from gateway.rejoin.unconfirmed import Unconfirmed
 from gateway.wire.errors import ProtocolError
-from gateway.wire.items import BYTES_PER_TOKEN, ParsedInput, item_bytes
+from gateway.wire.items import BYTES_PER_TOKEN, ParsedInput
 from gateway.wire.requests import ParsedCreate
 from gateway.wire.response import ResponseStream
 from gateway.wire.steering import Steer
@@ -19,6 +27,7 @@ MAX_NAMED_STREAMS = 32
 MAX_WAITING = 256  # ours: the protocol names no bound on waiting creates
 MAX_WAITING_BYTES = 32 << 20  # ours
 MAX_PENDING_STEERS = 16  # ours
+ITEM_BYTES = 512  # of the objects around an item's texts
 MAX_REDIRECTS = 16  # ours: steers of a response's sub-tasks, each a generation more
 
 
@@ -130,6 +139,24 @@ def remembered_of(active: Active, ended: Ended) -> Remembered:
         parent_id,
         num_events=active.writer.num_events,
     )
+
+
+def item_bytes(entry: ContextItem) -> int:
+    """Returns about how much memory an item takes: its texts, whatever they weigh in tokens."""
+    item, num_bytes = entry.item, ITEM_BYTES
+    parts: tuple[Part, ...] = ()
+    if isinstance(item, Message):
+        parts = item.content
+    elif isinstance(item, FunctionCallOutput | CustomToolCallOutput):
+        parts = item.output
+    elif isinstance(item, Reasoning | Compaction):
+        num_bytes += len(item.encrypted_content or "")
+    if not parts:
+        return num_bytes + entry.num_tokens * BYTES_PER_TOKEN
+    for part in parts:
+        values = msgspec.structs.astuple(part)
+        num_bytes += sum(len(value) for value in values if isinstance(value, str))
+    return num_bytes
 
 
 def with_steers(given: ParsedInput, steers: list[Steer]) -> ParsedInput:

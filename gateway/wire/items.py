@@ -37,7 +37,6 @@ from gateway.wire.sealing import is_sealed_here
 
 MAX_INPUT_ITEMS, MAX_PARTS = 10_000, 10_000  # of a request, and of one item
 PIECE_ITEMS, PIECE_TOKENS = 256, 16_384  # read before others have a turn
-ITEM_BYTES = 512  # of the objects around an item's texts
 BYTES_PER_TOKEN = 4  # of text, about; backends.tokenizer
 AUTO_CHOICE, PLAIN_TEXT = ToolChoice(), TextFormat()  # what most requests ask for
 # The beginnings of the types of tools that OpenAI hosts (openai-python 3.52, `ToolParam`).
@@ -470,24 +469,6 @@ def wire_item(item: Item, item_id: str) -> dict[str, Any]:
     else:
         found |= {"type": "compaction", "encrypted_content": item.encrypted_content}
     return {name: value for name, value in found.items() if value is not None}
-
-
-def item_bytes(entry: ContextItem) -> int:
-    """Returns about how much memory an item takes: its texts, whatever they weigh in tokens."""
-    item, num_bytes = entry.item, ITEM_BYTES
-    parts: tuple[Part, ...] = ()
-    if isinstance(item, Message):
-        parts = item.content
-    elif isinstance(item, FunctionCallOutput | CustomToolCallOutput):
-        parts = item.output
-    elif isinstance(item, Reasoning | Compaction):
-        num_bytes += len(item.encrypted_content or "")
-    if not parts:
-        return num_bytes + entry.num_tokens * BYTES_PER_TOKEN
-    for part in parts:
-        values = msgspec.structs.astuple(part)
-        num_bytes += sum(len(value) for value in values if isinstance(value, str))
-    return num_bytes
 
 
 def _output(item: FunctionCallOutput | CustomToolCallOutput) -> str | list[dict[str, Any]]:

@@ -1,7 +1,5 @@
 """Checks a decoded request, and makes the `Task` of it once its context is joined."""
 
-from collections.abc import Mapping
-
 import msgspec
 
 from backends.client_patterns import compiled
@@ -21,9 +19,9 @@ from backends.contract import (
 )
 from backends.prompt import Prefix, begun_prefix, cache_salt, extend_prefix
 from backends.tokenizer import count
-from gateway.wire.agents import agent_of, with_headers
+from gateway.wire.agents import agent_of
 from gateway.wire.errors import ProtocolError, missing_parameter
-from gateway.wire.events import NULL, ContextManagement, CreateBody
+from gateway.wire.events import NULL, CreateBody
 from gateway.wire.fields import includes_sealed_reasoning, unserved
 from gateway.wire.items import (
     AUTO_CHOICE,
@@ -132,20 +130,16 @@ def parse_create(
         generate=generate,
         answers=not (parsed_input.triggers and generate),
     )
-    if body.metadata or body.context_management:
-        return _with_wishes(parsed, body.metadata or {}, body.context_management or [])
-    return parsed
+    return _with_wishes(parsed) if body.metadata or body.context_management else parsed
 
 
-def _with_wishes(
-    parsed: ParsedCreate, metadata: dict[str, str], management: list[ContextManagement]
-) -> ParsedCreate:
+def _with_wishes(parsed: ParsedCreate) -> ParsedCreate:
     """Adds what few requests wish for; of several thresholds the lowest counts."""
-    shows_commentary = _commentary(metadata) and parsed.text_format.type == "text"
+    metadata, management = parsed.body.metadata or {}, parsed.body.context_management or ()
     thresholds = [entry.compact_threshold for entry in management]
     return msgspec.structs.replace(
         parsed,
-        shows_commentary=shows_commentary,
+        shows_commentary=_commentary(metadata) and parsed.text_format.type == "text",
         wants_context=bool(_flag(metadata, "context_events")),
         wants_queue_position=bool(_flag(metadata, "queue_events")),
         compacts=bool(management),
@@ -234,15 +228,6 @@ def _completion_window(body: CreateBody) -> str | None:
             param="background_options.completion_window",
         )
     return None if window == "soonest" else window
-
-
-def told_by_headers(parsed: ParsedCreate, headers: Mapping[str, str]) -> ParsedCreate:
-    """Returns a request with what its own headers say of the agent that asks."""
-    agent = with_headers(parsed.hints.agent, headers)
-    if agent is parsed.hints.agent:
-        return parsed
-    hints = msgspec.structs.replace(parsed.hints, agent=agent)
-    return msgspec.structs.replace(parsed, hints=hints)
 
 
 def _strategy_options(strategy: str, metadata: dict[str, str]) -> dict[str, OptionValue]:
