@@ -208,6 +208,8 @@ class Session:
             if event.background:
                 message = "'background' is not supported on a WebSocket: use POST /v1/responses."
                 raise ProtocolError("unsupported_parameter", message, param="background")
+            stream = self._streams.get(stream_id)
+            last = None if stream is None else stream.last
             parsed = parse_create(
                 event,
                 f"resp_{self._new_id()}",
@@ -215,27 +217,25 @@ class Session:
                 max_tokens=self._max_context_tokens,
                 own_input=own_input,
                 store=self.tenant.store,
+                like=last.job.parsed if last is not None and last.job is not None else None,
             )
-            stream = self._streams.get(stream_id) or self._open_stream(stream_id)
-            if (
-                self._num_waiting >= MAX_WAITING
-                or self._waiting_bytes + num_bytes > MAX_WAITING_BYTES
-            ):
+            stream = stream or self._open_stream(stream_id)
+            waiting_bytes = self._waiting_bytes + num_bytes
+            if self._num_waiting >= MAX_WAITING or waiting_bytes > MAX_WAITING_BYTES:
                 raise too_much_waiting()
             if not self._in_flight.take(self.tenant.id, num_bytes):
                 raise too_many_bytes(self._in_flight.max_tenant_bytes)
         except ProtocolError as error:
             self._send(error.event(stream_id))
             return []
-        if stream.last is not None:  # the client goes on, so it has received that
-            stream.last.clear()
+        if last is not None:  # the client goes on, so it has received that
+            last.clear()
             stream.last = None
         waiting, active = Waiting(parsed, num_bytes, now_us), stream.active
         if active is None and not stream.waiting and len(self._active) < MAX_RUNNING:
             return [StartJob(self._begin(stream, waiting).job)]
         stream.waiting.append(waiting)
-        self._num_waiting += 1
-        self._waiting_bytes += num_bytes
+        self._num_waiting, self._waiting_bytes = self._num_waiting + 1, waiting_bytes
         if active is None and len(stream.waiting) == 1:
             self._ready.append(stream)
         if active is not None and not active.job.parsed.generate:

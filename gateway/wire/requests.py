@@ -82,12 +82,14 @@ def parse_create(
     max_tokens: int | None = None,
     own_input: InputReader | None = None,
     store: StorePolicy = "asked",
+    like: ParsedCreate | None = None,
 ) -> ParsedCreate:
     """Checks what the Structs cannot: items, tools, choice, format and hints.
 
     `max_tokens` is the largest window of any engine, beyond which tokens are not counted;
     `own_input` has read the beginning of the input, or all of it. `store` is the tenant's: with
-    "never" the request is taken as one with `store: false`.
+    "never" the request is taken as one with `store: false`. `like` is one before it: an agent sends
+    the same long tools with each, which are not read again.
     The `param` of a `ProtocolError` names the field that is not valid.
     """
     if body.conversation is not None:
@@ -114,7 +116,10 @@ def parse_create(
         raise missing_parameter("input", " Send a string or a non-empty list of items.")
     tools = parsed_input.tools
     if body.tools:
-        tools = parse_tools(body.tools) + tools
+        if like is not None and like.body.tools == body.tools and not like.input.tools:
+            tools = like.tools + tools
+        else:
+            tools = parse_tools(body.tools) + tools
         check_tools(body.tools, tools)
     text_format = parse_text_format(body.text.format) if body.text else PLAIN_TEXT
     choice = body.tool_choice

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -1154,6 +1155,34 @@ def test_what_a_client_may_not_have_received_is_bounded_and_soon_forgotten() -> 
     assert budgets.num_bytes == 0, "what is small is not counted"
     peer.session.end()
     assert kept[2].job is None
+
+
+def test_the_tools_of_the_response_before_are_not_read_again() -> None:
+    def tool(name: str) -> dict[str, Any]:
+        return {"type": "function", "name": name, "parameters": {"type": "object"}}
+
+    more = {"type": "additional_tools", "tools": [tool("more")]}
+    asked: list[dict[str, Any]] = [
+        {"tools": [tool("a"), tool("b")]},
+        {"tools": [tool("a"), tool("b")]},
+        {"tools": [tool("a"), tool("c")]},
+        {"tools": [tool("a"), tool("c")], "input": [more, {"role": "user", "content": "x"}]},
+        {"tools": [tool("a"), tool("c")]},
+        {},
+    ]
+    peer = Peer(note_ended=lambda _: None)
+    begun: Any = object()
+    offered = []
+    for fields in asked:
+        peer.create(**fields)
+        offered.append(peer.only.parsed.tools)
+        peer.only.request = begun
+        peer.end(peer.only)
+    names = [[each.name for each in tools] for tools in offered]
+    assert names == [["a", "b"], ["a", "b"], ["a", "c"], ["a", "c", "more"], ["a", "c"], []]
+    same = [one is other for one, other in pairwise(offered)]
+    assert same == [True, False, False, False, False]
+    assert offered[3][0] is offered[2][0], "those are read again that stood in the input"
 
 
 def test_steers_are_in_flight_until_the_response_ends_that_they_steer() -> None:
