@@ -14,7 +14,7 @@ has the tokens that its bytes would have as text.
 """
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
 import msgspec
@@ -152,19 +152,9 @@ def extend_prefix(
 
     The salt is applied to each entry and not to the chain, so that `unsalted_hash` can be had.
     """
-    for _ in extending(prefix, items, salt):
-        pass
-
-
-def extending(
-    prefix: list[tuple[int, int]], items: Iterable[ContextItem], salt: int
-) -> Iterator[None]:
-    """Does what `extend_prefix` does, and pauses after every `PIECE_ITEMS`."""
     salted, num_tokens = prefix[-1] if prefix else (salt, 0)
     chained = salted ^ salt
-    for number, item in enumerate(items, start=1):
-        if number % PIECE_ITEMS == 0:
-            yield
+    for item in items:
         if isinstance(item.item, Reasoning):
             num_tokens += item.num_tokens
             if prefix and item.num_tokens:

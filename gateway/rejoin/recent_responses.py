@@ -61,10 +61,9 @@ class RecentResponses:
             parent = self._responses.get(response.parent_id)
             if parent is not None:
                 parent.children.append(response_id)
-        response.memory = Memory(
-            self._tenant_id, response.num_bytes, partial(self._drop, response_id)
-        )
-        self._budgets.add(response.memory)
+        memory = Memory(self._tenant_id, response.num_bytes, partial(self._drop, response_id))
+        response.memory = memory
+        self._budgets.add(memory)
         while len(self._responses) > self._max_remembered or self._num_bytes > self._max_bytes:
             kept = self._latest.values()
             oldest = next((key for key in self._responses if key not in kept), None)

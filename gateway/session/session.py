@@ -419,7 +419,6 @@ class Session:
         self._in_flight.give(self.tenant.id, active.num_bytes)
         stream = self._streams[job.stream_id]
         stream.active = None
-        parent = job.parsed.body.previous_response_id
         has_run = job.request is not None or job.pause is not None
         if ended is not None and self._note_ended is not None and has_run:
             stream.last = Unconfirmed(job, active.writer, ended, active.num_bytes)
@@ -429,7 +428,7 @@ class Session:
         elif ended is None:
             if active.parent is not None:
                 active.parent.steers.extend(active.carried)  # they wait for the next attempt
-        elif parent is not None:
+        elif (parent := job.parsed.body.previous_response_id) is not None:
             # A failed continuation drops its parent, so that the client resends the whole
             # context; a fork leaves it to the stream that it came from.
             self._recent.forget(parent, only_from=job.stream_id)

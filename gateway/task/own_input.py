@@ -4,7 +4,8 @@ import asyncio
 import contextlib
 
 from backends.contract import ContextItem
-from backends.prompt import Prefix, begun_prefix, cache_salt, extending
+from backends.prompt import PIECE_ITEMS as PROMPT_PIECE_ITEMS
+from backends.prompt import Prefix, begun_prefix, cache_salt, extend_prefix
 from gateway.task.json_marks import MAX_MARKS, MarkCount
 from gateway.transport.ids import new_id
 from gateway.wire.errors import ProtocolError
@@ -51,10 +52,11 @@ async def check_values(document: str | bytes) -> None:
 async def make_prefix(
     parsed: ParsedCreate, items: tuple[ContextItem, ...], tenant_id: str
 ) -> Prefix:
-    """Makes the prefix of a request's prompt."""
+    """Makes the prefix of a request's prompt, in pieces."""
     salt = cache_salt(tenant_id)
     prefix = begun_prefix(parsed.body.instructions, parsed.tools, parsed.text_format, salt)
-    for _ in extending(prefix, items, salt):
+    for start in range(0, len(items), PROMPT_PIECE_ITEMS):
+        extend_prefix(prefix, items[start : start + PROMPT_PIECE_ITEMS], salt)
         await asyncio.sleep(0)
     return tuple(prefix)
 
