@@ -57,6 +57,13 @@ SEALED_CHARS_PER_TOKEN = 16 / 3
 MAX_KEPT_HEAD_BYTES = 256 << 10
 PIECE_ITEMS = 512  # hashed in a millisecond
 
+# Agents that chain nothing send their whole context again with each request, and to count a text
+# takes some twenty times as long as to hash it. The bounds are of what is worth an entry, of about
+# 200 bytes, and of what the time may tell others of a text: whether anybody has sent it.
+MIN_KNOWN_CHARS, MAX_KNOWN_CHARS = 128, 16 << 10
+MAX_KNOWN_COUNTS = 16_384  # then all are dropped
+_known_counts: dict[int, int] = {}
+
 Prefix = tuple[tuple[int, int], ...]  # (hash of the prompt so far, its tokens), at item ends
 
 
@@ -91,12 +98,29 @@ def measure(item: Item, max_tokens: int | None = None) -> ContextItem:
         least = min_tokens(len(text))
         if least > max_tokens:
             raise TooLongError(least)
-    num_tokens = ITEM_OVERHEAD_TOKENS + count(text, max_tokens)
+    digest = _hash(text.encode("utf-8", "surrogatepass"))
+    if MIN_KNOWN_CHARS <= len(text) <= MAX_KNOWN_CHARS:
+        num_tokens = ITEM_OVERHEAD_TOKENS + _known_count(text, digest, max_tokens)
+    else:
+        num_tokens = ITEM_OVERHEAD_TOKENS + count(text, max_tokens)
     if "[" in text:  # in which attachments are named
         num_tokens += _attachment_tokens(item)
     if max_tokens is not None and num_tokens > max_tokens:
         raise TooLongError(num_tokens)
-    return ContextItem(item, num_tokens, _hash(text.encode("utf-8", "surrogatepass")))
+    return ContextItem(item, num_tokens, digest)
+
+
+def _known_count(text: str, digest: int, max_tokens: int | None) -> int:
+    """Counts a text's tokens, unless it was counted before; it is known by its hash and length."""
+    key = digest << 32 | len(text)
+    num_tokens = _known_counts.get(key)
+    if num_tokens is None:
+        num_tokens = count(text, max_tokens)
+        if max_tokens is None or num_tokens <= max_tokens:  # else counting may have stopped
+            if len(_known_counts) >= MAX_KNOWN_COUNTS:
+                _known_counts.clear()
+            _known_counts[key] = num_tokens
+    return num_tokens
 
 
 def digest_of(item: Item) -> int:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from backends import prompt
 from backends.contract import (
     Compaction,
     CustomToolCall,
@@ -147,3 +148,18 @@ def test_prompts_of_two_tenants_share_no_prefix_and_one_tenant_continues_its_own
     assert not one.keys() & other.keys()
     start = prompt_size(instructions, (), TEXT, items[:1], cache_salt("one"))[1]
     assert end_prefix(start, [message("b")], cache_salt("one")) == list(one.items())[-1]
+
+
+def test_a_text_that_is_counted_again_has_as_many_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever its limit is then, and however many were counted between."""
+    monkeypatch.setattr(prompt, "MAX_KNOWN_COUNTS", 8)
+    texts = [f"{number} words, and some [more]. " * 100 for number in range(20)]
+    for text in (*texts, *texts, *reversed(texts)):
+        num_tokens = ITEM_OVERHEAD_TOKENS + count(f"user\n{text}")
+        with pytest.raises(prompt.TooLongError):
+            measure(message(text), num_tokens - 1)
+        assert measure(message(text), num_tokens).num_tokens == num_tokens
+        with pytest.raises(prompt.TooLongError):
+            measure(message(text), num_tokens - ITEM_OVERHEAD_TOKENS - 1)
+        assert measure(message(text)).num_tokens == num_tokens
+        assert len(prompt._known_counts) <= 8
