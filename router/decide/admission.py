@@ -66,13 +66,12 @@ def _demands(task: Task, route: RankedRoute, once: Usage, weights: Weights) -> t
     usage = record.usage(route.options, once)
     if task.beforehand is not NO_USAGE:
         usage[groups[record.prepared_by]] += task.beforehand
-    return tuple(
-        [
-            Demand(group, cost_tokens(usage[group], weights.get(group, EVEN)))
-            for group in groups
-            if group in usage
-        ]
-    )
+    asked: list[Demand] = []
+    for group in groups:
+        expected = usage.get(group)
+        if expected is not None:
+            asked.append(Demand(group, cost_tokens(expected, weights.get(group, EVEN))))
+    return tuple(asked)
 
 
 def outgrown(

@@ -174,7 +174,7 @@ class Experience:
             left = known | left
         self._left[tenant_id] = now_us, left
         self._left.move_to_end(tenant_id)
-        while len(self._left) > MAX_TENANTS:
+        if len(self._left) > MAX_TENANTS:
             self._left.popitem(last=False)
         return left
 
@@ -259,5 +259,5 @@ def _note(prompts: OrderedDict[tuple[str, int], str], task: Task, backend: str, 
         key = task.tenant.id, prefix[-1][0]
         prompts[key] = backend
         prompts.move_to_end(key)
-        while len(prompts) > most:
+        if len(prompts) > most:
             prompts.popitem(last=False)

@@ -76,12 +76,12 @@ class PendingOutcomes:
     def add(self, response_id: str, pending: PendingOutcome, digest: int | None) -> None:
         """Remembers an answer; a resent context is recognised by the `digest` of its message."""
         self._pending[pending.tenant_id, response_id] = pending
+        if len(self._pending) > self._max_pending:
+            self._pending.popitem(last=False)
         if digest is not None:
             self._ids[pending.tenant_id, digest] = response_id
-        while len(self._pending) > self._max_pending:
-            self._pending.popitem(last=False)
-        while len(self._ids) > self._max_pending:
-            self._ids.popitem(last=False)
+            if len(self._ids) > self._max_pending:
+                self._ids.popitem(last=False)
 
     def get(self, tenant_id: str, response_id: str) -> PendingOutcome | None:
         """Returns a tenant's response, if it is remembered."""

@@ -15,7 +15,6 @@ While Redis has never replied since this process began (`blind`), other gateways
 """
 
 import asyncio
-import contextlib
 import logging
 import math
 from collections import deque
@@ -131,32 +130,31 @@ class FailoverPools:
 
         If it is cancelled, what Redis has granted is released.
         """
-        if not self._breaker.is_closed:
-            return self._reserve_locally(tenant, reservation_id, ranked_demands)
-        try:
-            return await self._ask(tenant, reservation_id, ranked_demands)
-        except PoolsUnavailable:
-            return await self._reserve_unanswered(tenant, reservation_id, ranked_demands)
-
-    async def _ask(
-        self, tenant: Tenant, reservation_id: str, ranked_demands: Sequence[tuple[Demand, ...]]
-    ) -> Grant:
-        asked_us = self.clock_us()
-        try:
-            grant = await self.redis.reserve_first(tenant, reservation_id, ranked_demands)
-        except PoolsUnavailable as error:
-            self._unanswered("admit", asked_us, error)
-            raise
-        except asyncio.CancelledError:
-            self._undo_all(tenant, reservation_id, ranked_demands)
-            raise
-        self._answered("admit", asked_us)
-        self._local.note(tenant.id, grant.balances, self._now_us())
-        if grant.accounts:
-            self._local.budgets.note(tenant.id, grant.accounts, self._now_us() // 1_000)
-        if grant.reservation is not None:
-            self._hold(tenant, grant.reservation, is_local=False)
-        return grant
+        num_repeated = 0
+        while self._breaker.is_closed:
+            asked_us = self.clock_us()
+            try:
+                grant = await self.redis.reserve_first(tenant, reservation_id, ranked_demands)
+            except PoolsUnavailable as error:
+                self._unanswered("admit", asked_us, error)
+                if num_repeated == MAX_REPEATED or not self._knows(tenant):
+                    break
+                num_repeated += 1
+                by_reply = self._reserve_by_last_reply(tenant, reservation_id, ranked_demands)
+                if by_reply is not None:
+                    return by_reply
+            except asyncio.CancelledError:
+                self._undo_all(tenant, reservation_id, ranked_demands)
+                raise
+            else:
+                self._answered("admit", asked_us)
+                self._local.note(tenant.id, grant.balances, self._now_us())
+                if grant.accounts:
+                    self._local.budgets.note(tenant.id, grant.accounts, self._now_us() // 1_000)
+                if grant.reservation is not None:
+                    self._hold(tenant, grant.reservation, is_local=False)
+                return grant
+        return self._reserve_locally(tenant, reservation_id, ranked_demands)
 
     def settle(
         self,
@@ -365,33 +363,29 @@ class FailoverPools:
         is_first, self._has_beaten = not self._has_beaten, True
         return pulse.is_new and not is_first
 
-    async def _reserve_unanswered(
+    def _knows(self, tenant: Tenant) -> bool:
+        return self._breaker.is_closed and self._local.knows(tenant.id, self._now_us())
+
+    def _reserve_by_last_reply(
         self, tenant: Tenant, reservation_id: str, ranked_demands: Sequence[tuple[Demand, ...]]
-    ) -> Grant:
+    ) -> Grant | None:
         """Decides without the reply of Redis, which may yet be late; what it grants is told.
 
-        By the last reply, if that is new; a task that this cannot decide asks again.
+        By the last reply, which is new; None for a task that this cannot decide.
         """
-        for _ in range(MAX_REPEATED):
-            if not (self._breaker.is_closed and self._local.knows(tenant.id, self._now_us())):
-                break
-            grant = self._local.reserve_by_last_reply(
-                tenant,
-                reservation_id,
-                ranked_demands,
-                unanswered=[held.reservation for held in self._unadopted.values()],
-                when_away=self.when_away(),
-                num_gateways=max(self._counts),
-                now_us=self._now_us(),
-            )
-            if grant is not None:
-                if grant.reservation is not None:
-                    self._hold(tenant, grant.reservation, is_local=True)
-                    self._catch_up_soon()
-                return grant
-            with contextlib.suppress(PoolsUnavailable):
-                return await self._ask(tenant, reservation_id, ranked_demands)
-        return self._reserve_locally(tenant, reservation_id, ranked_demands)
+        grant = self._local.reserve_by_last_reply(
+            tenant,
+            reservation_id,
+            ranked_demands,
+            unanswered=[held.reservation for held in self._unadopted.values()],
+            when_away=self.when_away(),
+            num_gateways=max(self._counts),
+            now_us=self._now_us(),
+        )
+        if grant is not None and grant.reservation is not None:
+            self._hold(tenant, grant.reservation, is_local=True)
+            self._catch_up_soon()
+        return grant
 
     def _undo_all(
         self, tenant: Tenant, reservation_id: str, ranked_demands: Sequence[tuple[Demand, ...]]
