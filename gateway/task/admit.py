@@ -9,7 +9,7 @@ from functools import partial
 
 import msgspec
 
-from backends.contract import BackendGroup, BackendStats
+from backends.contract import BackendStats
 from gateway.core.gateway import Gateway
 from gateway.core.job import Job
 from gateway.core.ratelimit import MODE_HEADER, policy_name, rate_limit_headers
@@ -66,10 +66,14 @@ async def admit(gw: Gateway, job: Job, loaded: LoadedTask, loaded_us: int) -> Ad
         gw.metrics.stage("admit", now_us - began_us)
         return Attempt(routes, grant, now_us)
 
-    def groups() -> list[BackendGroup]:
-        return [group for each in ranked for group in each.route.groups]
-
-    wish = Admission(task, asked[0][0].tokens, groups, attempt, gw.pools.settle, job)
+    wish = Admission(
+        task=task,
+        tokens=asked[0][0].tokens,
+        groups=lambda: [group for each in ranked for group in each.route.groups],
+        attempt=attempt,
+        settle=gw.pools.settle,
+        visitor=job,
+    )
     try:
         made = await gw.waiting.admit(wish)
     except PoolsUnavailable as error:

@@ -36,12 +36,12 @@ class BackendSpeed(msgspec.Struct):
             self.ttft_us = self.quick_ttft_us = ttft_us
             self.tpot_us = self.quick_tpot_us = tpot_us
             return
-        self.ttft_us += RECENT * (ttft_us - self.ttft_us)
-        self.tpot_us += RECENT * (tpot_us - self.tpot_us)
+        self.ttft_us = mean_us = self.ttft_us + RECENT * (ttft_us - self.ttft_us)
         quick_us = self.quick_ttft_us * FORGETTING
-        self.quick_ttft_us = quick_us if quick_us < self.ttft_us else self.ttft_us
+        self.quick_ttft_us = quick_us if quick_us < mean_us else mean_us
+        self.tpot_us = mean_us = self.tpot_us + RECENT * (tpot_us - self.tpot_us)
         quick_us = self.quick_tpot_us * FORGETTING
-        self.quick_tpot_us = quick_us if quick_us < self.tpot_us else self.tpot_us
+        self.quick_tpot_us = quick_us if quick_us < mean_us else mean_us
 
     def note_words(self, first_words_us: int) -> None:
         """Counts how long an answer took to its first words, among the latest."""

@@ -64,10 +64,10 @@ def weigh(
     facts: Facts = NO_FACTS,
 ) -> TaskClass:
     """Returns the class with its final label, what decided it, and the reason in words."""
-    if facts.alarms and not tradeoff.widen_on_drift:
-        facts = msgspec.structs.replace(facts, alarms=())
-    if facts.alarms:
+    if facts.alarms and tradeoff.widen_on_drift:
         task_class = msgspec.structs.replace(task_class, cautious=True)
+    elif facts.alarms:
+        facts = msgspec.structs.replace(facts, alarms=())
     conversation, p_deep = facts.conversation, task_class.p_deep
     shifts: list[tuple[float, str]] = []
     if conversation is not NEW or facts.gain_correction:
@@ -98,9 +98,8 @@ def weigh(
             why = "Uncertain, and one of the few that try one engine alone, to learn from"
             return _decided(task_class, tried, why, "explore")
     details: list[str] = []  # what changed nothing is not told
-    chance = CHANCES[int(100 * p_deep + 0.5)]
     if shifts:
-        by_words = CHANCES[int(100 * task_class.p_deep + 0.5)]
+        chance, by_words = _chance(p_deep), _chance(task_class.p_deep)
         if chance != by_words:
             details = [f"{by_words} by its words", *(name for _, name in shifts)]
     is_moved = low != band.low or high != band.high
@@ -109,8 +108,12 @@ def weigh(
         details.append(f"{low:.0%} to {high:.0%} is uncertain{because_of}")
     if not details:
         return task_class if label == task_class.label else _decided(task_class, label, "")
-    said = f"{chance} likely to need the deep engine; {'; '.join(details)}"
+    said = f"{_chance(p_deep)} likely to need the deep engine; {'; '.join(details)}"
     return _decided(task_class, label, f"{LOOKS[label]} ({said})")
+
+
+def _chance(probability: float) -> str:
+    return CHANCES[int(100 * probability + 0.5)]
 
 
 def _label_within(band: Band, p_deep: float) -> Label:
@@ -170,7 +173,7 @@ def why_security(task_class: TaskClass, hints: Hints) -> str:
     hinted = hints.route is not None or hints.strategy is not None
     told = [found for found in task_class.signals if found.startswith(SECURITY_SIGNAL)]
     by = f", by {told[0].removeprefix(SECURITY_SIGNAL)}" if told else ""
-    chance = CHANCES[int(100 * task_class.p_security + 0.5)]
+    chance = _chance(task_class.p_security)
     asked = ", whatever the hint" if hinted else ""
     return f"Security-sensitive work goes deep{asked} ({chance} likely to be such{by})"
 

@@ -37,8 +37,8 @@ def cost_by_group(
     for group, usage in used:
         usages[group] = usages[group] + usage if group in usages else usage
     costs: dict[BackendGroup, int] = {}
-    for group, usage in usages.items():
-        costs[group] = cost_tokens(usage, weights.get(group, EVEN))
+    for group in usages:
+        costs[group] = cost_tokens(usages[group], weights.get(group, EVEN))
     return costs
 
 

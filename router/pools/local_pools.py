@@ -9,6 +9,7 @@ as long as their leases would live. And while these balances are new, a reservat
 too late for is decided by them alone: `reserve_by_last_reply`.
 """
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, TypeVar
 
@@ -53,7 +54,7 @@ class LocalPools:
         self._buckets: dict[str, tuple[dict[BackendGroup, bucket.BucketState], int]] = {}
         # A tenant's pools as Redis last reported them, and when.
         self._known: dict[str, tuple[tuple[Balance, ...], int]] = {}
-        self._held: dict[tuple[str, BackendGroup], int] = {}
+        self._held: defaultdict[tuple[str, BackendGroup], int] = defaultdict(int)
         self._held_before: dict[tuple[str, BackendGroup], int] | None = None  # the outage began
         self._by_reply: dict[str, _ByReply] = {}
         self.budgets = LocalBudgets()
@@ -81,15 +82,16 @@ class LocalPools:
     def hold(self, reservation: Reservation) -> None:
         """Counts the slots of a task that runs here; `release` must follow."""
         for demand in reservation.demands:
-            key = reservation.tenant_id, demand.group
-            self._held[key] = self._held.get(key, 0) + 1
+            self._held[reservation.tenant_id, demand.group] += 1
 
     def release(self, reservation: Reservation) -> None:
         """Stops counting a task's slots."""
         for demand in reservation.demands:
             key = reservation.tenant_id, demand.group
-            self._held[key] -= 1
-            if not self._held[key]:
+            num_left = self._held[key] - 1
+            if num_left:
+                self._held[key] = num_left
+            else:
                 del self._held[key]
 
     def num_held(self, tenant_id: str, group: BackendGroup) -> int:

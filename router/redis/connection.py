@@ -101,13 +101,19 @@ class RedisLink(asyncio.Protocol):
         """
         if not self.is_open:
             raise LinkLost(self._why)
-        if len(self._in_flight) >= MAX_IN_FLIGHT:
+        loop, in_flight = self._loop, self._in_flight
+        if len(in_flight) >= MAX_IN_FLIGHT:
             raise LinkLost(f"more than {MAX_IN_FLIGHT} calls wait for this server")
-        if not self._unsent:
-            self._flush_soon()
+        if not self._unsent:  # it leaves at the end of this turn or, soon after a write, later
+            now_s = loop.time()
+            if not in_flight or now_s - self._flushed_s > GATHER_S:
+                self._flushed_s = now_s
+                loop.call_soon(self._flush)
+            else:
+                self._gathering = loop.call_later(GATHER_S, self._flush)
         self._unsent.append(command)
-        answer: asyncio.Future[Any] = self._loop.create_future()
-        self._in_flight.append((answer, deadline_s))
+        answer: asyncio.Future[Any] = loop.create_future()
+        in_flight.append((answer, deadline_s))
         if self._timer is None:
             self._tick_at(self._flushed_s + TICK_S)
         return answer
@@ -188,23 +194,16 @@ class RedisLink(asyncio.Protocol):
             self.on_broken()
         self.close(self._why if exc is None else f"{type(exc).__name__}: {exc}")
 
-    def _flush_soon(self) -> None:
-        """Flushes at the end of this turn or, soon after a write, with its replies."""
-        now_s = self._loop.time()
-        if not self._in_flight or now_s - self._flushed_s > GATHER_S:
-            self._flushed_s = now_s
-            self._loop.call_soon(self._flush)
-        else:
-            self._gathering = self._loop.call_later(GATHER_S, self._flush)
-
     def _flush(self) -> None:
         if self._gathering is not None:
             self._gathering.cancel()
             self._gathering = None
             self._flushed_s = self._loop.time()
-        if self._unsent and self._transport is not None and self.is_open:
-            self._transport.write(b"".join(self._unsent))
-        self._unsent.clear()
+        unsent = self._unsent
+        if unsent:
+            assert self._transport is not None, "what closes it drops what is unsent"
+            self._transport.write(b"".join(unsent))
+            unsent.clear()
 
     def _tick_at(self, when_s: float) -> None:
         self._tick_s = when_s
