@@ -3,7 +3,6 @@
 import enum
 import hashlib
 import re
-from functools import cached_property
 from typing import Literal, cast
 
 import msgspec
@@ -12,6 +11,7 @@ from backends.contract import NO_USAGE, BackendGroup, GenerateRequest, Usage
 from router.agent_runs.run_state import NEW_RUN, RunState
 from router.classify.agent import UNKNOWN_AGENT, Agent
 from router.classify.text_features import Reading, read
+from router.read_once import ReadOnce
 
 Label = Literal["interactive", "deep", "uncertain"]
 Decider = Literal["class", "sticky", "evidence", "deadline", "explore"]  # what settled a label
@@ -75,12 +75,12 @@ class Tenant(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     limits_per_key: dict[BackendGroup, GroupLimits] = {}  # what each of its keys gets
     run_account: Account | None = None  # what each of its runs gets, under its own name
 
-    @cached_property
+    @ReadOnce
     def pool_limits(self) -> tuple[int, ...]:
         """Returns its limits as numbers, in the order of the pools' script; -1: none."""
         return _numbers_of(self.limits)
 
-    @cached_property
+    @ReadOnce
     def key_pool_limits(self) -> tuple[int, ...]:
         """Returns its key's own limits in the same way."""
         return _numbers_of(self.key_limits)
@@ -178,7 +178,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         key = f"{seed}\0{self.tenant.id}\0{self.conversation}".encode()
         return int.from_bytes(hashlib.blake2b(key, digest_size=8).digest()) / 2**64
 
-    @cached_property
+    @ReadOnce
     def reading(self) -> Reading:
         """Returns the prompt as classifier, conditions and decision log see it."""
         return read(self.last_user_message)

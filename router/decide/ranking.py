@@ -47,7 +47,7 @@ HOLDING_LOAD = 0.2  # the load that any conversation's prefix outweighs, so that
 
 _PARALLEL = Route.PARALLEL  # read once: looking it up takes as long as a call
 _GROUPS: tuple[BackendGroup, ...] = _PARALLEL.groups
-_LOAD_AND_NAME = itemgetter(0, 1)
+_LOAD_AND_NAME, _STATS = itemgetter(0, 1), itemgetter(2)
 _REASONS = {reason.value: reason for reason in Reason}
 _ALONE = {group: Route(group) for group in _GROUPS}  # the routes of one engine
 
@@ -292,7 +292,7 @@ def _sort_by_load(order: list[BackendStats], task: Task) -> None:
             load -= min(1.0, HOLDING_LOAD + max(0, held_tokens) / HELD_TOKENS)
         loads.append((load, name, stats))
     loads.sort(key=_LOAD_AND_NAME)
-    order[:] = [stats for _, _, stats in loads]
+    order[:] = map(_STATS, loads)
 
 
 def _able(
@@ -349,12 +349,13 @@ def _routes(
     routes = [wish.route, *wish.fallback]
     if not wish.bound:
         # Rather anywhere than nowhere, once nothing that the policy named is possible.
-        spare = [_ALONE[group] for group in wish.route.groups if _ALONE[group] not in routes]
-        usable = [group for group, order in orders.items() if order]
-        if len(usable) < len(_GROUPS) and not any(
-            all(group in usable for group in route.groups) for route in [*routes, *spare]
+        spare: list[Route] = []
+        if wish.route is _PARALLEL:
+            spare = [route for route in _ALONE.values() if route not in routes]
+        if not all(orders.values()) and not any(
+            all(orders[group] for group in route.groups) for route in [*routes, *spare]
         ):
-            spare = [route for route in (Route.FAST, Route.DEEP) if route not in routes]
+            spare = [route for route in _ALONE.values() if route not in routes]
         routes += spare
     ranked: list[RankedRoute] = []
     blocked: Reason | None = None
