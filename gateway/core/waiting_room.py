@@ -151,20 +151,16 @@ class WaitingRoom:
         return Attempt(refused.ranked, grant, now_us)
 
     def settled(self, reservation: Reservation) -> None:
-        """Frees the slots of a task that ended."""
+        """Frees the slots of a task that ended, and wakes the queues that may go on with them."""
         self.limiter.release(reservation.id)
-        self.released(reservation)
+        if any(self._queues.waiting):
+            tenant_id, demands = reservation.tenant_id, reservation.demands
+            self._wake(self._queues.released(tenant_id, demands, self.clock_us()))
 
     def shrunk(self, kept: Reservation, released: tuple[Demand, ...]) -> None:
         """Frees slots that a running task released."""
         self.limiter.keep(kept.id, [demand.group for demand in kept.demands])
         self._wake(self._queues.released(kept.tenant_id, released, self.clock_us()))
-
-    def released(self, reservation: Reservation) -> None:
-        """Wakes the queues of the groups that have free slots now."""
-        if any(self._queues.waiting):
-            tenant_id, demands = reservation.tenant_id, reservation.demands
-            self._wake(self._queues.released(tenant_id, demands, self.clock_us()))
 
     def _wake(self, groups: Iterable[BackendGroup]) -> None:
         for group in groups:

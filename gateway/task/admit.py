@@ -231,18 +231,17 @@ def _refusal(gw: Gateway, task: Task, decision: RouteDecision, made: Attempt) ->
 
 
 def _count_admission(gw: Gateway, task: Task, admitted: AdmittedTask) -> None:
-    chosen, first = admitted.chosen, admitted.decision.ranked[0]
+    metrics, decision, chosen = gw.metrics, admitted.decision, admitted.chosen
+    first, tier, mode = decision.ranked[0], task.tenant.tier, decision.mode
     for group in chosen.route.groups:
-        gw.metrics.ratelimit(
-            group=group, tier=task.tenant.tier, result="admit", mode=admitted.decision.mode
-        )
-    gw.metrics.reserved(admitted.reservation.demands)
-    gw.metrics.decision(
-        policy=admitted.decision.policy_version,
+        metrics.ratelimit(group=group, tier=tier, result="admit", mode=mode)
+    metrics.reserved(admitted.reservation.demands)
+    metrics.decision(
+        policy=decision.policy_version,
         rule=chosen.rule or chosen.reason,
         route=chosen.route,
         mode="canary" if chosen.canary else "live",
     )
     if chosen.route is not first.route:
-        escalations = gw.metrics.counts["lanewise_escalations_total"]
+        escalations = metrics.counts["lanewise_escalations_total"]
         escalations[first.route.value, chosen.route.value, chosen.reason.value].inc()

@@ -80,8 +80,15 @@ def reserve_call(
             else:
                 deep = demand.tokens
         tokens += (fast, deep)
-    head = (*tenant_keys(tenant.id), operation, now_ms, lease_ms)
-    asked: Arguments = (*head, *tenant.pool_limits, reservation_id, *tokens)
+    asked: Arguments = (
+        *tenant_keys(tenant.id),
+        operation,
+        now_ms,
+        lease_ms,
+        *tenant.pool_limits,
+        reservation_id,
+        *tokens,
+    )
     if tenant.key_limits:
         asked = (*asked, _KEY, tenant.key_id, *tenant.key_pool_limits)
     if not tenant.accounts:
