@@ -36,11 +36,8 @@ class Made(NamedTuple):
 IsFree = Callable[[Backend], bool]  # whether nothing runs there any more
 
 
-def stats_of(backends: Mapping[str, Backend], drained: Collection[str]) -> list[BackendStats]:
-    """Returns the current stats of all, and which of them are drained."""
-    stats = [backend.stats() for backend in backends.values()]
-    if not drained:
-        return stats
+def marked(stats: Iterable[BackendStats], drained: Collection[str]) -> list[BackendStats]:
+    """Returns the stats, those of drained backends marked as such."""
     return [
         msgspec.structs.replace(each, drained=True) if each.info.name in drained else each
         for each in stats
@@ -72,7 +69,8 @@ class Backends(dict[str, Backend]):
 
     def stats(self) -> list[BackendStats]:
         """Returns the current stats of all."""
-        return stats_of(self, self.drained)
+        stats = [backend.stats() for backend in self.values()]
+        return marked(stats, self.drained) if self.drained else stats
 
     def settings(self, shared: Iterable[SimulatedConfig] = ()) -> tuple[EngineSettings, ...]:
         """Returns how each is configured, for the decision log; of servers, only what they are.

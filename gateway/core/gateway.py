@@ -16,7 +16,7 @@ from backends.contract import Backend, BackendGroup, BackendInfo, BackendStats
 from gateway.access.key_sessions import KeySessions
 from gateway.config.keys import Peppers
 from gateway.core.adaptation import Adaptation
-from gateway.core.backends import stats_of
+from gateway.core.backends import marked
 from gateway.core.budget_posts import BudgetNotice
 from gateway.core.job import Job
 from gateway.core.turn_end import Steps, at_once
@@ -125,7 +125,8 @@ class Gateway:
 
     def backend_stats(self) -> list[BackendStats]:
         """Returns the current stats of all backends."""
-        return stats_of(self.backends, self.state.drained)
+        stats, drained = [each.stats() for each in self.backends.values()], self.state.drained
+        return marked(stats, drained) if drained else stats
 
 
 class _Infos(Mapping[str, BackendInfo]):

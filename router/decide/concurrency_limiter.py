@@ -19,6 +19,7 @@ class ConcurrencyLimiter:
         """`others_wait` says whether tasks of tenants other than this one wait for a group."""
         self._others_wait = others_wait
         self._limits: dict[BackendGroup, int] = {}
+        self.is_on = False  # whether any group has a limit
         self._shares: dict[BackendGroup, Mapping[str, int]] = {}
         self._held: dict[str, tuple[Tenant, tuple[BackendGroup, ...]]] = {}  # by task
         self._running: defaultdict[BackendGroup, int] = defaultdict(int)
@@ -27,6 +28,7 @@ class ConcurrencyLimiter:
     def set_limit(self, group: BackendGroup, limit: int, shares: Mapping[str, int]) -> None:
         """Sets a group's limit and its tenants' shares; a tenant without a share has none."""
         self._limits[group] = limit
+        self.is_on = True
         self._shares[group] = shares
 
     def num_running(self, group: BackendGroup) -> int:
@@ -38,11 +40,6 @@ class ConcurrencyLimiter:
         return Counter(
             (tenant.id, tenant.tier) for tenant, groups in self._held.values() if group in groups
         )
-
-    @property
-    def is_on(self) -> bool:
-        """Returns whether any group has a limit."""
-        return bool(self._limits)
 
     def open_routes(
         self, ranked: tuple[RankedRoute, ...], tenant_id: str

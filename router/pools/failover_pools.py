@@ -170,9 +170,9 @@ class FailoverPools:
         held = self._held.pop(reservation.id, None)
         if held is None:
             return _nothing()  # settled before
-        self._unadopted.pop(reservation.id, None)
         self._local.release(held.counted)
         if held.is_local:
+            self._unadopted.pop(reservation.id, None)
             self._local.settle(held.reservation, actual_tokens, nusd, self._now_us())
         entry = Unsettled(held, dict(actual_tokens), self.clock_us(), nusd)
         sent: Coroutine[Any, Any, Any] | None = None
