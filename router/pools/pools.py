@@ -225,17 +225,13 @@ def group_balances(
     units: Sequence[Unit] = TENANT_UNITS,
 ) -> tuple[Balance, ...]:
     """Returns the balances of one group's pools, which must be refilled."""
-    per_day = limits.tokens_per_day
-    return balances_from(
-        group,
-        (
-            *(state.requests_level, state.tokens_level, state.num_held),
-            *(limits.requests_per_min, limits.tokens_per_min, limits.max_concurrent),
-            *(-1 if per_day is None else per_day, state.day_tokens, state.held_tokens),
-            0 if per_day is None else bucket.day_left_ms(state),
-        ),
-        units,
-    )
+    levels = state.requests_level, state.tokens_level, state.num_held
+    most = limits.requests_per_min, limits.tokens_per_min, limits.max_concurrent
+    of_day = (-1, 0, 0, 0)
+    if limits.tokens_per_day is not None:
+        left_ms = bucket.day_left_ms(state)
+        of_day = limits.tokens_per_day, state.day_tokens, state.held_tokens, left_ms
+    return balances_from(group, levels + most + of_day, units)
 
 
 def balances_from(
@@ -250,9 +246,9 @@ def balances_from(
     requests, tokens, num_held, per_min, tokens_per_min, most, *of_day = state
     unit, max_per_min = bucket.LEVEL_PER_UNIT, bucket.MAX_PER_MIN
     whole = per_min if per_min < max_per_min else max_per_min
-    requests_us = -((requests - whole * unit) // whole) * 1_000 if whole else 0
+    requests_us = (unit - requests // whole) * 1_000 if whole else 0
     whole = tokens_per_min if tokens_per_min < max_per_min else max_per_min
-    tokens_us = -((tokens - whole * unit) // whole) * 1_000 if whole else 0
+    tokens_us = (unit - tokens // whole) * 1_000 if whole else 0
     num_requests = requests // unit if requests > 0 else 0
     num_tokens = tokens // unit if tokens > 0 else 0
     num_free = most - num_held if most > num_held else 0
