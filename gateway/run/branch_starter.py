@@ -33,41 +33,33 @@ class Failover(msgspec.Struct, frozen=True):
     error: BackendError  # names the one that failed
 
 
-class BranchStarter:
+class BranchStarter(msgspec.Struct, eq=False):
     """Starts branches. It has no reference to the run, which would be a cycle."""
 
-    def __init__(
-        self,
-        chosen: RankedRoute,
-        reservations: SideReservations | None,
-        expected_output_tokens: int,
-        clock_us: Callable[[], int],
-        late_words_us: Callable[[str], float | None],
-    ) -> None:
-        self._spares = chosen.spares
-        self._stand_ins = chosen.stand_ins
-        self._is_asked_for = chosen.reason is Reason.HINT
-        self._alone = len(chosen.backends) == 1
-        self._reservations = reservations
-        self._expected_output_tokens = expected_output_tokens
-        self._clock_us = clock_us
-        self._late_words_us = late_words_us
-        self._failed: set[str] = set()
+    _chosen: RankedRoute
+    _reservations: SideReservations | None
+    _expected_output_tokens: int
+    _clock_us: Callable[[], int]
+    _late_words_us: Callable[[str], float | None]
+    _backends: Mapping[str, Backend]
+    _request: GenerateRequest  # the task's whole one
+    _failed: set[str] = set()  # the backends that failed before their first word
 
-    def prepare(self, backends: Mapping[str, Backend], request: GenerateRequest) -> None:
-        """Sets the backends, and the task's whole request."""
-        self._backends = backends
-        self._request = request
+    def start(self, branch: Branch, said: Said | None = None) -> None:
+        """Starts a branch now, or once it has its own reservation; a refusal finishes it.
 
-    def start(self, branch: Branch) -> None:
-        """Starts a branch now, or once it has its own reservation; a refusal finishes it."""
+        It says the rest of what another has `said`, if that is given.
+        """
         request = self._request_of(branch)
-        self._start(branch, request, branch)
-
-    def go_on(self, branch: Branch, said: Said) -> None:
-        """Starts a branch with what another has said, to say the rest."""
-        request = continuing(self._request_of(branch), said, branch.num_continuations)
-        self._start(branch, request, Joint(branch, said))
+        sink: Sink = branch
+        if said is not None:
+            request = continuing(request, said, branch.num_continuations)
+            sink = Joint(branch, said)
+        branch.num_prompt_tokens = self._read_tokens(branch, request)
+        if branch.own_reservation:
+            self._reserve(branch, request, sink)
+        else:
+            self._generate(branch, request, sink)
 
     def silence_us(self, branch: Branch) -> int | None:
         """Returns how long a branch may say nothing at all; None: its backend times it alone."""
@@ -94,13 +86,15 @@ class BranchStarter:
         if said.words and not branch.part.goes_on:
             return None
         group = self._backends[branch.backend].info.group
-        of_group = (name for name in self._stand_ins if self._group_of(name) == group)
-        index = branch.backend_index
-        spares = self._spares[index] if index < len(self._spares) else of_group
+        chosen, index = self._chosen, branch.backend_index
+        of_group = (name for name in chosen.stand_ins if self._group_of(name) == group)
+        spares = chosen.spares[index] if index < len(chosen.spares) else of_group
         others: tuple[str, ...] = ()
-        is_refused = self._is_asked_for and said.last is None and error.code in REFUSALS
-        if (said.words or (self._alone and not is_refused)) and self._reservations is not None:
-            others = self._stand_ins
+        is_asked_for = chosen.reason is Reason.HINT
+        is_refused = is_asked_for and said.last is None and error.code in REFUSALS
+        may_leave = said.words or (len(chosen.backends) == 1 and not is_refused)
+        if may_leave and self._reservations is not None:
+            others = chosen.stand_ins
         failed = {branch.backend} if said.words else self._failed
         failed.add(branch.backend)
         names = tuple(dict.fromkeys((*spares, *others)))
@@ -144,39 +138,33 @@ class BranchStarter:
         return stats.takes_tasks and is_able and num_tokens < stats.info.window_tokens
 
     def _request_of(self, branch: Branch) -> GenerateRequest:
-        info = self._backends[branch.backend].info
-        return branch_request(self._request, branch.number, branch.part, info, alone=self._alone)
+        info, alone = self._backends[branch.backend].info, len(self._chosen.backends) == 1
+        return branch_request(self._request, branch.number, branch.part, info, alone=alone)
 
     def _read_tokens(self, branch: Branch, request: GenerateRequest) -> int:
         """Returns the size of a branch's prompt, with a prediction that is read as a part of it."""
-        around = self._backends[branch.backend].info.prediction_tokens
-        if request.prediction is None or not around:
+        if request.prediction is None:
             return request.num_prompt_tokens
-        return request.num_prompt_tokens + around + count(request.prediction)
-
-    def _start(self, branch: Branch, request: GenerateRequest, sink: Sink) -> None:
-        branch.num_prompt_tokens = self._read_tokens(branch, request)
-        if branch.own_reservation:
-            self._reserve(branch, request, sink)
-        else:
-            self._generate(branch, request, sink)
+        around = self._backends[branch.backend].info.prediction_tokens
+        read_tokens = around + count(request.prediction) if around else 0
+        return request.num_prompt_tokens + read_tokens
 
     def _has_spare(self, branch: Branch) -> bool:
         """Returns whether another backend of its group could take it now."""
-        index = branch.backend_index
-        spares = self._spares[index] if index < len(self._spares) else ()
-        if not spares:
+        index, spares = branch.backend_index, self._chosen.spares
+        spares_here = spares[index] if index < len(spares) else ()
+        if not spares_here:
             return False
-        others = (name for name in spares if name not in self._failed | {branch.backend})
+        others = (name for name in spares_here if name not in self._failed | {branch.backend})
         stats = (self._backends[name].stats() for name in others)
         return any(each.takes_tasks and load_of(each) < 1 for each in stats)
 
     def _generate(self, branch: Branch, request: GenerateRequest, sink: Sink) -> None:
-        is_simulated = self._backends[branch.backend].info.simulated  # which no server limits
-        if not is_simulated and self._has_spare(branch):
+        backend = self._backends[branch.backend]
+        if not backend.info.simulated and self._has_spare(branch):  # those no server limits
             request = msgspec.structs.replace(request, has_spare=True)
         try:
-            branch.generation = self._backends[branch.backend].start(request, sink)
+            branch.generation = backend.start(request, sink)
         except BackendError as error:
             branch.fail(error, self._clock_us())
 

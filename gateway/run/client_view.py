@@ -2,24 +2,23 @@
 
 from collections.abc import Callable
 
+import msgspec
+
 from backends.contract import DeltaKind
 from gateway.run.branch import Branch, Branches
 from gateway.wire.response import ResponseWriter
 from router.strategies.actions import Forward
 
 
-class ClientView:
+class ClientView(msgspec.Struct, eq=False):
     """Shows forwarded deltas; a transparent machine's bypass it, except the first."""
 
-    def __init__(
-        self, branches: Branches, writer: ResponseWriter, clock_us: Callable[[], int]
-    ) -> None:
-        self._branches = branches
-        self._writer = writer
-        self._clock_us = clock_us
-        self._speaker: Branch | None = None  # whose item is open
-        self.first_branch: Branch | None = None  # whose token came first
-        self._answered_by: str | None = None
+    _branches: Branches
+    _writer: ResponseWriter
+    _clock_us: Callable[[], int]
+    _speaker: Branch | None = None  # whose item is open
+    first_branch: Branch | None = None  # whose token came first
+    _answered_by: str | None = None
 
     @property
     def answered_by(self) -> str:

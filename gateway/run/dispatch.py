@@ -53,6 +53,25 @@ class RunOutcome(msgspec.Struct, frozen=True):
 class Run:
     """Runs one task's generations. `ended` resolves once; `close` may come at any time."""
 
+    on_failover: Callable[[], None] | None = None
+    on_delegations: Callable[[], None] | None = None  # when one changes its state
+    # Called with a backend index once no branch needs the task's own reservation there, while
+    # others go on.
+    on_group_done: Callable[[int], None] | None = None
+    _groups_done: frozenset[int] = frozenset()
+    _machine: Machine = _NOT_STARTED
+    _starter: BranchStarter  # once it has started, as the next
+    _stalls: StallWatch | None = None  # until it ends
+    _is_paused = False
+    _delegations: Sequence[Delegation] = ()
+    _delegation_states: Sequence[str] = ()  # as last reported
+    _task_id = ""
+    _num_acting = 0  # depth: a backend that refuses is a finish within a start
+    _one_over = False  # whether a branch ended since the last check
+    _timer: asyncio.TimerHandle | None = None
+    _closed = False
+    _silences: tuple[BackendError, ...] = ()  # of branches cancelled for silence
+
     def __init__(
         self,
         chosen: RankedRoute,
@@ -69,52 +88,45 @@ class Run:
         self._chosen = chosen
         self._writer = writer
         self._clock_us = clock_us
-        self._starter = BranchStarter(
-            chosen, reservations, expected_output_tokens, clock_us, late_words_us
-        )
+        self._reservations = reservations
+        self._expected_output_tokens = expected_output_tokens
+        self._late_words_us = late_words_us
         self._loop = asyncio.get_running_loop()
         self.ended: asyncio.Future[RunOutcome] = self._loop.create_future()
         self.branches = Branches(chosen.backends)
         self.shown = ClientView(self.branches, writer, clock_us)
         self.failovers: list[Failover] = []
         self.continued: list[Continued] = []
-        self._stalls = StallWatch(self.branches, clock_us, self._on_stall, self._starter.silence_us)
-        self._is_paused = False
-        self.on_failover: Callable[[], None] | None = None
-        self.on_delegations: Callable[[], None] | None = None  # when one changes its state
-        # Called with a backend index once no branch needs the task's own reservation there,
-        # while others go on.
-        self.on_group_done: Callable[[int], None] | None = None
-        self._groups_done: set[int] = set()
-        self._machine: Machine = _NOT_STARTED
-        self._delegations: Sequence[Delegation] = ()
-        self._delegation_states: list[str] = []  # as last reported
-        self._task_id = ""
-        self._num_acting = 0  # depth: a backend that refuses is a finish within a start
-        self._one_over = False  # whether a branch ended since the last check
-        self._timer: asyncio.TimerHandle | None = None
-        self._closed = False
-        self._silences: tuple[BackendError, ...] = ()  # of branches cancelled for silence
 
     def start(self, backends: Mapping[str, Backend], request: GenerateRequest) -> None:
         """Starts the strategy's first generations; a backend that refuses counts as failed.
 
         Raises `BackendError` if no backend would start.
         """
-        self._starter.prepare(backends, request)
+        clock_us = self._clock_us
+        self._starter = starter = BranchStarter(
+            self._chosen,
+            self._reservations,
+            self._expected_output_tokens,
+            clock_us,
+            self._late_words_us,
+            backends,
+            request,
+        )
         self._task_id = request.id
         self._writer.source = self
         machine = self._machine = self._chosen.record.machine(self._chosen.options, request)
         if isinstance(machine, Delegate):
             self._delegations = machine.delegations
-        now_us = self._clock_us()
+        now_us = clock_us()
         self._act(machine.start(now_us))
-        self._stalls.begin(now_us)
         if self.ended.done():  # backends push later, so this can only be refusals
             finish = self.ended.result().finish
             assert finish is not None
             assert finish.error is not None
             raise finish.error
+        self._stalls = StallWatch(self.branches, clock_us, self._on_stall, starter.silence_us)
+        self._stalls.begin(now_us)
 
     def stop(self) -> None:
         """Ends the run for a steer or a cancel; keeps what was pushed so far."""
@@ -131,9 +143,8 @@ class Run:
     def close(self) -> None:
         """Cancels all generations synchronously; none starts afterwards."""
         self._closed = True
-        if self._timer is not None:
-            self._timer.cancel()
-        self._stalls.close()
+        if self._stalls is not None or self._timer is not None:
+            self._stop_timers()
         self.branches.cancel()
 
     def release(self) -> None:
@@ -149,14 +160,16 @@ class Run:
     def pause(self) -> bool:
         """Pauses its generations; returns false if one cannot pause."""
         self._is_paused = True
-        self._stalls.pause()
+        if self._stalls is not None:
+            self._stalls.pause()
         paused = [generation.pause() for generation in self._generations()]
         return all(paused)
 
     def resume(self) -> None:
         """Lets its generations go on."""
         self._is_paused = False
-        self._stalls.resume()
+        if self._stalls is not None:
+            self._stalls.resume()
         for generation in self._generations():
             generation.resume()
 
@@ -316,7 +329,7 @@ class Run:
         if self._machine.transparent:
             self.shown.goes_on_at(to)
         self._one_over = True
-        self._starter.go_on(successor, said)
+        self._starter.start(successor, said)
         if self._is_paused and successor.generation is not None:
             successor.generation.pause()
 
@@ -328,7 +341,8 @@ class Run:
             message = f"{what} for {silent_us / 1e6:.1f} s"
             error = BackendError(branch.backend, "server_error", message, retryable=True)
             if self._go_on(branch, error, "stalled"):
-                self._release_if_over()
+                if self._one_over:
+                    self._release_done_groups()
                 return True
             if branch.times is None:  # and nobody else can go on
                 return not is_begun and self._does_without(branch, error)
@@ -373,22 +387,19 @@ class Run:
             before, self._delegation_states = self._delegation_states, states
             if states != before and self.on_delegations is not None:
                 self.on_delegations()
-        self._release_if_over()
-
-    def _release_if_over(self) -> None:
         if self._one_over and not self._num_acting:
-            self._one_over = False
             self._release_done_groups()
 
     def _release_done_groups(self) -> None:
         """Reports each group that needs the task's own reservation no more."""
+        self._one_over = False
         if self._closed or self.ended.done() or self.on_group_done is None:
             return  # then all of it is released
         own = (branch for branch in self.branches.values() if not branch.own_reservation)
         busy = {branch.backend_index for branch in own if branch.usage is None}
         for index in range(len(self._chosen.backends)):
             if not (index in busy | self._groups_done or self._machine.may_start(index)):
-                self._groups_done.add(index)
+                self._groups_done |= {index}
                 self.on_group_done(index)
 
     def _do(self, action: Action) -> None:
@@ -426,9 +437,15 @@ class Run:
         if not self.ended.done():
             self.shown.end_item_of(branch)
 
-    def _end(self, end: EndRun) -> None:
+    def _stop_timers(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._stalls.close()
+            self._timer = None
+        if self._stalls is not None:
+            self._stalls.close()
+            self._stalls = None
+
+    def _end(self, end: EndRun) -> None:
+        self._stop_timers()
         if not self.ended.done():
             self.ended.set_result(RunOutcome(end.finish, (*self._silences, *end.errors)))

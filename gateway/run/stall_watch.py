@@ -9,6 +9,8 @@ This is an edge.
 import asyncio
 from collections.abc import Callable
 
+import msgspec
+
 from backends.contract import DeltaKind
 from gateway.run.branch import Branch, Branches
 from router.decide.failover import MIN_STALL_US, stall_us
@@ -17,33 +19,24 @@ LATE_US = 500_000  # a look that comes so late says that this process was busy, 
 AGAIN_US = 1_000_000  # until the next look at a stalled stream that nobody could go on with
 
 
-class StallWatch:
+class StallWatch(msgspec.Struct, eq=False):
     """Looks at a run's streams whenever the first of them could have stalled."""
 
-    def __init__(
-        self,
-        branches: Branches,
-        clock_us: Callable[[], int],
-        on_stall: Callable[[Branch, int, int], bool],
-        silence_us: Callable[[Branch], int | None],
-    ) -> None:
-        """Calls `on_stall` with a branch, its silence and the time past its limit; false: it stays.
+    _branches: Branches
+    _clock_us: Callable[[], int]
+    # Is called with a branch, its silence and the time past its limit; false: it stays. None once
+    # the watch is over.
+    _on_stall: Callable[[Branch, int, int], bool] | None
+    _silence_us: Callable[[Branch], int | None]  # how long a branch may say nothing at all
+    _timer: asyncio.TimerHandle | None = None
+    _heard_us: int = 0  # nothing before counts as silence
+    _is_paused: bool = False
 
-        `silence_us` says how long a branch may say nothing at all.
-        """
-        self._branches = branches
-        self._clock_us = clock_us
-        self._on_stall: Callable[[Branch, int, int], bool] | None = on_stall
-        self._silence_us = silence_us
-        self._loop = asyncio.get_running_loop()
-        self._timer: asyncio.TimerHandle | None = None
-        self._heard_us = 0  # nothing before counts as silence
-        self._is_paused = False
-
-    def begin(self, now_us: int) -> None:
-        """Starts with the first streams; harmless if it has begun, or is over."""
-        if self._timer is None and self._on_stall is not None:
-            self._wake_in(MIN_STALL_US, now_us)
+    def begin(self, now_us: int, delay_us: int | None = None) -> None:
+        """Starts with the first streams; from then on it looks by itself."""
+        delay_us = MIN_STALL_US if delay_us is None else delay_us
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(delay_us / 1e6, self._look, now_us + delay_us)
 
     def pause(self) -> None:
         """Waits while the streams are paused by us."""
@@ -61,9 +54,6 @@ class StallWatch:
             self._timer.cancel()
             self._timer = None
 
-    def _wake_in(self, delay_us: int, now_us: int) -> None:
-        self._timer = self._loop.call_later(delay_us / 1e6, self._look, now_us + delay_us)
-
     def _look(self, planned_us: int) -> None:
         now_us = self._clock_us()
         if self._is_paused or now_us - planned_us > LATE_US:
@@ -80,7 +70,7 @@ class StallWatch:
             next_us = min(next_us, due_us)
         self._timer = None
         if self._on_stall is not None:
-            self._wake_in(next_us - now_us, now_us)
+            self.begin(now_us, next_us - now_us)
 
     def _heard(self, branch: Branch) -> int | None:
         """Returns when the branch was heard last, or began; None: it may be silent."""

@@ -22,6 +22,7 @@ class Single(Machine):
         return [EndRun(finish, () if finish.error is None else (finish.error,))]
 
 
+_SINGLE = Single()  # of all runs, as it keeps nothing of one
 RECORD = StrategyRecord(
-    name="single", options=StrategyOptions, machine=lambda _options, _request: Single()
+    name="single", options=StrategyOptions, machine=lambda _options, _request: _SINGLE
 )
