@@ -183,13 +183,14 @@ def bounded_usage(
     max_input_tokens: int,
     num_hidden_tokens: int = 0,
     prediction: str | None = None,
+    least_bytes: int | None = None,
 ) -> Usage:
     """Returns what is charged of a reported usage, marked as `bounded` if that is less.
 
     Output is at most the limit; of that, what is shown is at most the bytes that came, and
     `num_hidden_tokens` (reasoning, say) come on top. Tokens of the prediction that was sent, and
     was rejected, come on top of the limit; a server that leaves them out of its output is known by
-    an output that cannot have them.
+    an output that cannot have them. `least_bytes`, where they suffice, stand for those that came.
     """
     most_predicted = _num_bytes(prediction) if prediction else 0
     num_rejected = reported.num_rejected_tokens
@@ -201,7 +202,8 @@ def bounded_usage(
     hidden = reported.num_reasoning_tokens
     if hidden < num_hidden_tokens:
         hidden = num_hidden_tokens
-    most_output = hidden + num_rejected + meter.num_bytes + MARKER_TOKENS
+    num_bytes = meter.num_bytes if least_bytes is None else least_bytes
+    most_output = hidden + num_rejected + num_bytes + MARKER_TOKENS
     if most_output > meter.max_tokens + num_rejected:
         most_output = meter.max_tokens + num_rejected
     num_accepted = reported.num_accepted_tokens

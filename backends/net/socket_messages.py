@@ -62,11 +62,12 @@ class MessageCutter:
                 return [], b""
             arrived = bytes(self._rest)
             self._rest.clear()
+        if (texts := _texts_of(arrived, self.max_bytes)) is not None:
+            self._max_lone_bytes = self._lone_bytes
+            return texts, b""
         messages: list[bytes] = []
         others = b""
         at, size, num_needed = 0, len(arrived), 2
-        if (texts := _texts_of(arrived, self.max_bytes)) is not None:
-            messages, at = texts, size
         while size - at >= 2:
             first, num_bytes, start = arrived[at], arrived[at + 1], at + 2
             if num_bytes >= 126:

@@ -255,30 +255,63 @@ class UpstreamGeneration:
 
     async def _run(self) -> None:
         try:
-            while True:
-                failure = await self._attempt()
-                if failure is None or self._usage is not None:
-                    return
-                if failure.blame == "request" and not self.has_tokens and self._drops_prediction():
-                    continue
-                self._backend.failed(failure)
-                pause_s = self._attempts.pause_s(
-                    failure,
-                    # A warm-up is not retried: the turn itself will find out.
-                    has_tokens=self.has_tokens or not self._turn.generate,
-                    chance=self._backend.chance.random(),
-                )
-                if pause_s is None or not self._backend.health.take_retry():
-                    self._fail(failure)
-                    return
-                name, once = self._backend.name, {"once": f"again: {self._backend.name}"}
-                logger.info("upstream %s: again after: %s", name, failure, extra=once)
-                await asyncio.sleep(pause_s)
-                self._turn.begin()
-                self._reader = self._backend.make_reader(self._request, self._turn)
+            is_over = False
+            while not is_over:
+                failure: Failure | None = None
+                try:
+                    if self._turn.generate:
+                        transport = self._backend.transport
+                        await transport.exchange(self._turn, self._receive, self._reading)
+                    else:
+                        await self._warm_up()
+                except Failure as error:
+                    failure = error
+                # A connection that broke after a complete response does no harm to it.
+                is_over = self._usage is not None or not await self._tries_again(failure)
         except Exception as error:  # ours, not the upstream's
             self._report(error)
             self._fail(broken(self._backend.name, "the gateway failed"))
+
+    async def _warm_up(self) -> None:
+        transport = self._backend.transport
+        if self._backend.warms:
+            await transport.warm_up(self._turn, self._receive, self._reading)
+        else:
+            await transport.warm()
+
+    async def _tries_again(self, failure: Failure | None) -> bool:
+        """Returns whether there is another attempt, for which it waits; else it has ended."""
+        backend = self._backend
+        if failure is not None:
+            failure = failure.hiding(backend.hidden)
+            if failure.overrun and self._turn.generate:
+                backend.num_overruns += 1
+                self._end(self._reader.cut(monotonic_us()))
+        if self._usage is not None or self._end_if_complete():
+            return False
+        if failure is None:
+            if not self._turn.generate:
+                self._end(Finish(FinishReason.STOP, Usage(), monotonic_us()))
+                return False
+            failure = broken(backend.name, "the upstream ended its answer midway")
+        if failure.blame == "request" and not self.has_tokens and self._drops_prediction():
+            return True
+        backend.failed(failure)
+        pause_s = self._attempts.pause_s(
+            failure,
+            # A warm-up is not retried: the turn itself will find out.
+            has_tokens=self.has_tokens or not self._turn.generate,
+            chance=backend.chance.random(),
+        )
+        if pause_s is None or not backend.health.take_retry():
+            self._fail(failure)
+            return False
+        once = {"once": f"again: {backend.name}"}
+        logger.info("upstream %s: again after: %s", backend.name, failure, extra=once)
+        await asyncio.sleep(pause_s)
+        self._turn.begin()
+        self._reader = backend.make_reader(self._request, self._turn)
+        return True
 
     def _drops_prediction(self) -> bool:
         """Drops a prediction, which only makes answers come sooner; returns if one was sent."""
@@ -286,30 +319,6 @@ class UpstreamGeneration:
         sent, self._turn = self._turn.whole(), Turn(self._request, self._backend.options)
         self._reader = self._backend.make_reader(self._request, self._turn)
         return self._turn.whole() != sent
-
-    async def _attempt(self) -> Failure | None:
-        """Makes one attempt; None if it finished, or if it was ended from outside."""
-        transport = self._backend.transport
-        failure: Failure | None = None
-        try:
-            if self._turn.generate:
-                await transport.exchange(self._turn, self._receive, self._reading)
-            elif self._backend.warms:
-                await transport.warm_up(self._turn, self._receive, self._reading)
-            else:
-                await transport.warm()
-        except Failure as error:
-            failure = error.hiding(self._backend.hidden)
-            if failure.overrun and self._usage is None and self._turn.generate:
-                self._backend.num_overruns += 1
-                self._end(self._reader.cut(monotonic_us()))
-        # A connection that broke after a complete response does no harm to it.
-        if self._usage is not None or self._end_if_complete():
-            return None
-        if failure is None and not self._turn.generate:
-            self._end(Finish(FinishReason.STOP, Usage(), monotonic_us()))
-            return None
-        return failure or broken(self._backend.name, "the upstream ended its answer midway")
 
     def _receive(self, events: list[Any]) -> bool:
         """Passes on the deltas of events; returns True once no more events are wanted.
@@ -350,7 +359,7 @@ class UpstreamGeneration:
             raise failure
         if reader.finish is not None:
             self._end(reader.finish)
-            if reader.is_overrun:
+            if reader.meter.is_over:
                 self._backend.num_overruns += 1
                 self.pump.cancel()  # nothing more is read, and the upstream learns to stop
             else:

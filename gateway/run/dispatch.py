@@ -387,7 +387,7 @@ class Run:
             before, self._delegation_states = self._delegation_states, states
             if states != before and self.on_delegations is not None:
                 self.on_delegations()
-        if self._one_over and not self._num_acting:
+        if self._one_over and not (self._num_acting or self.ended.done()):
             self._release_done_groups()
 
     def _release_done_groups(self) -> None:
@@ -412,7 +412,10 @@ class Run:
             self.branches.add(branch)
             self._starter.start(branch)
         elif isinstance(action, EndRun):
-            self._end(action)
+            self._stop_timers()
+            if not self.ended.done():
+                errors = (*self._silences, *action.errors)
+                self.ended.set_result(RunOutcome(action.finish, errors))
         elif isinstance(action, CancelBranch):
             self._cancel(self.branches[action.branch], is_silent=action.is_silent)
         else:
@@ -444,8 +447,3 @@ class Run:
         if self._stalls is not None:
             self._stalls.close()
             self._stalls = None
-
-    def _end(self, end: EndRun) -> None:
-        self._stop_timers()
-        if not self.ended.done():
-            self.ended.set_result(RunOutcome(end.finish, (*self._silences, *end.errors)))

@@ -85,7 +85,7 @@ class Reader:
         self._max_input_tokens = bounds.max_input_tokens
         max_tokens = request.max_output_tokens
         self._num_idle_events_left = SPARE_EVENTS + EVENTS_PER_TOKEN * max_tokens
-        self._meter = meter = OutputMeter(max_tokens, bounds.max_answer_bytes)
+        self.meter = meter = OutputMeter(max_tokens, bounds.max_answer_bytes)
         num_free_tokens = meter.num_free_tokens()
         most = num_free_tokens if num_free_tokens < max_tokens else max_tokens
         self.items = ItemOrder(wrapped, meter, keeps_said, most)
@@ -93,7 +93,7 @@ class Reader:
     @property
     def is_overrun(self) -> bool:
         """Returns whether the upstream went on beyond the limit; what it says then is dropped."""
-        return self._meter.is_over
+        return self.meter.is_over
 
     def text_of(self, message: bytes) -> str:
         """Returns the text of a message that only goes on with the open item; "" if it does not.
@@ -148,7 +148,7 @@ class Reader:
             self._num_idle_events_left -= len(events)
             if self._num_idle_events_left < 0:
                 self.items.stop()
-        if self._meter.is_over:
+        if self.meter.is_over:
             self.failure, self.finish = None, self.cut(now_us)
         elif is_over:
             self.finish = self.ended(now_us)
@@ -195,13 +195,13 @@ class Reader:
 
     def _charged(self, figures: Figures) -> Usage:
         """Bounds what the upstream reports by what was sent to it, and by what it streamed."""
-        self.items.measure()
-        own_input = self._request.num_prompt_tokens
+        request, items, meter = self._request, self.items, self.meter
+        own_input, own_output = request.num_prompt_tokens, items.num_tokens
         num_input, num_output = figures.num_input, figures.num_output
         usage = Usage(
             num_input_tokens=own_input if num_input is None else num_input,
             num_cached_tokens=figures.num_cached,
-            num_output_tokens=self.items.num_tokens if num_output is None else num_output,
+            num_output_tokens=own_output if num_output is None else num_output,
             num_reasoning_tokens=figures.num_reasoning,
             exact=num_input is not None and num_output is not None,
             bounded=figures.is_odd,
@@ -213,5 +213,10 @@ class Reader:
         max_input = usage.num_input_tokens
         if max_input > own_input and self._max_input_tokens is not None:
             max_input = self._max_input_tokens()
-        prediction = self._request.prediction
-        return bounded_usage(usage, self._meter, max_input, figures.num_hidden, prediction)
+        least_bytes: int | None = own_output  # a token that was let through has one at least
+        if meter.is_over or usage.num_output_tokens > own_output:
+            items.measure()
+            least_bytes = None
+        return bounded_usage(
+            usage, meter, max_input, figures.num_hidden, request.prediction, least_bytes
+        )

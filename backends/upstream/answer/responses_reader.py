@@ -65,9 +65,9 @@ class ResponsesReader(Reader):
     _first: Event | None = None  # of all events
     # The id and the text of an item, if that was just told as a whole and nothing is missing.
     _whole: tuple[Hashable, str] | None = None
-    # Of the latest piece of text, if a next one of its kind and item only needs to be added.
-    _latest_type: str | None = None
-    _latest_id: str | None = None
+    # Type and item of the latest piece of text, if a next one of these only needs to be added.
+    _latest: tuple[str, str | None] | None = None
+    _latest_id: str | None = None  # that item's
     _decode_piece: Callable[[bytes], Any]  # as long: one that only goes on
 
     def __init__(
@@ -103,7 +103,7 @@ class ResponsesReader(Reader):
 
     @property
     def goes_on(self) -> bool:
-        return self._latest_type is not None and self.items.goes_on(self._latest_id)
+        return self._latest is not None and self.items.goes_on(self._latest_id)
 
     def text_of(self, message: bytes) -> str:
         try:
@@ -114,9 +114,10 @@ class ResponsesReader(Reader):
 
     def _text(self, events: Sequence[Event]) -> str:
         whole = ""
+        latest = self._latest
         for event in events:
             text = event.delta
-            if not text or event.item_id != self._latest_id or event.type != self._latest_type:
+            if not text or (event.type, event.item_id) != latest:
                 return ""
             whole += text  # of few events, so that this is the quickest way
         return whole
@@ -125,14 +126,14 @@ class ResponsesReader(Reader):
         self._first = self._first or next(iter(events), None)
         stops, reason = self._texts.stops, None
         for head, run in groupby(events, _head_of):
-            if head == (self._latest_type, self._latest_id):
+            if head == self._latest:
                 self._add(run)
                 continue
-            self._latest_type = None
+            self._latest = None
             for event in run:
                 if event.type in PIECE_KINDS:
                     self._take_piece(event, PIECE_KINDS[event.type])
-                    if self._latest_type is not None:
+                    if self._latest is not None:
                         self._add((event, *run))  # noqa: B031 -- all that is left of it
                 elif event.type in WHOLE_KINDS:
                     self._take_part(event, WHOLE_KINDS[event.type])
@@ -162,19 +163,6 @@ class ResponsesReader(Reader):
             self._complete_bare()
         self.items.close_all()
         self.reason = reason
-
-    def _take_response(self, event: Event) -> FinishReason | None:
-        """Reads an event of the whole response; a terminal one returns how that ended."""
-        response = event.response
-        if response is not None:
-            self.response_id = self.response_id or response.id
-            if response.service_tier is not None:
-                self.tier.take(response.service_tier)
-        if event.type in TERMINALS:
-            return self._take_terminal(event)
-        if event.type == "error":
-            raise self._error(event)
-        return None
 
     def _take_item(self, event: Event, item: UpstreamItem) -> None:
         kind = ITEM_KINDS.get(item.type)
@@ -217,7 +205,8 @@ class ResponsesReader(Reader):
         if kind is REASONING or may_stop or key != event.item_id:
             self._texts.add(key, kind, event.delta or "")
         else:
-            self._latest_type, self._latest_id = event.type, event.item_id
+            self._latest = event.type, event.item_id
+            self._latest_id = event.item_id
             self._decode_piece = DECODE_PIECE[event.type]
 
     def _take_part(self, event: Event, kind: DeltaKind) -> None:
@@ -297,8 +286,17 @@ class ResponsesReader(Reader):
             if not self.items.num_given(key) and not self.items.known[key].wrapped:
                 self.items.add(key, NO_ARGUMENTS)
 
-    def _take_terminal(self, event: Event) -> FinishReason:
+    def _take_response(self, event: Event) -> FinishReason | None:
+        """Reads an event of the whole response; a terminal one returns how that ended."""
         response = event.response
+        if response is not None:
+            self.response_id = self.response_id or response.id
+            if response.service_tier is not None:
+                self.tier.take(response.service_tier)
+        if event.type not in _ENDS:
+            return None
+        if event.type == "error":
+            raise self._error(event)
         if response is None:
             raise broken(self._backend, f"the upstream sent {event.type} without a response")
         status = response.status  # which may say how a "completed" response ended

@@ -56,6 +56,9 @@ class SaidTexts(msgspec.Struct, eq=False):
         if key not in self.parts:
             self.parts[key] = index, 0
         latest, start = self.parts[key]
+        if not self.stops and self._items.given(key, start, len(whole)) == whole:
+            self.parts[key] = index, start  # as most often
+            return not start
         rest = self.rest(key, [whole], start)
         if rest is not None:
             self.parts[key] = index, start
