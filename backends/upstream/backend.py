@@ -210,11 +210,16 @@ class UpstreamBackend:
         await self.transport.close()
 
 
+def _drop_more(text: str, num_tokens: int, at_us: int) -> None:
+    """Takes what nobody waits for."""
+
+
 class UpstreamGeneration:
     """Is a generation under way at an upstream."""
 
     has_tokens = False
     _usage: Usage | None = None  # once it is over
+    _more: More = staticmethod(_drop_more)  # for the item of the latest delta
 
     def __init__(
         self, backend: UpstreamBackend, request: GenerateRequest, sink: Sink, now_us: int
@@ -227,10 +232,9 @@ class UpstreamGeneration:
         self._attempts = Attempts(backend.options, request.has_spare)
         self._reader = backend.make_reader(request, self._turn)
         self._reading = ReadHold()
-        self._more: More = _drop_more  # for the item of the latest delta
-        self._loop = backend.loop
-        self._timer = self._loop.call_later(backend.first_check_s, self._check)
-        self.pump = self._loop.create_task(self._run())  # cancelling it stops the upstream
+        self._loop = loop = backend.loop
+        self._timer = loop.call_later(backend.first_check_s, self._check)
+        self.pump = loop.create_task(self._run())  # cancelling it stops the upstream
 
     def cancel(self, *, is_silent: bool = False) -> Usage:
         if self._usage is None:
@@ -332,10 +336,11 @@ class UpstreamGeneration:
         turn.go_on = self._reading.take_one = None
         had_reason = reader.reason is not None
         deltas = reader.read(events, now_us)
+        finish = reader.finish
         if deltas or not had_reason:
             self._heard_us = now_us
-        if turn.continues and reader.finish is not None:
-            turn.finished(reader.finish, reader)
+        if finish is not None and turn.continues:
+            turn.finished(finish, reader)
         if deltas and not self.has_tokens:
             if not turn.generate:
                 # It generates, so it does not know warm-ups. Its output is dropped for good.
@@ -354,11 +359,12 @@ class UpstreamGeneration:
             self.cancel()
             self._report(error)
             return True
-        failure, reader.failure = reader.failure, None  # its transport may ask once more
+        failure = reader.failure
         if failure is not None:
+            reader.failure = None  # its transport may ask once more
             raise failure
-        if reader.finish is not None:
-            self._end(reader.finish)
+        if finish is not None:
+            self._end(finish)
             if reader.meter.is_over:
                 self._backend.num_overruns += 1
                 self.pump.cancel()  # nothing more is read, and the upstream learns to stop
@@ -476,10 +482,6 @@ class UpstreamBackendConfig(BackendKind, frozen=True, kw_only=True, tag="upstrea
 
     def secrets(self) -> tuple[str, ...]:
         return read_keys(self.options)
-
-
-def _drop_more(text: str, num_tokens: int, at_us: int) -> None:
-    """Takes what nobody waits for."""
 
 
 def _push_more(sink: Sink, latest: Delta, text: str, num_tokens: int, at_us: int) -> None:

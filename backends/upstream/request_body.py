@@ -104,10 +104,11 @@ def _responses_body(request: GenerateRequest, options: UpstreamOptions) -> dict[
         kind = "custom" if native and isinstance(tools[0], CustomTool) else "function"
         body |= _choice(request, {"type": kind, "name": tools[0].name})
         body["tools"] = [_responses_tool(tool, native) for tool in tools]
-    if request.text_format.type == "json_object":
+    text_format = request.text_format
+    if text_format.type == "json_object":
         body["text"] = {"format": {"type": "json_object"}}
-    elif request.text_format.type == "json_schema":
-        body["text"] = {"format": {"type": "json_schema", **_schema(request.text_format)}}
+    elif text_format.type == "json_schema":
+        body["text"] = {"format": {"type": "json_schema", **_schema(text_format)}}
     if request.extras.verbosity is not None:
         body.setdefault("text", {})["verbosity"] = request.extras.verbosity
     effort, summary = request.reasoning_effort, request.reasoning_summary

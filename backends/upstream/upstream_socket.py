@@ -224,7 +224,7 @@ class UpstreamSocket:
             joiner = self._joiner if self._only is not None else PairJoiner(read_event)
             events, self._fault = decoded(joiner.decode, messages, self.backend)
         only = self._only
-        num_bytes = len(messages[0]) if len(messages) == 1 else sum(map(len, messages))
+        num_bytes = sum(map(len, messages))
         if only is not None and (turn := only.turn) is not None and turn.go_on is not None:
             is_within = num_bytes <= turn.num_bytes_left and self._fault is None
             if is_within and turn.go_on(events):
@@ -295,21 +295,21 @@ class SocketStream:
     async def run(
         self, turn: Turn, body: dict[str, Any], receive: Receive, reading: ReadHold
     ) -> None:
-        """Sends a body and passes its events on, as `HttpTransport.exchange` does.
+        """Makes a request of a body, sends it and passes its events on.
 
         Raises `ParentLostError` if the server has lost the response to continue.
         """
         self.chain = None
         self._continues = _PARENT in body
-        event = body | {"type": "response.create"}
-        event.pop("stream", None)
+        body["type"] = "response.create"
+        body.pop("stream", None)
         if self._name is not None:
-            event["stream_id"] = self._name
+            body["stream_id"] = self._name
         if turn.traceparent is not None:
-            event["client_metadata"] = {SOCKET_TRACEPARENT: turn.traceparent}
+            body["client_metadata"] = {SOCKET_TRACEPARENT: turn.traceparent}
         socket, now_s = self.socket, self._loop.time()
         self.is_stale = now_s - socket.used_s > STALE_AFTER_S
-        encoded = msgspec.json.encode(event)
+        encoded = msgspec.json.encode(body)
         self._num_sent_bytes = num_bytes = len(encoded)
         if socket.limit.refuses(num_bytes, now_s):
             socket.release(self)
@@ -338,22 +338,23 @@ class SocketStream:
     def take_in(self, events: list[Event], num_bytes: int, *, is_last: bool) -> None:
         """Takes events that came together; `is_last`: the response's end is among them."""
         self.is_stale = False
-        if self.turn is not None:
-            self.turn.num_bytes_left -= num_bytes
+        turn, receive, done = self.turn, self._receive, self._done
+        if turn is not None:
+            turn.num_bytes_left -= num_bytes
         if self.abandoned:
             self._pass_over(events, is_last)
             return
-        if self._receive is None:
+        if receive is None:
             if any(map(_is_of_response, events)):  # more may come, and the next turn would get it
                 self.socket.take_no_more()
             return
         if self._response_id is None and events[0].type != _CREATED:
             events = self._own(events)
             is_last = is_last and not _LAST.isdisjoint(map(_type_of, events))
-            if not events and self.turn is not None and self.turn.num_bytes_left >= 0:
+            if not events and turn is not None and turn.num_bytes_left >= 0:
                 return
-        if self._done.done():  # it failed, and its exchange is about to end
-            self._receive = None if is_last else self._receive
+        if done.done():  # it failed, and its exchange is about to end
+            self._receive = None if is_last else receive
             return
         failure: Exception | None = None
         try:
@@ -361,21 +362,21 @@ class SocketStream:
                 if self._continues and any(map(_is_parent_lost, events)):
                     raise ParentLostError
                 self._note_id(events)
-            if self.turn is not None and self.turn.num_bytes_left < 0:
+            if turn is not None and turn.num_bytes_left < 0:
                 self._reading.take_one = None
                 message = "the upstream sent too much for one answer"
                 raise too_much(self.socket.backend, message)
-            is_enough = self._receive(events)
+            is_enough = receive(events)
         except (Failure, ParentLostError) as error:
             is_enough, failure = True, error
         if is_last:
             self._receive = None
-        if self._done.done():  # it was cancelled meanwhile
+        if done.done():  # it was cancelled meanwhile
             return
         if failure is not None:
-            self._done.set_exception(failure)
+            done.set_exception(failure)
         elif is_enough or is_last:
-            self._done.set_result(None)
+            done.set_result(None)
 
     def _pass_over(self, events: list[Event], is_last: bool) -> None:
         if is_last:
@@ -402,10 +403,11 @@ class SocketStream:
 
     def _note_id(self, events: list[Event]) -> None:
         for event in events:
-            if event.response is not None:
-                self._response_id = self._response_id or event.response.id
+            response = event.response
+            if response is not None:
+                self._response_id = self._response_id or response.id
                 if event.type == _CREATED:
-                    self._created_id = event.response.id
+                    self._created_id = response.id
                     return
 
     def num_unanswered_bytes(self) -> int:

@@ -162,9 +162,7 @@ class Branch(msgspec.Struct, eq=False):
         if used is None or times is None:
             return None
         num_tokens = used.num_output_tokens - used.num_rejected_tokens
-        if num_tokens < 2:
-            return None
-        return (self.last_at_us - times.first_at_us) / (num_tokens - 1)
+        return (self.last_at_us - times.first_at_us) / (num_tokens - 1) if num_tokens > 1 else None
 
     @property
     def waits(self) -> bool:
@@ -267,15 +265,12 @@ class Branches(dict[int, Branch]):
         if not answering:  # nothing of the answer has come
             return Usage(num_input_tokens=context_tokens if self else 0)
         latest = answering[-1].usage or NO_USAGE
-        if len(answering) == 1:
-            usage, num_input_tokens = latest, answering[0].context_read_tokens(context_tokens)
-            num_in_cache = usage.num_cached_tokens + usage.num_cache_write_tokens
-            is_same = num_in_cache <= num_input_tokens == usage.num_input_tokens
-            if is_same and not usage.num_rejected_tokens:
-                return usage  # as most often
-        else:
-            usage = sum([branch.usage or NO_USAGE for branch in answering], NO_USAGE)
-            num_input_tokens = max([each.context_read_tokens(context_tokens) for each in answering])
+        if len(answering) == 1 and answering[0].num_prompt_tokens <= context_tokens:
+            num_in_cache = latest.num_cached_tokens + latest.num_cache_write_tokens
+            if num_in_cache <= latest.num_input_tokens and not latest.num_rejected_tokens:
+                return latest  # as most often
+        usage = sum([branch.usage or NO_USAGE for branch in answering], NO_USAGE)
+        num_input_tokens = max([each.context_read_tokens(context_tokens) for each in answering])
         num_cached_tokens = min(usage.num_cached_tokens, num_input_tokens)
         return msgspec.structs.replace(
             usage,
@@ -310,11 +305,10 @@ class Branches(dict[int, Branch]):
         """Returns backend, TTFT and TPOT of each finished generation."""
         found: list[tuple[str, int, float]] = []
         for branch in self.values():
-            times = branch.times
-            if times is None or branch.usage is None or branch.failed or branch.cancelled:
+            if branch.failed or branch.cancelled:
                 continue
-            tpot_us = branch.tpot_us
-            if tpot_us is not None:
+            times, tpot_us = branch.times, branch.tpot_us
+            if times is not None and tpot_us is not None:
                 ttft_us = max(0, times.first_at_us - branch.started_us)
                 found.append((branch.backend, ttft_us, tpot_us))
         return found

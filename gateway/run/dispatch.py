@@ -205,18 +205,19 @@ class Run:
         return frozenset() if self._closed else frozenset(running)
 
     def on_delta(self, branch: Branch, delta: Delta) -> None:
-        times = branch.times
-        if times is None:
-            branch.times = times = TokenTimes(delta.at_us, delta)
-        times.last, branch.last_at_us = delta, delta.at_us
+        if branch.times is None:
+            branch.times = TokenTimes(delta.at_us, delta)
+        else:
+            branch.times.last = delta
+        branch.last_at_us = delta.at_us
         branch.num_pieces += 1
         branch.num_streamed_tokens += delta.num_tokens
         if self._machine.transparent:
             if self.shown.first_branch is None:
                 self.shown.see_first(branch)
                 branch.answers = True
-            branch.write = self._writer.push
-            branch.write_more = branch.write(delta, None)
+            branch.write = write = self._writer.push
+            branch.write_more = write(delta, None)
         else:
             branch.said.append(delta)
             self._act(self._machine.on_delta(branch.number, delta))

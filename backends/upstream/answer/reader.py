@@ -167,9 +167,10 @@ class Reader:
         return None if self.reason is None else self._finish(self.reason, now_us)
 
     def _finish(self, reason: FinishReason, now_us: int) -> Finish:
+        """Makes the finish, for a reason that may be another than the upstream's own."""
         figures = self._figures
         usage = self.usage() if figures is None else self._charged(figures)
-        stop = self._stop_sequence if reason is FinishReason.STOP else None
+        stop = self._stop_sequence if self.reason is FinishReason.STOP else None
         return Finish(reason, usage, now_us, None, stop)
 
     def usage(self) -> Usage:

@@ -5,8 +5,6 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Any
 
-import msgspec
-
 from backends.contract import (
     FUNCTION_CALL,
     REASONING,
@@ -91,15 +89,13 @@ class ResponsesReader(Reader):
         reason, figures = self.reason, self._figures
         if reason is None:
             return None
-        finish = self._finish(reason, now_us)
-        if figures is None or reason is not _STOP:
-            return finish
-        # llama.cpp reports "completed" although the token limit has cut the text.
-        limit, num_output = self._request.max_output_tokens, figures.num_output or 0
-        is_long = self.items.num_tokens + figures.num_hidden >= limit  # else it makes that up
-        if num_output == limit or (num_output > limit and is_long):
-            return msgspec.structs.replace(finish, reason=FinishReason.LENGTH)
-        return finish
+        if figures is not None and reason is _STOP:
+            # llama.cpp reports "completed" although the token limit has cut the text.
+            limit, num_output = self._request.max_output_tokens, figures.num_output or 0
+            is_long = self.items.num_tokens + figures.num_hidden >= limit  # else it makes that up
+            if num_output == limit or (num_output > limit and is_long):
+                reason = FinishReason.LENGTH
+        return self._finish(reason, now_us)
 
     @property
     def goes_on(self) -> bool:
@@ -195,18 +191,18 @@ class ResponsesReader(Reader):
         if event.type == REFUSAL_DELTA:
             self.items.open(key, kind, refuses=True)
         index = event.summary_index or event.content_index or 0
-        parts = self._texts.parts
-        if key not in parts:
-            parts[key] = index, 0
-        elif parts[key][0] != index:
-            self._texts.begin_part(key, kind, index)
+        texts = self._texts
+        if key not in texts.parts:
+            texts.parts[key] = index, 0
+        elif texts.parts[key][0] != index:
+            texts.begin_part(key, kind, index)
         self._whole = None
-        may_stop = self._texts.stops or (kind is TEXT and self._request.stop)
+        may_stop = texts.stops or (kind is TEXT and self._request.stop)
         if kind is REASONING or may_stop or key != event.item_id:
-            self._texts.add(key, kind, event.delta or "")
+            texts.add(key, kind, event.delta or "")
         else:
-            self._latest = event.type, event.item_id
             self._latest_id = event.item_id
+            self._latest = event.type, event.item_id
             self._decode_piece = DECODE_PIECE[event.type]
 
     def _take_part(self, event: Event, kind: DeltaKind) -> None:
