@@ -248,13 +248,14 @@ class _Connection(asyncio.Protocol):
         self.transport = cast(asyncio.Transport, transport)  # uvloop's is not a subclass
 
     def data_received(self, data: bytes) -> None:
-        if not self._is_asked or self._parser is None:
+        parser = self._parser
+        if parser is None or not self._is_asked:
             self.abort()  # there was no request
             return
         self._has_heard = True
         fault = ""
         try:
-            self._parser.feed_data(data)
+            parser.feed_data(data)
         except (HttpParserError, HttpParserUpgrade) as error:
             fault = f"not HTTP as expected: {error}"
         if self._pieces:
@@ -316,12 +317,13 @@ class _Connection(asyncio.Protocol):
 
     def _hand_on(self) -> None:
         """Passes the body's bytes from this read to the callback."""
-        body = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
-        self._pieces.clear()
-        if self._take is None:
+        pieces, take = self._pieces, self._take
+        body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        pieces.clear()
+        if take is None:
             return  # nothing more is wanted
         try:
-            is_enough = self._take(body)
+            is_enough = take(body)
         except Exception as error:
             self._end_with(error)
             return

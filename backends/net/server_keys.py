@@ -44,6 +44,8 @@ class ServerKeys:
 
     def take(self, now_us: int) -> int:
         """Returns the number of the next key in turn; if all rest, of the one that ends first."""
+        if len(self.headers) == 1:
+            return 0  # it never rests
         number = self._next
         for offset in range(len(self.headers)):
             candidate = (number + offset) % len(self.headers)

@@ -25,17 +25,23 @@ class EventParser:
     twin: `tests/unit/backends/upstream/test_parts.py` compares the two.
     """
 
+    _is_begun = _is_object = False
+    _has_told = False  # `feed_lines` knows of an event
+    _was_plain = False  # `feed` has cut out events since lines were read
+    _is_behind_cr = False  # so that an LF that comes next belongs to it
+    _num_idle_bytes = 0  # since the last whole event
+    _num_rest_bytes = _num_data_bytes = 0
+
     def __init__(self, max_event_bytes: int = MAX_EVENT_BYTES) -> None:
         """Bounds each event, and what comes between two (comments, other fields)."""
         self._max_event_bytes = max_event_bytes
-        self._is_begun = self._is_object = False
-        self._was_plain = False  # `feed` has cut out events since lines were read
-        self._is_behind_cr = False  # so that an LF that comes next belongs to it
-        self._num_idle_bytes = 0  # since the last whole event
         self._rest: list[bytes] = []  # pieces of an unfinished line
-        self._num_rest_bytes = 0
         self._data: list[bytes] = []  # of an unfinished event
-        self._num_data_bytes = 0
+
+    @property
+    def has_events(self) -> bool:
+        """Says whether an event has come."""
+        return self._was_plain or self._has_told
 
     def feed(self, chunk: bytes) -> list[bytes]:
         """Returns the data of the events that are now complete.
@@ -53,7 +59,8 @@ class EventParser:
         """Does what `feed` does, line by line."""
         events: list[bytes] = []
         if self._was_plain:
-            self._is_begun, self._was_plain, self._num_idle_bytes = True, False, 0
+            self._has_told = self._is_begun = True
+            self._was_plain, self._num_idle_bytes = False, 0
         if not self._is_begun:
             chunk = self._begin(chunk)
         if not self._is_object and chunk:
@@ -67,6 +74,7 @@ class EventParser:
             self._num_rest_bytes = len(rest)
             for line in lines:
                 self._take_line(line, events)
+        self._has_told = self._has_told or bool(events)
         self._num_idle_bytes = 0 if events else self._num_idle_bytes + len(chunk)
         if self._num_idle_bytes + self._num_rest_bytes > 2 * self._max_event_bytes:
             raise EventTooLongError(f"more than {self._max_event_bytes} bytes without an event")

@@ -61,7 +61,6 @@ class Turn:
     `begin` starts another attempt and forgets the output of the last.
     """
 
-    has_events = False  # of any kind have come
     # Takes events that only go on with the open text, and returns false if they do not: then
     # `Receive` takes them, as it does while this is None.
     go_on: Callable[[list[Any]], bool] | None = None
@@ -130,7 +129,6 @@ class Turn:
         )
 
     def begin(self) -> None:
-        self.has_events = False
         self._num_said_tokens, self._said, self._response_id = 0, (), None
         self.go_on = None
 

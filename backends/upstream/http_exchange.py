@@ -85,29 +85,28 @@ class HttpTransport:
         encoded = msgspec.json.encode(body)
         turn.sent(len(encoded))
         parser = EventParser(turn.max_event_bytes)
-        decode = PairJoiner(self._decode).decode
+        joiner: PairJoiner | None = None  # once a message is none
 
         def take(arrived: bytes) -> bool:
-            turn.num_bytes_left -= len(arrived)
-            if turn.num_bytes_left < 0:
+            nonlocal joiner
+            turn.num_bytes_left = num_bytes_left = turn.num_bytes_left - len(arrived)
+            if num_bytes_left < 0:
                 raise too_much(self._backend, "the upstream sent too much for one answer")
             try:
                 messages = parser.feed(arrived)
             except EventTooLongError as error:
                 raise too_much(self._backend, f"the upstream sent too much: {error}") from error
-            turn.has_events = turn.has_events or messages != []
-            if (
-                reading.take_one is not None
-                and len(messages) == 1
-                and len(messages[0]) <= LONE_BYTES
-                and reading.take_one(messages[0])
-            ):
-                return False
+            take_one = reading.take_one
+            if take_one is not None and len(messages) == 1:
+                message = messages[0]
+                if len(message) <= LONE_BYTES and take_one(message):
+                    return False
             fault: Failure | None = None
             try:
                 events = self._decode_all(messages)
             except NO_EVENT:
-                events, fault = decoded(decode, messages, self._backend)
+                joiner = joiner or PairJoiner(self._decode)
+                events, fault = decoded(joiner.decode, messages, self._backend)
             if events:
                 if fault is None and turn.go_on is not None and turn.go_on(events):
                     return False
@@ -136,7 +135,7 @@ class HttpTransport:
                     if fault is not None:
                         raise fault
                     receive(events)
-                elif not turn.has_events:
+                elif not parser.has_events:
                     message = "the upstream answered 200 without any event: is its address right?"
                     raise broken(self._backend, message)
                 return

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from backends.contract import (
+    NO_EXTRAS,
     Compaction,
     ContextItem,
     CustomTool,
@@ -223,14 +224,17 @@ def _chat_body(request: GenerateRequest, options: UpstreamOptions) -> dict[str, 
     if request.stop:
         body["stop"] = list(request.stop)
     extras = request.extras
-    body |= _given(
-        seed=request.seed,
-        reasoning_effort=request.reasoning_effort,
-        verbosity=extras.verbosity,
-        frequency_penalty=extras.frequency_penalty,
-        presence_penalty=extras.presence_penalty,
-        logit_bias=extras.logit_bias,
-    )
+    if extras != NO_EXTRAS:
+        body |= _given(
+            verbosity=extras.verbosity,
+            frequency_penalty=extras.frequency_penalty,
+            presence_penalty=extras.presence_penalty,
+            logit_bias=extras.logit_bias,
+        )
+    if request.seed is not None:
+        body["seed"] = request.seed
+    if request.reasoning_effort is not None:
+        body["reasoning_effort"] = request.reasoning_effort
     _add_sampling(body, request)
     return body
 

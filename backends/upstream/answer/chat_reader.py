@@ -54,6 +54,12 @@ _REASONS = {
 class ChatReader(Reader):
     """Reads one generation's chunks."""
 
+    # The text item that is open has a kind and a number, and may be a refusal.
+    _text_key: tuple[DeltaKind, int, bool] | None = None
+    _num_texts = 0
+    _calls: ChatCalls | None = None  # once there is one
+    _latest_tier: Any = None  # as chunks say it, some servers' each one
+
     def __init__(
         self,
         backend: str,
@@ -67,11 +73,6 @@ class ChatReader(Reader):
         """Drops `echo`, which the answer's text repeats first."""
         super().__init__(backend, request, wrapped, bounds, tier)
         self._num_echoed_chars = len(echo)  # still to be dropped
-        # The text item that is open has a kind and a number, and may be a refusal.
-        self._text_key: tuple[DeltaKind, int, bool] | None = None
-        self._num_texts = 0
-        self._calls = ChatCalls(backend, request, self.items)
-        self._latest_tier: Any = None  # as chunks say it, some servers' each one
 
     @property
     def goes_on(self) -> bool:
@@ -179,7 +180,8 @@ class ChatReader(Reader):
                 got = choice.finish_reason[:64]
                 raise broken(self._backend, f"the upstream cut its answer: {got}")
         if reason is not None:  # what comes behind it counts, too, until the end
-            self._calls.end(is_whole=reason is FinishReason.STOP)
+            if self._calls is not None:
+                self._calls.end(is_whole=reason is FinishReason.STOP)
             self.items.close_all()
             self.reason = reason
 
@@ -196,6 +198,8 @@ class ChatReader(Reader):
         if delta.function_call is not None and not calls:
             calls = [ChunkCall(function=delta.function_call)]
         for call in calls or ():
+            if self._calls is None:
+                self._calls = ChatCalls(self._backend, self._request, self.items)
             if self._calls.add(call):
                 self._close_text()
 
@@ -211,7 +215,8 @@ class ChatReader(Reader):
         is_other = key is None or key[0] is not kind or key[2] is not refuses
         if key is None or is_other or not self.items.reopen(key):
             self._close_text()
-            self._calls.open_named()
+            if self._calls is not None:
+                self._calls.open_named()
             self._num_texts += 1
             key = self._text_key = (kind, self._num_texts, refuses)
             self.items.open(key, kind, refuses=refuses)
