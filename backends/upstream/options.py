@@ -5,6 +5,7 @@ a response. Further differences between servers are options here, never special 
 """
 
 import ipaddress
+from functools import cached_property
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
@@ -20,7 +21,9 @@ Count = Annotated[int, Meta(ge=1)]
 AskedTier = Literal["flex", "scale", "priority", "fast", "ultrafast"]
 
 
-class UpstreamOptions(BackendOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class UpstreamOptions(
+    BackendOptions, frozen=True, kw_only=True, forbid_unknown_fields=True, dict=True
+):
     """Describes one model of one server, as a backend of a group."""
 
     base_url: str  # up to and with its version, e.g. https://api.openai.com/v1
@@ -99,12 +102,12 @@ class UpstreamOptions(BackendOptions, frozen=True, kw_only=True, forbid_unknown_
     ejection_s: Seconds = 30.0  # times the number of ejections, up to ten times
     slow_start_s: Annotated[float, Meta(ge=0, le=3_600)] = 30.0
 
-    @property
+    @cached_property
     def continues(self) -> bool:
         """Returns whether requests continue responses that the server remembers."""
         return self.protocol == "responses-ws" if self.chains is None else self.chains
 
-    @property
+    @cached_property
     def stores(self) -> bool:
         """Returns whether requests have the server store responses."""
         return self.protocol == "responses" and self.continues

@@ -58,14 +58,14 @@ class RequestLimit:
     """Remembers the size of a request that the server refused: the next would end others, too."""
 
     def __init__(self) -> None:
-        self._num_bytes = 0
+        self.num_bytes = math.inf  # none is known
         self._until_s = -math.inf  # by the loop's clock
 
     def note(self, num_bytes: int, now_s: float) -> None:
-        self._num_bytes, self._until_s = num_bytes, now_s + LIMIT_KEPT_S
+        self.num_bytes, self._until_s = num_bytes, now_s + LIMIT_KEPT_S
 
     def refuses(self, num_bytes: int, now_s: float) -> bool:
-        return num_bytes >= self._num_bytes and now_s < self._until_s
+        return num_bytes >= self.num_bytes and now_s < self._until_s
 
 
 class UpstreamSocket:
@@ -311,7 +311,7 @@ class SocketStream:
         self.is_stale = now_s - socket.used_s > STALE_AFTER_S
         encoded = msgspec.json.encode(body)
         self._num_sent_bytes = num_bytes = len(encoded)
-        if socket.limit.refuses(num_bytes, now_s):
+        if num_bytes >= socket.limit.num_bytes and socket.limit.refuses(num_bytes, now_s):
             socket.release(self)
             raise refused_size(socket.backend, num_bytes)
         turn.sent(num_bytes)
