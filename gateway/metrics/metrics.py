@@ -12,12 +12,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import msgspec
 import prometheus_client
 
-from backends.contract import BackendError, BackendGroup, BackendStats, Usage
+from backends.contract import BackendError, BackendGroup, BackendStats
 from backends.drive.beats import pause_s
 from gateway.metrics import labels
 from gateway.metrics.busiest import BusiestTenants
 from gateway.metrics.counters import Counters
 from gateway.metrics.engine_requests import EngineRequests
+from gateway.metrics.finished_tasks import FinishedTask, FinishedTasks
 from gateway.metrics.metric_sums import snapshot_of
 from gateway.metrics.reports import Reports
 from gateway.metrics.table import METRICS
@@ -65,6 +66,7 @@ class Metrics(Counters):
         self._backends = backends
         self.tenants = BusiestTenants(MAX_TENANT_SERIES, MAX_TENANTS_KNOWN)
         self._engine_requests = EngineRequests(self)
+        self._finished = FinishedTasks(self, self.tenants)
         # Takes what an engine said of a request; it is counted at the next scrape.
         self.engine_request = self._engine_requests.add
         # The sizes of messages of sockets: a write adds those that it sends.
@@ -78,54 +80,14 @@ class Metrics(Counters):
         """Counts a task in; `task_finished` must follow on every path."""
         self.counts["lanewise_tasks_running"][()].value += 1
 
-    def task_finished(
-        self,
-        *,
-        tenant_id: str,
-        route: Route | None,
-        outcome: labels.Outcome,
-        duration_us: int,
-        usage_by_model: Mapping[str, Usage],
-        first_model: str | None = None,
-        ttft_us: int | None = None,
-        tpot_us: float | None = None,
-        arm: labels.Arm | None = None,
-        wanted: Route | None = None,
-    ) -> None:
-        """Counts a task out; its `route` is None when it was refused.
+    def task_finished(self, task: FinishedTask) -> None:
+        """Counts a task out, at the next look at the loop's lag or the next scrape."""
+        self._finished.add(task)
 
-        `usage_by_model` includes cancelled backends. `first_model` is the model whose token
-        came first, if any did, and `tpot_us` the mean time between its tokens, if it had two. `arm`
-        says whether a canary took the task, or left it for its control, and `wanted` where a
-        refused one was to run.
-        """
-        counts, histograms = self.counts, self.histograms
-        where = route or "none"
-        counts["lanewise_tasks_running"][()].value -= 1
-        counts["lanewise_requests_total"][where, outcome].value += 1
-        duration_s = duration_us / 1e6
-        histograms["lanewise_request_duration_seconds"][where, outcome].observe(duration_s)
-        if first_model is not None and ttft_us is not None:
-            histograms["lanewise_ttft_seconds"][where, first_model].observe(ttft_us / 1e6)
-        if first_model is not None and tpot_us is not None:
-            tpot = histograms["lanewise_time_per_output_token_seconds"]
-            tpot[where, first_model].observe(tpot_us / 1e6)
-        num_tokens = 0
-        tokens = counts["lanewise_tokens_total"]
-        for model, usage in usage_by_model.items():
-            tokens[where, model, "input"].value += usage.num_input_tokens
-            tokens[where, model, "cached_input"].value += usage.num_cached_tokens
-            tokens[where, model, "output"].value += usage.num_output_tokens
-            tokens[where, model, "reasoning"].value += usage.num_reasoning_tokens
-            num_tokens += usage.num_input_tokens + usage.num_output_tokens
-        tenant = self.tenants.label(tenant_id, num_tokens)
-        counts["lanewise_tenant_tokens_total"][tenant, where].value += num_tokens
-        if outcome == "rate_limited":
-            refused = wanted or where
-            counts["lanewise_tenant_rejected_total"][tenant, refused].inc()
-
-        if arm is not None:
-            self._count_arm(arm, outcome, usage_by_model, ttft_us)
+    def count_observed(self) -> None:
+        """Counts what the tasks that ended were, and what was observed."""
+        self._finished.count()
+        super().count_observed()
 
     def spent(self, entry: LedgerEntry) -> None:
         """Counts the money of a ledger's entry; what has no price counts nothing."""
@@ -134,21 +96,6 @@ class Metrics(Counters):
             if line.cost_nusd:
                 tenant = self.tenants.label(entry.tenant_id, 0)
                 spend[tenant, line.model, entry.route].value += line.cost_nusd / NUSD
-
-    def _count_arm(
-        self,
-        arm: labels.Arm,
-        outcome: labels.Outcome,
-        usage_by_model: Mapping[str, Usage],
-        ttft_us: int | None,
-    ) -> None:
-        self.counts["lanewise_canary_tasks_total"][arm, outcome].inc()
-        tokens = self.counts["lanewise_canary_tokens_total"]
-        for usage in usage_by_model.values():
-            tokens[arm, "input"].inc(usage.num_input_tokens)
-            tokens[arm, "output"].inc(usage.num_output_tokens)
-        if ttft_us is not None:
-            self.histograms["lanewise_canary_ttft_seconds"][(arm,)].observe(ttft_us / 1e6)
 
     def stage(self, name: labels.Stage, duration_us: float) -> None:
         """Records the gateway's own time for one stage of one task."""

@@ -11,6 +11,7 @@ from gateway.core.job import Job
 from gateway.core.spending import bill
 from gateway.logs.task_line import TaskLine
 from gateway.metrics.engine_requests import EngineRequest
+from gateway.metrics.finished_tasks import FinishedTask
 from gateway.metrics.labels import Arm
 from gateway.run.branch import Branch
 from gateway.store.decision_log import Recorder
@@ -18,10 +19,11 @@ from gateway.store.ledger_entry import entry_of
 from gateway.task.ending import is_to_be_stored
 from gateway.task.outcomes import note_end
 from gateway.task.routing import cost_of, energy_joules
-from gateway.task.stages import AdmittedTask, EndedTask, RunningTask, WarmingTask
+from gateway.task.stages import EndedTask, RunningTask, WarmingTask
 from gateway.task.traced import send_trace
 from gateway.wire.routing import RoutedCost
-from router.classify.task import Task
+from router.classify.task import Route, Task
+from router.decide.decision import RankedRoute
 from router.money.cost import cost_by_group
 from router.record.recording import MAX_NAME_CHARS, TaskOutcome, record_of
 from router.record.seen import GenerationRecord
@@ -44,30 +46,36 @@ def note_task(gw: Gateway, job: Job, ended: EndedTask) -> Iterator[None]:
         if job.pause is not None:
             job.pause.note_cost(cost)
         now_us = gw.clock_us()
-        branch = running.run.shown.first_branch if running is not None else None
-        first = branch.times if branch is not None else None
+        branch = None if running is None else running.run.shown.first_branch
+        ttft_us = tpot_us = first_model = None
+        if branch is not None and branch.times is not None:
+            ttft_us, tpot_us = branch.times.seen_us - job.arrived_us, branch.tpot_us
+            first_model = gw.backends[branch.backend].info.model
         outcome = TaskOutcome(
             outcome=ended.outcome,
             error=ended.error,
             answered_by=ended.answered_by,
             queued_us=loaded.queued_us if loaded is not None else None,
-            ttft_us=first.seen_us - job.arrived_us if first is not None else None,
-            tpot_us=branch.tpot_us if branch is not None else None,
+            ttft_us=ttft_us,
+            tpot_us=tpot_us,
             duration_us=now_us - job.arrived_us,
             usages=usages,
             cost=cost,
         )
+        chosen = None if admitted is None else admitted.chosen
         gw.metrics.task_finished(
-            tenant_id=job.tenant.id,
-            route=admitted.chosen.route if admitted is not None else None,
-            outcome=ended.outcome,
-            duration_us=outcome.duration_us,
-            usage_by_model=_by_model(gw, usages),
-            first_model=gw.backends[branch.backend].info.model if branch is not None else None,
-            ttft_us=outcome.ttft_us,
-            tpot_us=outcome.tpot_us,
-            arm=_arm(admitted),
-            wanted=job.decided.ranked[0].route if job.decided and job.decided.ranked else None,
+            FinishedTask(
+                tenant_id=job.tenant.id,
+                route=None if chosen is None else chosen.route,
+                outcome=ended.outcome,
+                duration_us=outcome.duration_us,
+                usage_by_model=_by_model(gw, usages),
+                first_model=first_model,
+                ttft_us=ttft_us,
+                tpot_us=tpot_us,
+                arm=None if chosen is None else _arm(chosen),
+                wanted=_wanted(job) if ended.outcome == "rate_limited" else None,
+            )
         )
         yield
         if job.trace is not None:
@@ -79,8 +87,8 @@ def note_task(gw: Gateway, job: Job, ended: EndedTask) -> Iterator[None]:
             gw.task_log(line_of(job, outcome, gw.unix_s(), cost_of(gw, billed), ended.served_tier))
         if running is not None:
             _note_run(gw, running, ended)
-        if admitted is not None:  # then it was settled, so it has a ledger entry
-            chosen = running.chosen if running is not None else admitted.chosen
+        if chosen is not None:  # then it was settled, so it has a ledger entry
+            chosen = running.chosen if running is not None else chosen
             entry = entry_of(
                 *(job.parsed.id, job.tenant, chosen, billed, gw.infos, gw.weights),
                 outcome=ended.outcome,
@@ -116,10 +124,14 @@ def _record(
     recorder.record(line)
 
 
-def _arm(admitted: AdmittedTask | None) -> Arm | None:
-    if admitted is None or not (admitted.chosen.canary or admitted.chosen.control):
-        return None
-    return "canary" if admitted.chosen.canary else "control"
+def _arm(chosen: RankedRoute) -> Arm | None:
+    if chosen.canary:
+        return "canary"
+    return "control" if chosen.control else None
+
+
+def _wanted(job: Job) -> Route | None:
+    return job.decided.ranked[0].route if job.decided and job.decided.ranked else None
 
 
 def _detailed(job: Job, ended: EndedTask, outcome: TaskOutcome) -> TaskOutcome:

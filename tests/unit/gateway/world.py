@@ -155,6 +155,7 @@ class World:
 
     def outcomes(self) -> dict[tuple[str, str], float]:
         """Counts by (route, outcome) the tasks that ended so."""
+        self.gw.metrics.count_observed()
         return {
             (sample.labels["route"], sample.labels["outcome"]): sample.value
             for family in self.gw.metrics.registry.collect()

@@ -7,6 +7,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from backends.contract import BackendInfo, BackendStats
+from gateway.metrics.finished_tasks import FinishedTask
 from gateway.metrics.metric_sums import (
     Snapshot,
     ended,
@@ -48,7 +49,9 @@ async def worker(tasks: int, running: int) -> Snapshot:
     for _ in range(tasks):
         made.task_started()
         made.task_finished(
-            tenant_id="acme", route=None, outcome="ok", duration_us=20_000, usage_by_model={}
+            FinishedTask(
+                tenant_id="acme", route=None, outcome="ok", duration_us=20_000, usage_by_model={}
+            )
         )
     made.ws_opened()
     return msgspec.msgpack.decode(await made.snapshot(), type=Snapshot)

@@ -10,6 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from backends.contract import BackendInfo, BackendStats, EngineTimes, FinishReason, Usage
 from gateway.metrics.engine_requests import EngineRequest
+from gateway.metrics.finished_tasks import MAX_WAITING, FinishedTask
 from gateway.metrics.labels import ROUTE
 from gateway.metrics.metrics import MAX_TENANT_SERIES, Metrics
 from gateway.metrics.table import METRICS
@@ -57,14 +58,16 @@ async def test_a_task_is_counted_once_everywhere() -> None:
     metrics.task_started()
     assert (await scrape(metrics))["lanewise_tasks_running", ()] == 1
     metrics.task_finished(
-        tenant_id="acme",
-        route=Route.FAST,
-        outcome="ok",
-        duration_us=300_000,
-        usage_by_model={"fast-model": Usage(100, 40, 20, 5)},
-        first_model="fast-model",
-        ttft_us=50_000,
-        tpot_us=700.0,
+        FinishedTask(
+            tenant_id="acme",
+            route=Route.FAST,
+            outcome="ok",
+            duration_us=300_000,
+            usage_by_model={"fast-model": Usage(100, 40, 20, 5)},
+            first_model="fast-model",
+            ttft_us=50_000,
+            tpot_us=700.0,
+        )
     )
     seen = await scrape(metrics)
     assert seen["lanewise_tasks_running", ()] == 0
@@ -82,11 +85,27 @@ async def test_a_task_is_counted_once_everywhere() -> None:
     assert seen["lanewise_build_info", ("1.2.3",)] == 1
 
 
+def test_tasks_that_nobody_asks_for_are_counted_when_they_are_many() -> None:
+    metrics = Metrics(version="", backends=tuple)
+    running = metrics.counts["lanewise_tasks_running"][()]
+    for _ in range(MAX_WAITING):
+        assert running.value >= 0
+        metrics.task_started()
+        task = FinishedTask(
+            tenant_id="acme", route=None, outcome="ok", duration_us=1, usage_by_model={}
+        )
+        metrics.task_finished(task)
+    assert running.value == 0
+    assert metrics.counts["lanewise_requests_total"]["none", "ok"].value == MAX_WAITING
+
+
 async def test_a_refused_task_has_no_route_and_no_tokens() -> None:
     metrics = Metrics(version="", backends=tuple)
     metrics.task_started()
     metrics.task_finished(
-        tenant_id="acme", route=None, outcome="rate_limited", duration_us=900, usage_by_model={}
+        FinishedTask(
+            tenant_id="acme", route=None, outcome="rate_limited", duration_us=900, usage_by_model={}
+        )
     )
     seen = await scrape(metrics)
     assert seen["lanewise_requests_total", ("rate_limited", "none")] == 1
@@ -148,11 +167,13 @@ async def test_tenants_beyond_the_bound_share_a_series() -> None:
     for number in range(MAX_TENANT_SERIES + 7):
         metrics.task_started()
         metrics.task_finished(
-            tenant_id=f"tenant-{number}",
-            route=None,
-            outcome="rate_limited",
-            duration_us=1,
-            usage_by_model={},
+            FinishedTask(
+                tenant_id=f"tenant-{number}",
+                route=None,
+                outcome="rate_limited",
+                duration_us=1,
+                usage_by_model={},
+            )
         )
     seen = await scrape(metrics)
     assert seen["lanewise_tenant_rejected_total", ("none", "other")] == 7
@@ -166,11 +187,13 @@ async def test_the_busiest_tenants_have_the_series_and_all_add_up() -> None:
     def used(tenant_id: str, num_tokens: int) -> None:
         metrics.task_started()
         metrics.task_finished(
-            tenant_id=tenant_id,
-            route=Route.FAST,
-            outcome="ok",
-            duration_us=1,
-            usage_by_model={"fast-model": Usage(num_tokens, 0, 0, 0)},
+            FinishedTask(
+                tenant_id=tenant_id,
+                route=Route.FAST,
+                outcome="ok",
+                duration_us=1,
+                usage_by_model={"fast-model": Usage(num_tokens, 0, 0, 0)},
+            )
         )
 
     for number in range(MAX_TENANT_SERIES):
@@ -229,13 +252,15 @@ async def test_a_canary_is_counted_beside_its_control() -> None:
     for arm, outcome, ttft_us in (("canary", "error", None), ("control", "ok", 40_000)):
         metrics.task_started()
         metrics.task_finished(
-            tenant_id="acme",
-            route=Route.FAST,
-            outcome=outcome,  # type: ignore[arg-type]
-            duration_us=1,
-            usage_by_model={"fast-model": Usage(100, 0, 20, 0)},
-            ttft_us=ttft_us,
-            arm=arm,  # type: ignore[arg-type]
+            FinishedTask(
+                tenant_id="acme",
+                route=Route.FAST,
+                outcome=outcome,  # type: ignore[arg-type]
+                duration_us=1,
+                usage_by_model={"fast-model": Usage(100, 0, 20, 0)},
+                ttft_us=ttft_us,
+                arm=arm,  # type: ignore[arg-type]
+            )
         )
     seen = await scrape(metrics)
     assert seen["lanewise_canary_tasks_total", ("canary", "error")] == 1
