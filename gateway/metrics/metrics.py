@@ -18,7 +18,7 @@ from gateway.metrics import labels
 from gateway.metrics.busiest import BusiestTenants
 from gateway.metrics.counters import Counters
 from gateway.metrics.engine_requests import EngineRequests
-from gateway.metrics.finished_tasks import FinishedTask, FinishedTasks
+from gateway.metrics.finished_tasks import FinishedTasks
 from gateway.metrics.metric_sums import snapshot_of
 from gateway.metrics.reports import Reports
 from gateway.metrics.table import METRICS
@@ -67,6 +67,8 @@ class Metrics(Counters):
         self.tenants = BusiestTenants(MAX_TENANT_SERIES, MAX_TENANTS_KNOWN)
         self._engine_requests = EngineRequests(self)
         self._finished = FinishedTasks(self, self.tenants)
+        # Counts a task out, at the next look at the loop's lag or the next scrape.
+        self.task_finished = self._finished.add
         # Takes what an engine said of a request; it is counted at the next scrape.
         self.engine_request = self._engine_requests.add
         # The sizes of messages of sockets: a write adds those that it sends.
@@ -79,10 +81,6 @@ class Metrics(Counters):
     def task_started(self) -> None:
         """Counts a task in; `task_finished` must follow on every path."""
         self.counts["lanewise_tasks_running"][()].value += 1
-
-    def task_finished(self, task: FinishedTask) -> None:
-        """Counts a task out, at the next look at the loop's lag or the next scrape."""
-        self._finished.add(task)
 
     def count_observed(self) -> None:
         """Counts what the tasks that ended were, and what was observed."""

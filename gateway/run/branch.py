@@ -186,7 +186,7 @@ class Branches(dict[int, Branch]):
         self.backends = list(backends)  # of the route, after failovers, and those that joined it
         self.past: list[Branch] = []  # that broke off, and that another goes on with
         self._all: list[Branch] = []  # those first, and then the others
-        self._used: Mapping[str, Usage] | None = None  # once it is final
+        self.final_usage: Mapping[str, Usage] | None = None  # by backend, once all is over
 
     def add(self, branch: Branch) -> None:
         """Takes a branch with a number of its own, before it starts."""
@@ -221,7 +221,7 @@ class Branches(dict[int, Branch]):
         for branch in self.values():
             if branch.usage is None:
                 branch.cancel()
-        self._used = self.usage_by_backend()
+        self.final_usage = self.usage_by_backend()
 
     def own_usages(self) -> list[Usage]:
         """Returns the usage so far of the task's own reservation, by backend index."""
@@ -247,8 +247,8 @@ class Branches(dict[int, Branch]):
 
     def usage_by_backend(self) -> Mapping[str, Usage]:
         """Returns the usage by backend, those that failed over included."""
-        if self._used is not None:
-            return self._used
+        if self.final_usage is not None:
+            return self.final_usage
         used = dict.fromkeys(self.backends, NO_USAGE)
         for branch in self._all:
             before, usage = used.get(branch.backend, NO_USAGE), branch.usage or NO_USAGE

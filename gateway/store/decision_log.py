@@ -60,6 +60,7 @@ class Recorder:
         self._num_recorded = 0
         self._second_us = self._num_in_second = 0
         self._thread: BatchThread[bytes] | None = None
+        self.is_writing = path is not None  # records, to a file
         if path is not None:
             self._path = path
             self._complained = False
@@ -72,11 +73,6 @@ class Recorder:
     def path(self) -> Path | None:
         """Returns the newest file, if records are written to one."""
         return self._path if self._thread is not None else None
-
-    @property
-    def is_writing(self) -> bool:
-        """Says whether records are written to a file."""
-        return self._thread is not None
 
     def wants(self, now_us: int) -> bool:
         """Says whether to make the record of a task that ends at this monotonic time.
@@ -115,7 +111,7 @@ class Recorder:
         if not self._thread.close(CLOSE_TIMEOUT_S):
             logger.warning("the decision log's disk does not take its last lines")
             return
-        self._thread = None
+        self._thread, self.is_writing = None, False
         if not self._is_waiting:
             self._file.close()
             self._lock.close()

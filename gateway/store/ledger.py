@@ -100,8 +100,9 @@ class Ledger:
         if len(self._waiting) >= MAX_WAITING:
             self._num_lost += 1
             return
+        if not self._waiting:  # else `run` knows
+            self._added.set()
         self._waiting.append(entry)
-        self._added.set()
 
     async def run(self) -> None:
         """Sends until cancelled; call `close` afterwards."""

@@ -51,8 +51,8 @@ def told_usage(job: Job, running: RunningTask) -> Usage:
     That is told no smaller one. Engines count differently, also what a strategy adds to a context,
     and agents compact by what they are told.
     """
-    usage, before = running.answer_usage(), job.lineage
-    num_prompt_tokens = running.task.request.num_prompt_tokens
+    before, num_prompt_tokens = job.lineage, running.task.request.num_prompt_tokens
+    usage = running.run.branches.answer_usage(num_prompt_tokens)
     holds_it = num_prompt_tokens >= before.num_prompt_tokens  # else it has fewer tools, say
     if holds_it and usage.num_input_tokens < before.num_input_tokens:
         usage = msgspec.structs.replace(usage, num_input_tokens=before.num_input_tokens)
@@ -130,11 +130,6 @@ def refusal_outcome(error: ProtocolError) -> OutcomeLabel:
     if error.kind.status == 503:
         return "shed"
     return "invalid" if error.kind.status < 500 else "error"
-
-
-def is_to_be_stored(job: Job, finished: FinishedResponse) -> bool:
-    """Says whether a response asks to be stored, and may be."""
-    return finished.may_store and job.parsed.body.store is not False
 
 
 async def store_response(

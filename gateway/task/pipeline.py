@@ -21,7 +21,6 @@ from gateway.task.context import give_back_opened, load
 from gateway.task.context_usage import CONTEXT_EVENT, context_event
 from gateway.task.ending import (
     ending_of,
-    is_to_be_stored,
     open_calls,
     outcome_of,
     refusal_outcome,
@@ -179,7 +178,7 @@ async def _only_compact(
         ending=ending,
         body=job.writer.finish(ending, gw.wall_s(), ended_routing(gw, job, running)),
         backend=job.last_backend,
-        may_store=job.parsed.input.triggers,
+        is_to_be_stored=job.parsed.input.triggers and job.parsed.body.store is not False,
     )
     return EndedTask(reached=running, outcome=outcome_of(ending), response=finished)
 
@@ -253,12 +252,13 @@ def _finish(
 
     The settlement was sent before, so that the client's next request comes after it.
     """
-    run, task = running.run, running.task
+    task = running.task
     answer = told_usage(job, running)
     ending = ending_of(outcome, job, answer)
     job.writer.close_items(ending)
-    backend = run.shown.answered_by
     routing = ended_routing(gw, job, running, begun, outcome, answer)
+    backend = routing.answered_by
+    assert backend is not None
     warning = context_event(task.id, routing.context) if job.parsed.wants_context else None
     if warning is not None:
         job.writer.send_about(CONTEXT_EVENT, warning)
@@ -266,10 +266,17 @@ def _finish(
     if job.pause is not None:
         routing = msgspec.structs.replace(routing, rejoined=job.pause.rejoined)
     body = job.writer.finish(ending, gw.wall_s(), routing)
-    # A compaction is in the task's own context.
-    said = [item for item in job.writer.output if not isinstance(item, Compaction)]
-    output = tuple(map(measure, said))
-    finished = FinishedResponse(task=task, ending=ending, body=body, output=output, backend=backend)
+    said = job.writer.output
+    if running.summary is not None:  # a compaction is in the task's own context
+        said = tuple([item for item in said if not isinstance(item, Compaction)])
+    finished = FinishedResponse(
+        task=task,
+        ending=ending,
+        body=body,
+        output=tuple(map(measure, said)),
+        backend=backend,
+        is_to_be_stored=job.parsed.body.store is not False,
+    )
     return EndedTask(
         reached=running,
         outcome=outcome_of(ending),
@@ -287,9 +294,9 @@ async def _deliver(gw: Gateway, job: Job, ended: EndedTask) -> Ended | None:
         return None
     if job.pause is not None:
         finished = rejoined_context(finished, job.pause)
-    is_stored = is_to_be_stored(job, finished)
-    pending = note_end(gw, ended) if is_stored else None
-    lineage = await store_response(gw, job, finished, pending) if is_stored else job.lineage
+    lineage = job.lineage
+    if finished.is_to_be_stored:
+        lineage = await store_response(gw, job, finished, note_end(gw, ended))
     if isinstance(ended.reached, RunningTask):
         await ended.reached.side_reservations.settled()
     job.writer.send_terminal()
@@ -321,7 +328,12 @@ def _refused(gw: Gateway, job: Job, reached: TaskStage | None, error: ProtocolEr
     )
     job.writer.close_items(ending)
     body = job.writer.finish(ending, gw.wall_s(), ended_routing(gw, job, reached))
-    finished = FinishedResponse(task=reached.task, ending=ending, body=body)
+    finished = FinishedResponse(
+        task=reached.task,
+        ending=ending,
+        body=body,
+        is_to_be_stored=job.parsed.body.store is not False,
+    )
     return EndedTask(reached=reached, outcome=outcome, error=error.code, response=finished)
 
 
@@ -361,6 +373,7 @@ async def _warm_up(gw: Gateway, job: Job, warming_task: WarmingTask) -> EndedTas
         ending=ending,
         body=job.writer.finish(ending, gw.wall_s(), routing),
         backend=warming.holder or job.last_backend,
+        is_to_be_stored=job.parsed.body.store is not False,
     )
     return EndedTask(reached=warming_task, outcome=outcome_of(ending), response=finished)
 

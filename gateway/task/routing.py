@@ -101,18 +101,19 @@ def ended_routing(
     Args:
         begun: The first `routing`, which is reused if nothing has changed.
         outcome: The answer's; None if there was to be no answer.
-        answer: What `running.answer_usage` said, if it was asked already.
+        answer: The conversation's usage, if it was asked for already.
     """
     run, chosen = running.run, running.admitted.chosen
     if begun is None or _has_changed(running):
         begun = running_routing(gw, running)
-    num_output = (answer or running.answer_usage()).num_output_tokens
+    context_tokens = running.task.request.num_prompt_tokens
+    answer = answer or run.branches.answer_usage(context_tokens)
     used = running.usage_by_backend()
     job.bill = bill(gw, job.parsed.hints, running.used())
     errors = () if outcome is None else outcome.errors
     ended = msgspec.structs.replace(
         begun,
-        context=context_use(running.task, num_output, begun.context.window_tokens),
+        context=context_use(running.task, answer.num_output_tokens, begun.context.window_tokens),
         usage=usage_by_name(used),
         cost=cost_of(gw, job.bill),
         energy_joules=energy_joules(used.values()),

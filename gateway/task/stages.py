@@ -92,7 +92,8 @@ class RunningTask(msgspec.Struct, frozen=True):
 
     def usage_by_backend(self) -> Mapping[str, Usage]:
         """Returns the usage that is charged, by backend."""
-        used = self.run.branches.usage_by_backend()
+        branches = self.run.branches
+        used = branches.final_usage or branches.usage_by_backend()
         if self.summary is None:
             return used
         used = dict(used)
@@ -104,10 +105,6 @@ class RunningTask(msgspec.Struct, frozen=True):
         """Returns the usage that is charged, of each generation with its backend."""
         used = self.run.branches.used()
         return used if self.summary is None else used + self.summary.used()
-
-    def answer_usage(self) -> Usage:
-        """Returns the usage of the conversation, which clients are told and nobody is charged."""
-        return self.run.branches.answer_usage(self.task.request.num_prompt_tokens)
 
 
 TaskStage: TypeAlias = LoadedTask | AdmittedTask | WarmingTask | RunningTask
@@ -121,7 +118,7 @@ class FinishedResponse(msgspec.Struct, frozen=True, kw_only=True):
     body: bytes
     output: tuple[ContextItem, ...] = ()
     backend: str | None = None  # holds the KV prefix
-    may_store: bool = True
+    is_to_be_stored: bool  # it asks for that, and may be
 
 
 class EndedTask(msgspec.Struct, frozen=True, kw_only=True):

@@ -16,7 +16,6 @@ from gateway.metrics.labels import Arm
 from gateway.run.branch import Branch
 from gateway.store.decision_log import Recorder
 from gateway.store.ledger_entry import entry_of
-from gateway.task.ending import is_to_be_stored
 from gateway.task.outcomes import note_end
 from gateway.task.routing import cost_of, energy_joules
 from gateway.task.stages import EndedTask, RunningTask, WarmingTask
@@ -99,7 +98,7 @@ def note_task(gw: Gateway, job: Job, ended: EndedTask) -> Iterator[None]:
         yield
         if gw.recorder is not None and loaded is not None and gw.recorder.wants(now_us):
             _record(gw.recorder, gw, job, loaded.task, ended, outcome)
-        if ended.response is not None and not is_to_be_stored(job, ended.response):
+        if ended.response is not None and not ended.response.is_to_be_stored:
             note_end(gw, ended)
     finally:
         if running is not None:

@@ -292,7 +292,7 @@ class ResponseStream(ResponseWriter):
         A call of a failed response is dropped instead: clients run a call once its item is done,
         whatever its status, and would run it again when they repeat the request.
         """
-        if self.calls and ending.status == "failed":
+        if ending.status == "failed" and self.calls:
             self._item = None
             self._pending.clear()
         elif self._item is not None:

@@ -120,7 +120,7 @@ def start_json(parsed: ParsedCreate, created_at: int) -> bytes:
         prompt_cache_key=body.prompt_cache_key,
         reasoning=reasoning,
         safety_identifier=body.safety_identifier,
-        store=parsed.store,
+        store=body.store is not False,
         temperature=1.0 if body.temperature is None else body.temperature,
         text=text,
         tool_choice=_AUTO if body.tool_choice == NULL else body.tool_choice,

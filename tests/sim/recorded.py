@@ -75,10 +75,7 @@ class KeepingRecorder(Recorder):
     def __init__(self) -> None:
         super().__init__(None, max_bytes=0, keep=0, on_recorded=lambda *_: None)
         self.kept: list[DecisionRecord] = []
-
-    @property
-    def is_writing(self) -> bool:
-        return True
+        self.is_writing = True
 
     def record(self, record: DecisionRecord) -> None:
         self.kept.append(record)
