@@ -55,6 +55,9 @@ class _Call(msgspec.Struct):
         return CustomToolCall(self.delta.call_id, self.delta.name, self.text)
 
 
+_Around = tuple[bytes, bytes, Callable[[bytes], None]]
+
+
 class ChatStream(ResponseWriter):
     """Writes one answer as chat completion chunks, sent as it comes if it is streamed.
 
@@ -82,7 +85,7 @@ class ChatStream(ResponseWriter):
         self._head: Json = {}
         self._tier = asked_tier(chat.service_tier)  # until it is known which one was used
         # Of a chunk, the same for each text; and what sends it.
-        self._around_text: tuple[bytes, bytes, Callable[[bytes], None]] | None = None
+        self._around_text: _Around | None = None
         self._routing: Routing | None = None
         self._texts: list[str] = []
         self._comments: list[str] = []
@@ -140,7 +143,13 @@ class ChatStream(ResponseWriter):
             self._pending.clear()
             self._said.append(text)
             if self._said is self._texts:
-                self._text_chunk(text)
+                around = self._around_text or self._made_around()
+                if around is None:
+                    self._chunk({"content": text})
+                else:
+                    before, after, emit = around
+                    self.num_events += 1
+                    emit(before + _encode(text) + after)
             else:
                 self._chunk({COMMENTARY if self._said is self._comments else "refusal": text})
 
@@ -207,20 +216,14 @@ class ChatStream(ResponseWriter):
             return "length"
         return "tool_calls" if self._calls else "stop"
 
-    def _text_chunk(self, text: str) -> None:
-        """Sends what `_chunk` would of a text, which makes the rest of the chunk only once."""
-        around = self._around_text
-        if around is None:
-            if self._emit is None or self.num_events == 0:
-                self._chunk({"content": text})
-                return
-            whole = _encode(self._chunk_of({"content": ""}))
-            before, name, after = whole.partition(b'"content":""')
-            around = b"data: " + before + name[:-2], after + b"\n\n", self._emit
-            self._around_text = around
-        before, after, emit = around
-        self.num_events += 1
-        emit(before + _encode(text) + after)
+    def _made_around(self) -> _Around | None:
+        """Makes what is around each text in its chunk, once; None: there are no more chunks."""
+        if self._emit is None or self.num_events == 0:
+            return None
+        whole = _encode(self._chunk_of({"content": ""}))
+        before, name, after = whole.partition(b'"content":""')
+        self._around_text = b"data: " + before + name[:-2], after + b"\n\n", self._emit
+        return self._around_text
 
     def _chunk(self, delta: Json, finish_reason: str | None = None) -> None:
         self._send(self._chunk_of(delta, finish_reason))
