@@ -314,10 +314,11 @@ class ResponsesReader(Reader):
         """Adds what the events left out of the items that the whole response has."""
         output = response.output or ()
         for item in output:
-            if item != self._done.get(item.id):
+            done = self._done.get(item.id)
+            if item != done and (done is None or _num_chars(item) != _num_chars(done)):
                 break
         else:
-            return  # all were done, and were the same
+            return  # all were done with as much text
         known, keys = self.items.known, self._keys.of_output(output, self._texts.may_be)
         # Something else came of these than they have: maybe the text of a new item, too.
         odd = [
@@ -357,6 +358,10 @@ class ResponsesReader(Reader):
         failure = event_failure(self._backend, error, status=status, headers=event.headers)
         failure.unused = event is self._first  # as if it were an HTTP status
         return failure
+
+
+def _num_chars(item: UpstreamItem) -> int:
+    return len(item_texts(item)[0])
 
 
 def _figures(reported: Any) -> Figures:

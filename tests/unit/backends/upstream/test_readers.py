@@ -408,11 +408,13 @@ def test_usage_is_the_upstreams() -> None:
     assert reader.finish.usage == Usage(90, 60, 30, 20)
 
 
-def test_a_stop_sequence_ends_a_responses_stream() -> None:
+@pytest.mark.parametrize("begin", [(), ("",)])
+def test_a_stop_sequence_ends_a_responses_stream(begin: tuple[str, ...]) -> None:
+    """It does so too where the first piece of the text is empty."""
     reader = responses_reader(stop=("END",))
     events = [
         added(0, "message", "m"),
-        *(piece("output_text", "m", t) for t in ("a E", "N", "D b")),
+        *(piece("output_text", "m", t) for t in (*begin, "a E", "N", "D b")),
     ]
     assert "".join(delta.text for delta in read_all(reader, events)) == "a "
     assert reader.finish is not None
