@@ -63,7 +63,7 @@ class SideReservations:
         self._gw = gw
         self._job = job
         self._task = task
-        self._under_way: set[asyncio.Task[None]] = set()
+        self.under_way: set[asyncio.Task[None]] = set()
 
     def take(
         self,
@@ -120,8 +120,8 @@ class SideReservations:
 
     async def settled(self) -> None:
         """Waits until nothing is pending; cancelling the wait cancels nothing else."""
-        while self._under_way:
-            await asyncio.wait(self._under_way)
+        while self.under_way:
+            await asyncio.wait(self.under_way)
 
     async def _admitted(self, name: str, pending: PendingReservation, demand: Demand) -> Grant:
         """Reserves, now or after waiting.
@@ -178,8 +178,8 @@ class SideReservations:
         return cost_tokens(usage, self._gw.weights.get(group, EVEN))
 
     def _keep(self, under_way: "asyncio.Task[None]") -> None:
-        self._under_way.add(under_way)
-        under_way.add_done_callback(self._under_way.discard)
+        self.under_way.add(under_way)
+        under_way.add_done_callback(self.under_way.discard)
 
 
 def part_of(task: Task, name: str, now_us: int) -> Task:

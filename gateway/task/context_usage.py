@@ -35,16 +35,13 @@ def context_use(task: Task, num_output_tokens: int, window_tokens: int) -> Conte
     """Makes `routing.context`, with `crossed_from` if this turn led into a fuller band."""
     num_prompt_tokens = task.request.num_prompt_tokens
     used_tokens = num_prompt_tokens + num_output_tokens
-    now = before = band(used_tokens, window_tokens)
-    if now != _BANDS[0]:  # nothing crosses into the lowest
-        before = band(num_prompt_tokens - _num_new_tokens(task.request.items), window_tokens)
-    return ContextUse(
-        used_tokens,
-        window_tokens,
-        (2_000 * used_tokens // window_tokens + 1) // 2 / 10,  # rounded to a tenth
-        now,
-        None if before == now else before,
-    )
+    used_percent = (2_000 * used_tokens // window_tokens + 1) // 2 / 10  # rounded to a tenth
+    now = band(used_tokens, window_tokens)
+    if now == "sharp":  # nothing crosses into the lowest
+        return ContextUse(used_tokens, window_tokens, used_percent, now)
+    before = band(num_prompt_tokens - _num_new_tokens(task.request.items), window_tokens)
+    crossed_from = None if before == now else before
+    return ContextUse(used_tokens, window_tokens, used_percent, now, crossed_from)
 
 
 def context_event(response_id: str, use: ContextUse) -> bytes | None:

@@ -116,6 +116,8 @@ def warmed(job: Job, task: Task, num_cached_tokens: int) -> Ending:
 
 def outcome_of(ending: Ending) -> OutcomeLabel:
     """Returns the metrics' label of a response's ending."""
+    if ending.status == "completed":
+        return "ok"
     if ending.status == "failed":
         return "error"
     return "cancelled" if "cancelled" in (ending.status, ending.reason) else "ok"

@@ -297,7 +297,7 @@ async def _deliver(gw: Gateway, job: Job, ended: EndedTask) -> Ended | None:
     lineage = job.lineage
     if finished.is_to_be_stored:
         lineage = await store_response(gw, job, finished, note_end(gw, ended))
-    if isinstance(ended.reached, RunningTask):
+    if isinstance(ended.reached, RunningTask) and ended.reached.side_reservations.under_way:
         await ended.reached.side_reservations.settled()
     job.writer.send_terminal()
     return Ended(
@@ -305,7 +305,7 @@ async def _deliver(gw: Gateway, job: Job, ended: EndedTask) -> Ended | None:
         items=finished.task.request.items + finished.output,
         backend=finished.backend,
         lineage=lineage,
-        open_calls=open_calls(unheld_output(job)),
+        open_calls=open_calls(unheld_output(job)) if job.writer.has_calls else (),
     )
 
 

@@ -36,6 +36,7 @@ from gateway.wire.item_events import (
 from gateway.wire.output_items import ASIDE, CompactionOutput, OpenItem, reopened, response_usage
 from gateway.wire.requests import ParsedCreate
 from gateway.wire.response_json import (
+    BEGUN,
     IncompleteDetails,
     ResponseError,
     ResponseState,
@@ -98,6 +99,7 @@ class ResponseWriter(Protocol):
     body: bytes = b""  # the whole object as JSON, as last sent
     fault: ProtocolError | None = None  # why there is no whole object, though nothing failed
     source: DeltaSource | None = None  # while it runs
+    has_calls: bool = False  # one has begun: its output must come before anything goes on
     words_at_us: int = 0  # its engine's time of the first word; 0: none yet
     _on_dirty: "Callable[[ResponseWriter], None]"  # called when there is text to flush
     _pending: list[str]  # text that is not sent yet
@@ -193,13 +195,12 @@ class ResponseStream(ResponseWriter):
         self._output: list[Item] = []
         self.done_numbers: list[int] = []  # of the events that ended them
         self._final = ""  # the type of the terminal event
-        self.has_calls = False  # a call has begun: its output must come before anything goes on
 
     def open(self, created_at: int, model: str, routing: Routing) -> None:
         """Sends `response.created` and `response.in_progress`."""
         self.is_open = True
         self._start, self._model = start_json(self._parsed, created_at), model
-        self.body = self._response("in_progress", routing)
+        self.body = self._running(routing)
         self._send_begun(self.body)
 
     def _send_begun(self, body: bytes) -> None:
@@ -280,7 +281,7 @@ class ResponseStream(ResponseWriter):
 
     def update(self, routing: Routing) -> None:
         if self.is_open and not self.ended:
-            self.body = self._response("in_progress", routing)
+            self.body = self._running(routing)
             self._send_heartbeat()
 
     def _send_heartbeat(self) -> None:
@@ -305,9 +306,20 @@ class ResponseStream(ResponseWriter):
 
     def finish(self, ending: Ending, completed_at: int, routing: Routing | None) -> bytes:
         """Makes the final response object; `routing` is None if the gateway failed."""
-        event = "incomplete" if ending.status == "cancelled" else ending.status
-        self._final = f"response.{event}"
-        self.body = self._response(ending.status, routing or Unrouted(), completed_at, ending)
+        status, reason, usage = ending.status, ending.reason, ending.usage
+        self._final = f"response.{'incomplete' if status == 'cancelled' else status}"
+        state = ResponseState(
+            output=self._items,
+            model=self._model,
+            service_tier=usage.service_tier or self._asked_tier,
+            status=status,
+            completed_at=completed_at if status == "completed" else None,
+            error=ending.error,
+            incomplete_details=IncompleteDetails(reason) if status == "incomplete" else None,
+            usage=response_usage(usage),
+            routing=routing or Unrouted(),
+        )
+        self.body = b"%b,%b" % (self._start, _encode(state)[1:])
         return self.body
 
     def send_terminal(self) -> None:
@@ -462,24 +474,13 @@ class ResponseStream(ResponseWriter):
         self.num_events = number + 1
         self._emit(event_type, EVENT % (event_type.encode(), number, fields, self._suffix))
 
-    def _response(
-        self,
-        status: str,
-        routing: Routing | Unrouted,
-        completed_at: int | None = None,
-        ending: Ending | None = None,
-    ) -> bytes:
-        state = ResponseState(
+    def _running(self, routing: Routing) -> bytes:
+        """Writes the object of a response that goes on."""
+        state = msgspec.structs.replace(
+            BEGUN,
             output=self._items,
             model=self._model,
-            service_tier=(ending and ending.usage.service_tier) or self._asked_tier,
-            status=status,
-            completed_at=completed_at if status == "completed" else None,
-            error=ending.error if ending else None,
-            incomplete_details=(
-                IncompleteDetails(ending.reason) if ending and status == "incomplete" else None
-            ),
-            usage=response_usage(ending.usage) if ending else None,
+            service_tier=self._asked_tier,
             routing=routing,
         )
         return b"%b,%b" % (self._start, _encode(state)[1:])

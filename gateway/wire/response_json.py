@@ -93,6 +93,18 @@ class ResponseState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     routing: Routing | Unrouted | None = None  # ours: where it ran and why, as in the table above
 
 
+BEGUN = ResponseState(  # nothing has come yet
+    output=[],
+    model="",
+    service_tier="",
+    status="in_progress",
+    completed_at=None,
+    error=None,
+    incomplete_details=None,
+    usage=None,
+)
+
+
 def start_json(parsed: ParsedCreate, created_at: int) -> bytes:
     """Writes what never changes, as JSON without its closing brace.
 
@@ -144,15 +156,9 @@ def asked_tier(service_tier: str | None) -> str:
 
 def queued_json(parsed: ParsedCreate, created_at: int) -> bytes:
     """Writes the object of a response that has not begun."""
-    state = ResponseState(
-        output=[],
-        model=parsed.body.model,
-        service_tier=asked_tier(parsed.body.service_tier),
-        status="queued",
-        completed_at=None,
-        error=None,
-        incomplete_details=None,
-        usage=None,
+    tier = asked_tier(parsed.body.service_tier)
+    state = msgspec.structs.replace(
+        BEGUN, model=parsed.body.model, service_tier=tier, status="queued"
     )
     return b"%b,%b" % (start_json(parsed, created_at), _encode(state)[1:])
 

@@ -33,12 +33,11 @@ def cost_by_group(
     used: Iterable[tuple[BackendGroup, Usage]], weights: Weights
 ) -> dict[BackendGroup, int]:
     """Sums the weighted tokens of each group."""
-    usages: dict[BackendGroup, Usage] = {}
-    for group, usage in used:
-        usages[group] = usages[group] + usage if group in usages else usage
+    sums: dict[BackendGroup, Usage] = {}
     costs: dict[BackendGroup, int] = {}
-    for group in usages:
-        costs[group] = cost_tokens(usages[group], weights.get(group, EVEN))
+    for group, usage in used:
+        total = sums[group] = sums[group] + usage if group in sums else usage
+        costs[group] = cost_tokens(total, weights.get(group, EVEN))
     return costs
 
 

@@ -183,14 +183,12 @@ def bill_of(
 
 def unpriced(used: Iterable[tuple[str, Usage]]) -> Bill:
     """Sums what generations of one backend and tier used, without prices."""
-    sums: dict[tuple[str, str], Usage] = {}
+    bill: dict[tuple[str, str], Billed] = {}
     for backend, usage in used:
         place = (backend, usage.service_tier)
-        sums[place] = sums[place] + usage if place in sums else usage
-    bill: Bill = ()
-    for place in sums:
-        bill += (Billed(place[0], sums[place], None),)
-    return bill
+        total = bill[place].usage + usage if place in bill else usage
+        bill[place] = Billed(backend, total, None)
+    return tuple(bill.values())
 
 
 def total_nusd(bill: Bill) -> int:
