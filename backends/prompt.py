@@ -13,9 +13,9 @@ is the same prompt. Reasoning changes no hash; what an upstream encrypted of it,
 has the tokens that its bytes would have as text.
 """
 
-import hashlib
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
+from hashlib import blake2b
 
 import msgspec
 
@@ -305,7 +305,7 @@ def _measured_head(head: bytes) -> tuple[int, int]:
 
 
 def _hash(content: bytes) -> int:
-    return int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "big")
+    return int.from_bytes(blake2b(content, digest_size=8).digest(), "big")
 
 
 def is_user(entry: ContextItem) -> bool:

@@ -157,7 +157,8 @@ class SocketProtocol(WebSocketsSansIOProtocol):
     def data_received(self, data: bytes) -> None:
         """Reads what came: little at once, else in pieces, in turn with other connections."""
         if self._unread is None and len(data) <= PIECE_BYTES:
-            self._read(data)
+            if self._taker is None or not self._take(self._taker, data):
+                self._read(data)
             return
         if self._unread is None:
             self._unread = bytearray()
@@ -195,8 +196,6 @@ class SocketProtocol(WebSocketsSansIOProtocol):
 
     def _read(self, data: bytes) -> None:
         """Reads more of a message, whose deadline begins with its first byte."""
-        if self._taker is not None and self._take(self._taker, data):
-            return
         super().data_received(data)
         if self.close_sent:
             self._is_silent = False
