@@ -33,7 +33,7 @@ from gateway.wire.agents import TURN_STATE, is_codex
 from gateway.wire.compaction import compaction_object
 from gateway.wire.errors import ProtocolError, missing_parameter
 from gateway.wire.events import CompactBody, CreateBody, not_json
-from gateway.wire.item_events import type_of
+from gateway.wire.item_events import TYPE_AT
 from gateway.wire.requests import ParsedCreate
 from gateway.wire.response import ResponseStream, ResponseWriter, unheard
 from router.classify.task import Task, Tenant
@@ -359,7 +359,8 @@ def send_error(stream: ResponseStream, error: ProtocolError) -> None:
 
 def sse_event(data: bytes) -> bytes:
     """Writes one server-sent event."""
-    return b"event: " + type_of(data) + b"\ndata: " + data + b"\n\n"
+    event_type = data[TYPE_AT : data.index(b'"', TYPE_AT)]
+    return b"event: %b\ndata: %b\n\n" % (event_type, data)
 
 
 class MakeWriter(Protocol):

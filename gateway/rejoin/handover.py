@@ -79,7 +79,7 @@ class Handover:
 
     def _emit(self, _kind: str, /, *events: bytes) -> None:
         for event in events:
-            told = Told(self._claim.number, type_of(event).decode(), event)
+            told = Told(self._claim.number, type_of(event), event)
             self._send(self._claim.inbox, told)
 
     async def _follow(self) -> None:

@@ -12,8 +12,8 @@ from gateway.core.job import Ended, Job, Pause
 from gateway.rejoin.lost_response import LostResponse
 from gateway.rejoin.notes import Beat, Finished, Left, Listens, Note, Told
 from gateway.wire.errors import ProtocolError
-from gateway.wire.item_events import suffix_of
-from gateway.wire.response import TERMINAL, Emit, ResponseWriter, unheard
+from gateway.wire.item_events import TERMINAL, suffix_of
+from gateway.wire.response import Emit, ResponseWriter, unheard
 from gateway.wire.response_json import ResponseError, failed_json
 
 BEAT_S = 1.0

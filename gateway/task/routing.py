@@ -39,7 +39,9 @@ def decided_routing(
     """Builds `routing` from a decision."""
     chosen, task_class, holder = decision.chosen, decision.task_class, task.last_backend
     assert chosen is not None
-    names, shown, windows = chosen.backends, list[RoutedBackend](), list[int]()
+    names = chosen.backends
+    shown: list[RoutedBackend] = []
+    windows: list[int] = []
     for info in map(infos.__getitem__, names):
         routed = RoutedBackend(info.name, info.group, info.model, info.simulated, info.speed_basis)
         shown.append(routed)

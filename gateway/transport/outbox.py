@@ -19,7 +19,7 @@ from typing import Protocol
 
 from gateway.transport.flush_timer import FlushTimer
 from gateway.transport.light_event import LightEvent
-from gateway.wire.response import OPENING, TERMINAL
+from gateway.wire.item_events import OPENING, TERMINAL
 
 # So much may be queued before the client's next frame is read. Buffered text does not count: its
 # responses bound it.

@@ -1,4 +1,4 @@
-"""Names the events of each kind of output item, and the pieces that they are written from."""
+"""Names a response's events, and those of each kind of output item, with what they are made of."""
 
 from functools import partial
 
@@ -9,7 +9,13 @@ from gateway.wire.output_items import OutputText, RefusalText, SummaryText
 
 _encode = msgspec.json.encode
 _HEAD = b'{"type":"'
+TYPE_AT = len(_HEAD)  # where an event's type begins
 
+
+# Events that the next one implies; they may be held for it a little.
+OPENING = frozenset({"response.created", "response.in_progress"})
+# Each response has one of these, as its last event.
+TERMINAL = frozenset({"response.completed", "response.incomplete", "response.failed"})
 
 EVENT = _HEAD + b'%b","sequence_number":%d,%b%b'  # type, number, fields, its stream's suffix
 
@@ -81,9 +87,9 @@ KINDS = {
 REFUSALS = _message_events("response.refusal", "refusal", part=RefusalText(""))
 
 
-def type_of(event: bytes) -> bytes:
-    """Returns the type of an event, which begins with it."""
-    return event[len(_HEAD) : event.index(b'"', len(_HEAD))]
+def type_of(event: bytes) -> str:
+    """Returns the type of an event."""
+    return event[TYPE_AT : event.index(b'"', TYPE_AT)].decode()
 
 
 def suffix_of(stream_id: str | None) -> bytes:

@@ -49,12 +49,6 @@ from router.waiting.fair_queue import QueuePosition
 
 Emit = Callable[..., object]  # takes the type of the last event, and JSON texts of one or several
 
-# Events that the next one implies; they may be held for it a little.
-OPENING = frozenset({"response.created", "response.in_progress"})
-
-# Each response has one of these, as its last event.
-TERMINAL = frozenset({"response.completed", "response.incomplete", "response.failed"})
-
 _encode = msgspec.json.encode
 
 
