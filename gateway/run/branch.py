@@ -61,6 +61,7 @@ class Branch(msgspec.Struct, eq=False):
     ended: Finish | None = None  # as its engine ended it
     settle: Settle | None = None  # its own reservation, once it has that
     usage: Usage | None = None  # once it is over
+    tpot_us: float | None = None  # then: the mean time between its tokens, if it has two
     times: TokenTimes | None = None  # once it has a token
     num_prompt_tokens: int = 0
     num_streamed_tokens: int = 0
@@ -131,7 +132,10 @@ class Branch(msgspec.Struct, eq=False):
 
     def over(self, usage: Usage) -> None:
         """Notes its final usage, and settles its own reservation."""
-        self.usage = usage
+        self.usage, times = usage, self.times
+        num_tokens = usage.num_output_tokens - usage.num_rejected_tokens
+        if times is not None and num_tokens >= 2:
+            self.tpot_us = (self.last_at_us - times.first_at_us) / (num_tokens - 1)
         if self.settle is not None:
             self.settle(self.backend, usage)
         elif self.pending is not None:
@@ -154,15 +158,6 @@ class Branch(msgspec.Struct, eq=False):
     def last_delta(self) -> Delta | None:
         """Returns the latest delta of the answer, whichever generation said it."""
         return self.last_before if self.times is None else self.times.last
-
-    @property
-    def tpot_us(self) -> float | None:
-        """Returns the mean time between its tokens; None with fewer than two."""
-        used, times = self.usage, self.times
-        if used is None or times is None:
-            return None
-        num_tokens = used.num_output_tokens - used.num_rejected_tokens
-        return (self.last_at_us - times.first_at_us) / (num_tokens - 1) if num_tokens > 1 else None
 
     @property
     def waits(self) -> bool:
@@ -305,12 +300,11 @@ class Branches(dict[int, Branch]):
         """Returns backend, TTFT and TPOT of each finished generation."""
         found: list[tuple[str, int, float]] = []
         for branch in self.values():
-            if branch.failed or branch.cancelled:
-                continue
             times, tpot_us = branch.times, branch.tpot_us
-            if times is not None and tpot_us is not None:
-                ttft_us = max(0, times.first_at_us - branch.started_us)
-                found.append((branch.backend, ttft_us, tpot_us))
+            if times is None or tpot_us is None or branch.failed or branch.cancelled:
+                continue  # it has no such times, or is not finished
+            ttft_us = max(0, times.first_at_us - branch.started_us)
+            found.append((branch.backend, ttft_us, tpot_us))
         return found
 
     def generations(self) -> tuple[RoutedGeneration, ...]:

@@ -438,7 +438,7 @@ async def test_tpot(num_output_tokens: int, tpot_us: float | None) -> None:
     stage.start()
     branch = stage.run.branches[0]
     branch.times, branch.last_at_us = TokenTimes(10, text("b", at_us=100), 5), 100
-    branch.usage = Usage(num_output_tokens=num_output_tokens)
+    branch.over(Usage(num_output_tokens=num_output_tokens))
     assert branch.tpot_us == tpot_us
 
 
