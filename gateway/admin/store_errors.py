@@ -6,7 +6,7 @@ from typing import Any
 from litestar import Response
 from redis.exceptions import RedisError, ResponseError
 
-from gateway.access.redis_fault import away, overloaded, redis_fault
+from gateway.access.redis_fault import away, is_full, overloaded, redis_fault
 from gateway.admin.guard import is_write
 from gateway.http.routes import answer_error
 from gateway.http.streams import AnyRequest
@@ -36,6 +36,8 @@ def _policy_store_error(error: Exception, writes: bool) -> ProtocolError:
 def _pools_error(error: Exception, writes: bool) -> ProtocolError:
     if is_wrong_type(error):
         return overloaded(f"Redis cannot use this tenant's keys ({error}). {_DELETE_POOLS}")
+    if is_full(error):
+        return redis_fault(error, writes=writes)
     return away(f"The pools do not answer: {error}", writes=writes)
 
 

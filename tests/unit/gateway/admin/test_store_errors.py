@@ -2,14 +2,15 @@
 
 import pytest
 from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import ResponseError
+from redis.exceptions import OutOfMemoryError, ResponseError
 
 from gateway.admin.store_errors import told_of
 from router.policy.store import PolicyStoreUnavailable
 from router.pools.redis_pools import PoolsUnavailable
 
 WRONG = "WRONGTYPE Operation against a key holding the wrong kind of value"
-FULL = ResponseError("OOM command not allowed")
+FULL = "command not allowed when used memory > 'maxmemory'. script: on @user_script:385."
+READ_ONLY = ResponseError("READONLY You can't write against a read only replica.")
 LOST = [
     RedisConnectionError("no route"),
     PolicyStoreUnavailable("Redis: TimeoutError: "),
@@ -35,10 +36,19 @@ def test_a_key_of_another_type_is_to_be_deleted(error: Exception) -> None:
 
 
 def test_an_error_that_redis_answers_with_is_no_lost_reply() -> None:
-    of_policies = PolicyStoreUnavailable("Redis: OutOfMemoryError")
-    of_policies.__cause__ = FULL
-    for error in (FULL, of_policies):
+    of_policies = PolicyStoreUnavailable("Redis: ReadOnlyError")
+    of_policies.__cause__ = READ_ONLY
+    for error in (READ_ONLY, of_policies):
         assert told_of(error, writes=True).message == (
-            "Redis answers with an error (OOM command not allowed). See to Redis first, then try "
-            "again."
+            "Redis answers with an error (READONLY You can't write against a read only replica.). "
+            "See to Redis first, then try again."
         )
+
+
+def test_a_redis_that_is_full_is_told_in_plain_words() -> None:
+    of_policies = PolicyStoreUnavailable("Redis: OutOfMemoryError")
+    of_policies.__cause__ = OutOfMemoryError(FULL)
+    for error in (OutOfMemoryError(FULL), of_policies, PoolsUnavailable(f"Redis: OOM {FULL}")):
+        message = told_of(error, writes=False).message
+        assert message.startswith("Redis is full: it holds as much as its `maxmemory` allows")
+        assert "script" not in message
