@@ -99,6 +99,7 @@ def test_from_a_decision_to_a_rule_and_back(own: GatewayProcess, browser: Browse
         page.get_by_role("tab", name="Canary").click()
         page.get_by_role("slider").fill("100")
         expect(page.get_by_label("Policy document")).to_contain_text("percent = 100")
+        asked = answering(page, True, True, True)
         page.get_by_role("button", name="Store and activate").click()
         expect(in_force(page)).to_contain_text("In force: v1")
 
@@ -131,6 +132,12 @@ def test_from_a_decision_to_a_rule_and_back(own: GatewayProcess, browser: Browse
         page.get_by_role("button", name="Roll back").click()
         expect(in_force(page)).to_contain_text("In force: v1")
         expect(page.get_by_role("region", name="Audit")).to_contain_text("rollback")
+        at_once = "decides for everybody's tasks at once."
+        assert asked == [
+            f"Put the draft in force instead of the configured policy? It {at_once}",
+            f"Put v2 in force instead of v1? It {at_once}",
+            f"Roll back v2? What was in force before it {at_once}",
+        ]
     _, told = ask(own, "GET", "/admin/policies")
     assert told["active"] == 1
 
@@ -198,11 +205,30 @@ def test_two_editors_cannot_undo_each_other(own: GatewayProcess, browser: Browse
         expect(page.get_by_text("valid", exact=True)).to_be_visible()
         _, stored = ask(own, "POST", "/admin/policies", {"document": 'version = "theirs"\n'})
         ask(own, "POST", f"/admin/policies/{stored['version']}/activate", {"expected": 0})
+        answering(page, True)
         page.get_by_role("button", name="Store and activate").click()
         expect(page.get_by_role("alert")).to_contain_text("The draft is stored as v2;")
         _, told = ask(own, "GET", "/admin/policies")
         assert told["active"] == stored["version"]
         tab.faults = [fault for fault in tab.faults if "409" not in fault]
+
+
+def test_nothing_comes_in_force_without_being_asked(own: GatewayProcess, browser: Browser) -> None:
+    for name in ("first", "second"):
+        ask(own, "POST", "/admin/policies", {"document": f'version = "{name}"\n'})
+    ask(own, "POST", "/admin/policies/1/activate", {"expected": 0})
+    with opened(browser, f"{own.url}/console/#policies") as tab:
+        page = tab.page
+        expect(in_force(page)).to_contain_text("In force: v1")
+        write(page, 'version = "draft"\n')
+        expect(page.get_by_text("valid", exact=True)).to_be_visible()
+        asked = answering(page, False, False, False)
+        page.get_by_role("button", name="Store and activate").click()
+        page.get_by_role("button", name="Activate", exact=True).first.click()
+        page.get_by_role("button", name="Roll back").click()
+        assert len(asked) == 3
+    _, told = ask(own, "GET", "/admin/policies")
+    assert (told["active"], len(told["versions"])) == (1, 2)
 
 
 def test_a_draft_that_is_stored_nowhere_is_replaced_only_on_purpose(
@@ -248,6 +274,7 @@ def test_a_lost_document_does_not_hide_the_way_back(browser: Browser, tmp_path: 
                 page = tab.page
                 expect(page.get_by_role("alert")).to_contain_text(f"no policy version {version}")
                 expect(in_force(page)).to_contain_text(f"In force: v{version}")
+                answering(page, True)
                 page.get_by_role("button", name="Roll back").click()
                 expect(in_force(page)).to_contain_text("In force: the configured policy")
                 expect(page.get_by_role("alert")).to_have_count(0)

@@ -70,10 +70,23 @@ export async function storeDraft(comment) {
   return version;
 }
 
+/** What an admin calls a version; 0 is what stands in the configuration. */
+export const named = (version) => (version ? `v${version}` : "the configured policy");
+
+/** Asks before a policy takes the place of the one in force, which decides for all traffic at once. */
+export function mayReplace(what) {
+  return confirm(`Put ${what} in force instead of ${named(versions.value.active)}? It decides for everybody's tasks at once.`);
+}
+
 /** Puts a version in force, unless another admin changed what is in force since it was loaded. */
 export async function activate(version, comment) {
   await admin("POST", `policies/${version}/activate`, { expected: versions.value.active, comment });
   await load();
+}
+
+export function mayRollBack() {
+  const { active } = versions.value;
+  return confirm(`Roll back ${named(active)}? What was in force before it decides for everybody's tasks at once.`);
 }
 
 export async function rollBack(comment) {

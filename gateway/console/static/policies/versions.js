@@ -2,11 +2,12 @@
 import { html } from "../vendor/preact.js";
 import { useAction } from "../shared/action.js";
 import { date } from "../shared/format.js";
-import { activate, open, shadow, versions } from "./store.js";
+import { activate, mayReplace, named, open, shadow, versions } from "./store.js";
 
 export function Versions({ canWrite }) {
   const { run, isBusy, told } = useAction();
   const { versions: stored, active, shadow: shadowed } = versions.value;
+  const putInForce = (version) => mayReplace(named(version)) && run(() => activate(version, "from the console"), `${named(version)} is in force.`);
   return html`
     <section class="card" aria-labelledby="versions">
       <header><h2 id="versions">Versions</h2></header>
@@ -25,7 +26,7 @@ export function Versions({ canWrite }) {
               ${canWrite &&
               html`
                 <button class="small" disabled=${isBusy || each.version === shadowed} onClick=${() => run(() => shadow(each.version), `v${each.version} decides as a shadow.`)}>Shadow</button>
-                <button class="small" disabled=${isBusy || each.version === active} onClick=${() => run(() => activate(each.version, "from the console"), `v${each.version} is in force.`)}>Activate</button>
+                <button class="small" disabled=${isBusy || each.version === active} onClick=${() => putInForce(each.version)}>Activate</button>
               `}
             </li>
           `,

@@ -3,7 +3,7 @@ import { batch, html, useSignal } from "../vendor/preact.js";
 import { useAction } from "../shared/action.js";
 import { admin } from "../shared/api.js";
 import { Editor } from "./code.js";
-import { activate, checked, draft, isChecked, isValid, load, storeDraft, validDraft } from "./store.js";
+import { activate, checked, draft, isChecked, isValid, load, mayReplace, storeDraft, validDraft } from "./store.js";
 
 export function Writing({ canWrite }) {
   const comment = useSignal("");
@@ -44,7 +44,7 @@ export function Writing({ canWrite }) {
         <div class="row wrap actions">
           <input aria-label="Comment" placeholder="Why (for the audit)" value=${comment.value} onInput=${(event) => (comment.value = event.target.value)} maxlength="500" />
           <button disabled=${isBusy || !isValid.value} onClick=${() => run(() => store(false), "Stored; nothing has changed yet.")}>Store</button>
-          <button class="primary" disabled=${isBusy || !isValid.value} onClick=${() => run(() => store(true), "In force.")}>Store and activate</button>
+          <button class="primary" disabled=${isBusy || !isValid.value} onClick=${() => mayReplace("the draft") && run(() => store(true), "In force.")}>Store and activate</button>
         </div>
       `}
       ${told}
