@@ -437,7 +437,9 @@ def parse_text_format(raw: msgspec.Raw) -> TextFormat:
         if wire.schema is None:
             raise missing_parameter("text.format.schema")
         check_schema(wire.schema, "text.format.schema")
-        return TextFormat("json_schema", wire.schema, wire.name or "answer", wire.strict)
+        if not wire.name:
+            raise missing_parameter("text.format.name")
+        return TextFormat("json_schema", wire.schema, wire.name, wire.strict)
     known = "'text', 'json_object' or 'json_schema'"
     message = f"Invalid 'text.format.type': expected {known}, got '{wire.type[:64]}'."
     raise ProtocolError("invalid_value", message, param="text.format.type")

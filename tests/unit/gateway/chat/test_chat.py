@@ -156,7 +156,10 @@ def test_settings_are_taken_over() -> None:
         prompt_cache_key="k",
         safety_identifier="s",
         user="u",
-        response_format={"type": "json_schema", "json_schema": {"schema": {"type": "object"}}},
+        response_format={
+            "type": "json_schema",
+            "json_schema": {"name": "n", "schema": {"type": "object"}},
+        },
         tools=[FUNCTION, CUSTOM, {"type": "web_search"}],
         tool_choice={"type": "function", "function": {"name": "f"}},
         verbosity="low",
@@ -171,7 +174,7 @@ def test_settings_are_taken_over() -> None:
     assert (create.body.temperature, create.body.top_p) == (0.5, 0.1)
     assert create.body.parallel_tool_calls is False
     assert (create.hints.route, create.hints.reasoning_effort) == (Route.DEEP, "low")
-    assert create.text_format == TextFormat("json_schema", {"type": "object"})
+    assert create.text_format == TextFormat("json_schema", {"type": "object"}, "n")
     assert create.tools == (
         FunctionTool("f", "", {"type": "object"}),
         CustomTool("c", "", {"type": "grammar"}),
@@ -324,6 +327,7 @@ REFUSED: list[tuple[list[Any], dict[str, Any], str, str | None]] = [
             f"response_format.json_schema.{param}",
         )
         for wrong, code, param in (
+            ({}, "missing_required_parameter", "name"),
             ({"schema": 5}, "invalid_type", "schema"),
             ({"schema": {"type": 5}}, "invalid_value", "schema.type"),
             ({"name": 5}, "invalid_type", "name"),

@@ -565,6 +565,7 @@ BAD_FORMATS: list[tuple[Any, str, str]] = [
     ("text", "invalid_type", "text.format"),
     ({"type": "yaml"}, "invalid_value", "text.format.type"),
     ({"type": "json_schema", "name": "n"}, "missing_required_parameter", "text.format.schema"),
+    ({"type": "json_schema", "schema": {}}, "missing_required_parameter", "text.format.name"),
     ({"type": "json_schema", "schema": "x"}, "invalid_type", "text.format.schema"),
     (
         {"type": "json_schema", "schema": {"type": "record"}},
@@ -598,7 +599,8 @@ def test_schemas_that_can_be_an_object_are_taken(schema: dict[str, Any]) -> None
     (tool,) = parse_tools([raw({"type": "function", "name": "f", "parameters": schema})])
     assert isinstance(tool, FunctionTool)
     assert tool.parameters == schema
-    assert parse_text_format(raw({"type": "json_schema", "schema": schema})).schema == schema
+    named = {"type": "json_schema", "name": "n", "schema": schema}
+    assert parse_text_format(raw(named)).schema == schema
 
 
 def test_a_vast_schema_is_looked_at_in_part() -> None:
@@ -606,9 +608,9 @@ def test_a_vast_schema_is_looked_at_in_part() -> None:
     for _ in range(100):
         schema = {"items": schema}
     with pytest.raises(ProtocolError):
-        parse_text_format(raw({"type": "json_schema", "schema": schema}))
+        parse_text_format(raw({"type": "json_schema", "name": "n", "schema": schema}))
     wide = {"anyOf": [{"type": "odd"}, *[{}] * 3_000]}
-    parse_text_format(raw({"type": "json_schema", "schema": wide}))
+    parse_text_format(raw({"type": "json_schema", "name": "n", "schema": wide}))
 
 
 @pytest.mark.parametrize(("sent", "code", "param"), BAD_FORMATS)
