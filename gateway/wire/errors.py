@@ -146,11 +146,16 @@ def missing_parameter(param: str, hint: str = "") -> ProtocolError:
     return ProtocolError("missing_required_parameter", message, param=param)
 
 
+def invalid_parameter(param: str, why: str, code: str = "invalid_value") -> ProtocolError:
+    """Makes the error for a field with a wrong value; `why` says what was expected, and came."""
+    return ProtocolError(code, f"Invalid '{param}': {why}.", param=param)
+
+
 def check_limit(limit: int, most: int) -> None:
     """Raises `ProtocolError` if a page of a list cannot have as many entries."""
     if not 1 <= limit <= most:
-        message = f"Invalid 'limit': expected 1 to {most}, got {str(limit)[:MAX_SAID_CHARS]}."
-        raise ProtocolError("invalid_value", message, param="limit")
+        got = str(limit)[:MAX_SAID_CHARS]
+        raise invalid_parameter("limit", f"expected 1 to {most}, got {got}")
 
 
 def from_validation(

@@ -27,9 +27,9 @@ from backends.contract import (
     Tool,
     ToolChoice,
 )
-from backends.image_urls import objection
+from backends.image_urls import file_objection, objection
 from backends.prompt import TooLongError, measure, overflow_words
-from gateway.wire.errors import ProtocolError, missing_parameter
+from gateway.wire.errors import ProtocolError, invalid_parameter, missing_parameter
 from gateway.wire.events import NULL, decode
 from gateway.wire.output_items import ASIDE
 from gateway.wire.schemas import check_parameters, check_schema
@@ -305,8 +305,7 @@ def _parse_content(value: str | list[msgspec.Raw] | None, json_path: str) -> tup
             if not image.image_url:
                 raise missing_parameter(f"{where}.image_url")
             if (why := objection(image.image_url)) is not None:
-                url = f"{where}.image_url"
-                raise ProtocolError("invalid_image_url", f"Invalid '{url}': {why}.", param=url)
+                raise invalid_parameter(f"{where}.image_url", why, "invalid_image_url")
             parts.append(ImagePart(image.image_url, None, image.detail or "auto"))
         elif kind == "input_file":
             file = decode(raw, _WireFile, where)
@@ -314,6 +313,8 @@ def _parse_content(value: str | list[msgspec.Raw] | None, json_path: str) -> tup
                 raise unknown_file(f"{where}.file_id")
             if not (file.file_data or file.file_url):
                 raise missing_parameter(f"{where}.file_data", " Or send a 'file_url'.")
+            if file.file_url and (why := file_objection(file.file_url)) is not None:
+                raise invalid_parameter(f"{where}.file_url", why)
             parts.append(FilePart(None, file.file_url, file.filename, file.file_data))
         elif kind == "refusal":
             parts.append(RefusalPart(decode(raw, _WireRefusal, where).refusal))
@@ -321,8 +322,7 @@ def _parse_content(value: str | list[msgspec.Raw] | None, json_path: str) -> tup
             raise missing_parameter(f"{where}.type")
         else:
             known = "'input_text', 'input_image', 'input_file', 'output_text' or 'refusal'"
-            message = f"Invalid '{where}.type': expected {known}, got '{kind[:64]}'."
-            raise ProtocolError("invalid_value", message, param=f"{where}.type")
+            raise invalid_parameter(f"{where}.type", f"expected {known}, got '{kind[:64]}'")
     return tuple(parts)
 
 
@@ -403,18 +403,16 @@ def parse_tool_choice(raw: msgspec.Raw, tools: tuple[Tool, ...]) -> ToolChoice:
         if isinstance(kind, str):
             message = f"'tool_choice' asks for {kind[:64]!r}, but no tools are hosted here."
             raise ProtocolError("unsupported_parameter", message, param="tool_choice")
-    raise ProtocolError(
-        "invalid_value",
-        "Invalid 'tool_choice': expected 'auto', 'none', 'required', or an object with a 'type' of "
-        f"'function', 'custom' or 'allowed_tools', got {msgspec.json.encode(value).decode()[:80]}.",
-        param="tool_choice",
+    raise invalid_parameter(
+        "tool_choice",
+        "expected 'auto', 'none', 'required', or an object with a 'type' of 'function', 'custom' "
+        f"or 'allowed_tools', got {msgspec.json.encode(value).decode()[:80]}",
     )
 
 
 def _require_tools(found: bool, complaint: str) -> None:
     if not found:
-        message = f"Invalid 'tool_choice': {complaint}."
-        raise ProtocolError("invalid_value", message, param="tool_choice")
+        raise invalid_parameter("tool_choice", complaint)
 
 
 class _WireFormat(msgspec.Struct, frozen=True, gc=False):
@@ -441,8 +439,7 @@ def parse_text_format(raw: msgspec.Raw) -> TextFormat:
             raise missing_parameter("text.format.name")
         return TextFormat("json_schema", wire.schema, wire.name, wire.strict)
     known = "'text', 'json_object' or 'json_schema'"
-    message = f"Invalid 'text.format.type': expected {known}, got '{wire.type[:64]}'."
-    raise ProtocolError("invalid_value", message, param="text.format.type")
+    raise invalid_parameter("text.format.type", f"expected {known}, got '{wire.type[:64]}'")
 
 
 def wire_item(item: Item, item_id: str) -> dict[str, Any]:

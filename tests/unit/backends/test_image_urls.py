@@ -1,8 +1,8 @@
-"""Tests which addresses may name an image."""
+"""Tests which addresses may name an image, or a file."""
 
 import pytest
 
-from backends.image_urls import objection
+from backends.image_urls import file_objection, objection
 
 TAKEN = [
     "https://example.com/a.png",
@@ -49,3 +49,31 @@ def test_what_names_no_image_is_shown(address: str) -> None:
     assert words is not None
     assert words.endswith(f"got {address[:64]!r}")
     assert "http or https URL" in words
+
+
+FILES = [
+    "data:application/pdf;base64,JVBE",
+    "data:text/plain;charset=utf-8;base64,AA==",
+    "data:;base64,AA==",
+]
+NO_FILES = [
+    "a file",
+    "",
+    "/tmp/a.pdf",
+    "file:///etc/passwd",
+    "https://",
+    "data:text/plain,x",
+    "data:,",
+]
+
+
+@pytest.mark.parametrize("address", [*TAKEN, *FILES], ids=lambda address: address[:40])
+def test_urls_of_files_are_taken(address: str) -> None:
+    assert file_objection(address) is None
+
+
+@pytest.mark.parametrize("address", [*NO_FILES, REFUSED[-1]], ids=lambda address: address[:40])
+def test_what_names_no_file_is_shown(address: str) -> None:
+    words = file_objection(address)
+    assert words is not None
+    assert words.endswith(f"got {address[:64]!r}")

@@ -258,6 +258,11 @@ BAD_ITEMS: list[tuple[list[Any], str, str]] = [
         "input[0].content[0].image_url",
     ),
     (
+        [{"role": "user", "content": [{"type": "input_file", "file_url": "a file"}]}],
+        "invalid_value",
+        "input[0].content[0].file_url",
+    ),
+    (
         [{"role": "user", "content": [{"type": "input_image", "image_url": "a picture"}]}],
         "invalid_image_url",
         "input[0].content[0].image_url",
