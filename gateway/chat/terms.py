@@ -18,7 +18,9 @@ _FIELDS = (
 )
 _TOOL_FIELD = re.compile(r"(tools\[\d+\])\.(?!type\b|function\b|custom\b)")
 _ITEM = re.compile(r"input\[(\d+)\]")
-_DETAIL = re.compile(r"\.detail$")  # of an image: chat has it beside the URL
+# Chat has an image's URL and detail, and what a file is, in an object of their own.
+_IMAGE = re.compile(r"\.(image_url|detail)$")
+_FILE = re.compile(r"\.(file_data|file_url|filename)$")
 
 
 class ChatTerms(msgspec.Struct, frozen=True):
@@ -40,10 +42,14 @@ class ChatTerms(msgspec.Struct, frozen=True):
             return self.limit_field
         item = _ITEM.match(param)
         if item is not None and int(item[1]) < len(self.json_paths):
-            return self.json_paths[int(item[1])] + _DETAIL.sub(
-                ".image_url.detail", param[item.end() :]
-            )
+            return self.json_paths[int(item[1])] + _nested(param[item.end() :])
         for ours, theirs in _FIELDS:
             if param == ours or param.startswith((f"{ours}.", f"{ours}[")):
                 return theirs + param.removeprefix(ours)
         return _TOOL_FIELD.sub(r"\1.function.", param)
+
+
+def _nested(path: str) -> str:
+    """Returns where chat has what stands at this path of an item of Responses."""
+    path = _IMAGE.sub(lambda found: f".image_url.{found[1].removeprefix('image_')}", path)
+    return _FILE.sub(r".file.\1", path)

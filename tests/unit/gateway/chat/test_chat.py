@@ -281,7 +281,7 @@ REFUSED: list[tuple[list[Any], dict[str, Any], str, str | None]] = [
         [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "a.png"}}]}],
         {},
         "invalid_image_url",
-        "messages[0].content[0].image_url",
+        "messages[0].content[0].image_url.url",
     ),
     (
         [{"role": "user", "content": [{"type": "text"}]}],
@@ -381,7 +381,9 @@ def test_errors_name_chats_own_fields() -> None:
     assert "maximum context length is 1000 tokens. However, your messages resulted" in error.message
     terms = parse_chat(body(HELLO, max_tokens=9), "resp_1").terms
     renamed = {
-        "input[0].content[2].image_url": "messages[0].content[2].image_url",
+        "input[0].content[2].image_url": "messages[0].content[2].image_url.url",
+        "input[0].content[2].file_data": "messages[0].content[2].file.file_data",
+        "input[0].content[2].file_url": "messages[0].content[2].file.file_url",
         "input[0].content[2].detail": "messages[0].content[2].image_url.detail",
         "text.format.schema.properties": "response_format.json_schema.schema.properties",
         "max_output_tokens": "max_tokens",
