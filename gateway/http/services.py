@@ -63,6 +63,7 @@ class Services:
     socket_tickets: SocketTickets
     kept_answers: KeptAnswers
     erasures: Erasures
+    deletions: Erasures
     relays: Relays
     rejoins: Rejoins
     fleet: Fleet | None  # the workers on this machine, where this is one of several
@@ -91,6 +92,10 @@ class Services:
         self.gw.experience.erase(tenant_id)
         if self.gw.recorder is not None:
             self.gw.recorder.erase(tenant_id)
+
+    async def forget_response(self, response_id: str) -> None:
+        """Lets no connection of this process continue a deleted response from its memory."""
+        self.gw.budgets.memory.delete(response_id)
 
     def configure(self, config: Config) -> None:
         """Goes on with a changed configuration; its policy and backends are replaced elsewhere."""

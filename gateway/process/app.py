@@ -113,7 +113,8 @@ async def services(
     async with AsyncExitStack() as stack:
         made = await _services(stack, config, fleet, task_log)
         checking = every(PREDICTION_INTERVAL_S, partial(check_prediction, made))
-        _run(stack, [checking, made.erasures.follow(made.forget)])
+        deletions = made.deletions.follow(made.forget_response)
+        _run(stack, [checking, made.erasures.follow(made.forget), deletions])
         yield made
 
 
@@ -181,6 +182,7 @@ async def _services(
         socket_tickets=SocketTickets(redis.store),
         feed=_closed(stack, make_feed(gw, access.keys, policies, fleet, config.server.workers)),
         erasures=Erasures(redis.admin),
+        deletions=Erasures(redis.admin, "responses"),
         kept_answers=_kept_answers(stack, redis.store, failover),
         relays=_closed(stack, Relays(config.relays)),
         rejoins=_rejoins(stack, config, gw, redis.admin),

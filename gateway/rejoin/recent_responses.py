@@ -61,7 +61,8 @@ class RecentResponses:
             parent = self._responses.get(response.parent_id)
             if parent is not None:
                 parent.children.append(response_id)
-        memory = Memory(self._tenant_id, response.num_bytes, partial(self._drop, response_id))
+        drop, ids = partial(self._drop, response_id), response.lineage.ids
+        memory = Memory(self._tenant_id, response.num_bytes, drop, ids)
         response.memory = memory
         self._budgets.add(memory)
         while len(self._responses) > self._max_remembered or self._num_bytes > self._max_bytes:
@@ -76,6 +77,14 @@ class RecentResponses:
     def get(self, response_id: str) -> Remembered | None:
         """Returns a response, or None if it is not remembered."""
         return self._responses.get(response_id)
+
+    def to_continue(self, response_id: str) -> Remembered | None:
+        """Returns a response that may be continued: none that goes back to a deleted one."""
+        found, deleted = self._responses.get(response_id), self._budgets.deleted
+        if found is None or not deleted or deleted.keys().isdisjoint(found.lineage.ids):
+            return found
+        self._drop(response_id)
+        return None
 
     @property
     def ids(self) -> tuple[str, ...]:

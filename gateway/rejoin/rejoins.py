@@ -447,7 +447,7 @@ class Rejoins:
     def remembered(self, key: Key, response_id: str) -> Remembered | None:
         """Returns a response that a lost connection of this key remembered."""
         for recent in self._memories.get(key, ()):
-            if (found := recent.get(response_id)) is not None:
+            if (found := recent.to_continue(response_id)) is not None:
                 return found
         return None
 

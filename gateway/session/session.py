@@ -455,7 +455,7 @@ class Session:
         parsed, parent = waiting.parsed, None
         carried: list[Steer] = []
         if (parent_id := parsed.body.previous_response_id) is not None:
-            parent = self._recent.get(parent_id)
+            parent = self._recent.to_continue(parent_id)
             if parent is None and self._remembered_elsewhere is not None:
                 parent = self._remembered_elsewhere(parent_id)
             if parent is not None and parent.steers:

@@ -3,14 +3,19 @@
 In flight is what is being read, waits or runs: beyond the bound a request is refused. Remembered is
 what connections keep to be continued: beyond the bound the tenant's own oldest goes. Where all
 tenants together have too much, whoever has most is refused, or loses its oldest, first.
+
+What goes back to a deleted response is dropped, too. To find it means to look at all that is
+remembered, so that this is done for many at a time; meanwhile `deleted` says which they are.
 """
 
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import islice
 
 import msgspec
 
+MAX_DELETED = 1_000  # deleted responses; at more of them all memories are looked at
 ASCII_WEIGHT, WIDE_WEIGHT = 1, 4  # bytes in memory of one of a text's characters, at most
 
 
@@ -68,6 +73,7 @@ class Memory(msgspec.Struct, eq=False):
     tenant_id: str
     num_bytes: int
     drop: Callable[[], None]
+    ids: tuple[str, ...] = ()  # of the stored responses that it holds what was said in
 
 
 class MemoryBudgets:
@@ -80,6 +86,23 @@ class MemoryBudgets:
         self._totals: dict[str, int] = {}
         self.num_bytes = 0
         self.num_dropped = 0
+        self.deleted: dict[str, None] = {}  # ids of deleted responses, the latest last
+
+    def delete(self, response_id: str) -> None:
+        """Lets nothing be continued any more that goes back to this response."""
+        self.deleted[response_id] = None
+        if len(self.deleted) > MAX_DELETED:
+            self._drop_deleted()
+            # What runs now is remembered when it ends: the latest are looked for again.
+            for old in list(islice(self.deleted, MAX_DELETED // 2)):
+                del self.deleted[old]
+
+    def _drop_deleted(self) -> None:
+        deleted, own = self.deleted.keys(), self._by_tenant.values()
+        all_memories = (memory for each in own for memory in each)
+        for memory in [each for each in all_memories if not deleted.isdisjoint(each.ids)]:
+            memory.drop()
+            self.remove(memory)
 
     def add(self, memory: Memory) -> None:
         """Counts a memory; where that makes too much, drops older ones, the oldest first."""

@@ -3,13 +3,15 @@
 import json
 from typing import Any
 
+import httpx
 import jsonschema
 import pytest
 
 from tests.e2e.events import check_response
-from tests.e2e.gateway_process import GatewayProcess
+from tests.e2e.gateway_process import DEVELOPMENT_KEY, GatewayProcess
 from tests.e2e.socket_client import SocketClient, calls_of, text_of
 
+BEARER = {"authorization": f"Bearer {DEVELOPMENT_KEY}"}
 WEATHER: dict[str, Any] = {
     "type": "function",
     "name": "get_weather",
@@ -188,6 +190,24 @@ async def test_stored_responses_outlive_the_connection(gateway: GatewayProcess) 
         error = await two.error()
         assert error["error"]["code"] == "previous_response_not_found"
         assert error["error"]["param"] == "previous_response_id"
+
+
+async def test_what_was_deleted_is_continued_from_no_connections_memory(
+    gateway: GatewayProcess, connection: SocketClient
+) -> None:
+    first = await connection.turn(CODE_WORD)
+    behind = await connection.turn("Thanks.", previous_response_id=first["id"])
+    async with (
+        SocketClient.open(gateway) as other,
+        httpx.AsyncClient(base_url=gateway.base_url, headers=BEARER) as http,
+    ):
+        private = await other.turn("Thanks.", previous_response_id=first["id"], store=False)
+        assert (await http.delete(f"/responses/{first['id']}")).is_success
+        for asked, parent in ((connection, first), (connection, behind), (other, private)):
+            await asked.create(ASK_CODE_WORD, previous_response_id=parent["id"])
+            error = (await asked.error())["error"]
+            assert error["code"] == "previous_response_not_found"
+        assert (await http.get(f"/responses/{behind['id']}")).is_success
 
 
 async def test_another_tenant_never_finds_a_response(

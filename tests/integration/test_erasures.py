@@ -36,3 +36,19 @@ async def test_others_forget_at_their_next_look(redis: Redis) -> None:
     await here.announce("new")
     await there.look(forget)
     assert forgotten[3:] == ["new"], "a Redis that lost its data counts anew"
+
+
+async def test_deleted_responses_are_no_erased_tenants(redis: Redis) -> None:
+    tenants, responses = Erasures(redis), Erasures(redis, "responses")
+    forgotten: list[str] = []
+
+    async def forget(erased_id: str) -> None:
+        forgotten.append(erased_id)
+
+    await tenants.look(forget)
+    await responses.look(forget)
+    await Erasures(redis, "responses").announce("resp_1")
+    await tenants.look(forget)
+    assert forgotten == []
+    await responses.look(forget)
+    assert forgotten == ["resp_1"]

@@ -31,6 +31,7 @@ from gateway.session.stream_state import (
 )
 from gateway.store.stored_response import Lineage
 from gateway.task.ending import open_calls
+from gateway.transport import byte_budgets
 from gateway.transport.byte_budgets import ByteBudgets, MemoryBudgets
 from gateway.wire.errors import ProtocolError
 from gateway.wire.events import BadFrameError, decode_event
@@ -1111,6 +1112,39 @@ def test_a_tenants_own_oldest_responses_are_forgotten_on_whatever_connection() -
     for recent in (mine, also_mine, other):
         recent.clear()
     assert budgets.num_bytes == 0
+
+
+def holding(*ids: str) -> Remembered:
+    """Returns what holds what was said in these stored responses."""
+    return Remembered(None, (), None, Lineage(ids))
+
+
+def test_what_goes_back_to_a_deleted_response_is_not_continued() -> None:
+    budgets = MemoryBudgets(max_tenant_bytes=1_000, max_bytes=1_000)
+    mine, also_mine = (RecentResponses(tenant_id="a", budgets=budgets) for _ in range(2))
+    mine.remember("r1", holding("r1"))
+    mine.remember("r2", holding("r1", "r2"))
+    mine.remember("r3", holding("r3"))
+    also_mine.remember("unstored", holding("r1"))
+    budgets.delete("r1")
+    assert [mine.to_continue(each) is None for each in ("r1", "r2", "r3")] == [True, True, False]
+    assert also_mine.to_continue("unstored") is None
+    assert (mine.ids, also_mine.ids) == (("r3",), ())
+    mine.remember("r4", holding("r1", "r4"))  # it ran meanwhile
+    assert mine.to_continue("r4") is None
+
+
+def test_so_many_deleted_responses_are_dropped_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(byte_budgets, "MAX_DELETED", 4)
+    budgets = MemoryBudgets(max_tenant_bytes=1_000, max_bytes=1_000)
+    recent = RecentResponses(tenant_id="a", budgets=budgets)
+    for number in range(6):
+        recent.remember(f"r{number}", holding("r0", f"r{number}") if number < 2 else holding())
+    for number in range(5):
+        budgets.delete(f"r{number}" if number == 0 else f"other{number}")
+    assert recent.ids == ("r2", "r3", "r4", "r5")
+    assert list(budgets.deleted) == ["other2", "other3", "other4"]
+    assert [recent.to_continue(f"r{number}") is None for number in (1, 2)] == [True, False]
 
 
 def test_all_that_is_remembered_of_an_erased_tenant_is_forgotten() -> None:
