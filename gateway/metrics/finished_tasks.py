@@ -13,6 +13,7 @@ from gateway.metrics import labels
 from gateway.metrics.busiest import BusiestTenants
 from gateway.metrics.counters import Counters
 from router.classify.task import Route
+from router.record.recording import TaskOutcome
 
 MAX_WAITING = 4_096  # records; then they are counted at once
 
@@ -22,12 +23,9 @@ class FinishedTask(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     tenant_id: str
     route: Route | None  # None: it was refused
-    outcome: labels.Outcome
-    duration_us: int
+    ended: TaskOutcome
     usage_by_model: Mapping[str, Usage]  # cancelled backends' included
     first_model: str | None = None  # the model whose token came first, if any did
-    ttft_us: int | None = None
-    tpot_us: float | None = None  # the mean time between its tokens, if it had two
     arm: labels.Arm | None = None  # whether a canary took it, or left it for its control
     wanted: Route | None = None  # where a refused one was to run
 
@@ -54,16 +52,17 @@ class FinishedTasks:
 
     def _count(self, task: FinishedTask) -> None:
         counts, histograms = self._counters.counts, self._counters.histograms
-        where, outcome, first_model = task.route or "none", task.outcome, task.first_model
+        where, ended, first_model = task.route or "none", task.ended, task.first_model
+        outcome = ended.outcome
         counts["lanewise_tasks_running"][()].value -= 1
         counts["lanewise_requests_total"][where, outcome].value += 1
-        duration_s = task.duration_us / 1e6
+        duration_s = ended.duration_us / 1e6
         histograms["lanewise_request_duration_seconds"][where, outcome].observe(duration_s)
-        if first_model is not None and task.ttft_us is not None:
-            histograms["lanewise_ttft_seconds"][where, first_model].observe(task.ttft_us / 1e6)
-        if first_model is not None and task.tpot_us is not None:
+        if first_model is not None and ended.ttft_us is not None:
+            histograms["lanewise_ttft_seconds"][where, first_model].observe(ended.ttft_us / 1e6)
+        if first_model is not None and ended.tpot_us is not None:
             tpot = histograms["lanewise_time_per_output_token_seconds"]
-            tpot[where, first_model].observe(task.tpot_us / 1e6)
+            tpot[where, first_model].observe(ended.tpot_us / 1e6)
         num_tokens = 0
         tokens = counts["lanewise_tokens_total"]
         for model, usage in task.usage_by_model.items():
@@ -81,10 +80,11 @@ class FinishedTasks:
 
     def _count_arm(self, task: FinishedTask, arm: labels.Arm) -> None:
         counts, histograms = self._counters.counts, self._counters.histograms
-        counts["lanewise_canary_tasks_total"][arm, task.outcome].inc()
+        counts["lanewise_canary_tasks_total"][arm, task.ended.outcome].inc()
         tokens = counts["lanewise_canary_tokens_total"]
         for usage in task.usage_by_model.values():
             tokens[arm, "input"].inc(usage.num_input_tokens)
             tokens[arm, "output"].inc(usage.num_output_tokens)
-        if task.ttft_us is not None:
-            histograms["lanewise_canary_ttft_seconds"][(arm,)].observe(task.ttft_us / 1e6)
+        if task.ended.ttft_us is not None:
+            ttft = histograms["lanewise_canary_ttft_seconds"]
+            ttft[(arm,)].observe(task.ended.ttft_us / 1e6)

@@ -36,9 +36,9 @@ def context_use(task: Task, num_output_tokens: int, window_tokens: int) -> Conte
     num_prompt_tokens = task.request.num_prompt_tokens
     used_tokens = num_prompt_tokens + num_output_tokens
     used_percent = (2_000 * used_tokens // window_tokens + 1) // 2 / 10  # rounded to a tenth
+    if 100 * used_tokens < _UPPER_BOUNDS[0] * window_tokens:  # nothing crosses into the lowest
+        return ContextUse(used_tokens, window_tokens, used_percent, _BANDS[0])
     now = band(used_tokens, window_tokens)
-    if now == "sharp":  # nothing crosses into the lowest
-        return ContextUse(used_tokens, window_tokens, used_percent, now)
     before = band(num_prompt_tokens - _num_new_tokens(task.request.items), window_tokens)
     crossed_from = None if before == now else before
     return ContextUse(used_tokens, window_tokens, used_percent, now, crossed_from)

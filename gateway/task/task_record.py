@@ -66,13 +66,10 @@ def note_task(gw: Gateway, job: Job, ended: EndedTask) -> Iterator[None]:
             FinishedTask(
                 tenant_id=job.tenant.id,
                 route=None if chosen is None else chosen.route,
-                outcome=ended.outcome,
-                duration_us=outcome.duration_us,
+                ended=outcome,
                 usage_by_model=_by_model(gw, usages),
                 first_model=first_model,
-                ttft_us=ttft_us,
-                tpot_us=tpot_us,
-                arm=None if chosen is None else _arm(chosen),
+                arm=_arm(chosen) if chosen and (chosen.canary or chosen.control) else None,
                 wanted=_wanted(job) if ended.outcome == "rate_limited" else None,
             )
         )
@@ -123,10 +120,8 @@ def _record(
     recorder.record(line)
 
 
-def _arm(chosen: RankedRoute) -> Arm | None:
-    if chosen.canary:
-        return "canary"
-    return "control" if chosen.control else None
+def _arm(chosen: RankedRoute) -> Arm:
+    return "canary" if chosen.canary else "control"
 
 
 def _wanted(job: Job) -> Route | None:

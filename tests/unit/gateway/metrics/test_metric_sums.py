@@ -22,6 +22,7 @@ from gateway.metrics.metric_sums import (
 from gateway.metrics.metrics import Metrics
 from gateway.metrics.reports import WorkersReport
 from gateway.metrics.table import METRICS
+from router.record.recording import TaskOutcome
 
 WORKERS = WorkersReport(num_serving=3, num_wanted=4, num_restarts=5)
 LINKED = frozenset({"wafer"})
@@ -50,7 +51,10 @@ async def worker(tasks: int, running: int) -> Snapshot:
         made.task_started()
         made.task_finished(
             FinishedTask(
-                tenant_id="acme", route=None, outcome="ok", duration_us=20_000, usage_by_model={}
+                tenant_id="acme",
+                route=None,
+                usage_by_model={},
+                ended=TaskOutcome(outcome="ok", duration_us=20_000),
             )
         )
     made.ws_opened()

@@ -17,6 +17,7 @@ from gateway.metrics.table import METRICS
 from gateway.store.ledger_entry import LedgerEntry, line_of
 from router.classify.task import Route
 from router.pools.pools import Demand
+from router.record.recording import TaskOutcome
 from tests.unit.gateway.metric_names import sample_names
 
 ROOT = Path(__file__).resolve().parents[4]
@@ -61,12 +62,9 @@ async def test_a_task_is_counted_once_everywhere() -> None:
         FinishedTask(
             tenant_id="acme",
             route=Route.FAST,
-            outcome="ok",
-            duration_us=300_000,
             usage_by_model={"fast-model": Usage(100, 40, 20, 5)},
             first_model="fast-model",
-            ttft_us=50_000,
-            tpot_us=700.0,
+            ended=TaskOutcome(outcome="ok", duration_us=300_000, ttft_us=50_000, tpot_us=700.0),
         )
     )
     seen = await scrape(metrics)
@@ -92,7 +90,10 @@ def test_tasks_that_nobody_asks_for_are_counted_when_they_are_many() -> None:
         assert running.value >= 0
         metrics.task_started()
         task = FinishedTask(
-            tenant_id="acme", route=None, outcome="ok", duration_us=1, usage_by_model={}
+            tenant_id="acme",
+            route=None,
+            usage_by_model={},
+            ended=TaskOutcome(outcome="ok", duration_us=1),
         )
         metrics.task_finished(task)
     assert running.value == 0
@@ -104,7 +105,10 @@ async def test_a_refused_task_has_no_route_and_no_tokens() -> None:
     metrics.task_started()
     metrics.task_finished(
         FinishedTask(
-            tenant_id="acme", route=None, outcome="rate_limited", duration_us=900, usage_by_model={}
+            tenant_id="acme",
+            route=None,
+            usage_by_model={},
+            ended=TaskOutcome(outcome="rate_limited", duration_us=900),
         )
     )
     seen = await scrape(metrics)
@@ -170,9 +174,8 @@ async def test_tenants_beyond_the_bound_share_a_series() -> None:
             FinishedTask(
                 tenant_id=f"tenant-{number}",
                 route=None,
-                outcome="rate_limited",
-                duration_us=1,
                 usage_by_model={},
+                ended=TaskOutcome(outcome="rate_limited", duration_us=1),
             )
         )
     seen = await scrape(metrics)
@@ -190,9 +193,8 @@ async def test_the_busiest_tenants_have_the_series_and_all_add_up() -> None:
             FinishedTask(
                 tenant_id=tenant_id,
                 route=Route.FAST,
-                outcome="ok",
-                duration_us=1,
                 usage_by_model={"fast-model": Usage(num_tokens, 0, 0, 0)},
+                ended=TaskOutcome(outcome="ok", duration_us=1),
             )
         )
 
@@ -255,11 +257,9 @@ async def test_a_canary_is_counted_beside_its_control() -> None:
             FinishedTask(
                 tenant_id="acme",
                 route=Route.FAST,
-                outcome=outcome,  # type: ignore[arg-type]
-                duration_us=1,
                 usage_by_model={"fast-model": Usage(100, 0, 20, 0)},
-                ttft_us=ttft_us,
                 arm=arm,  # type: ignore[arg-type]
+                ended=TaskOutcome(outcome=outcome, duration_us=1, ttft_us=ttft_us),
             )
         )
     seen = await scrape(metrics)
