@@ -107,8 +107,7 @@ class Metrics(Counters):
         stages[("classify",)].observe(classify_us / 1e6)
         stages[("policy",)].observe(policy_us / 1e6)
         p_deep = task_class.p_deep
-        label = task_class.by_words or task_class.label
-        confidence = self.histograms["lanewise_classifier_confidence"][(label,)]
+        confidence = self.histograms["lanewise_classifier_confidence"][(task_class.by_words,)]
         confidence.observe(p_deep if p_deep > 0.5 else 1 - p_deep)
 
     def decision(self, *, policy: str, rule: str, route: Route, mode: labels.Mode = "live") -> None:

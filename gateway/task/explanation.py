@@ -66,7 +66,7 @@ def explain_task(policy: Policy, task: Task, stats: Sequence[BackendStats]) -> E
     explanation = Explanation(
         policy_version=policy.version,
         tenant=task.tenant.id,
-        label=task_class.by_words or task_class.label,
+        label=task_class.by_words,
         kind=situation.kind,
         p_deep=task_class.p_deep,
         p_security=task_class.p_security,

@@ -157,6 +157,7 @@ class Arrival(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=Fal
             label = "deep"
         return TaskClass(
             label=label,
+            by_words=label,
             p_deep=self.p_deep,
             p_security=self.p_security,
             security_sensitive=self.p_security >= band.security,

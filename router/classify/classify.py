@@ -172,6 +172,7 @@ def form_opinion(
         label = "deep"
     task_class = TaskClass(
         label=label,
+        by_words=label,
         p_deep=p_deep,
         p_security=p_security,
         security_sensitive=p_security >= band.security,

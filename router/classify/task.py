@@ -199,6 +199,7 @@ class TaskClass(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Holds the classifier's opinion with its reasons, and the label that it went by."""
 
     label: Label
+    by_words: Label  # the label by `p_deep` alone
     p_deep: float  # 0..1
     p_security: float  # 0..1
     security_sensitive: bool
@@ -206,6 +207,5 @@ class TaskClass(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     p_gain: float = 0.0  # 0..1: a large model gets it right and a small one does not
     signals: tuple[str, ...]  # strongest first
     decided_by: Decider = "class"
-    by_words: Label | None = None  # the label by `p_deep` alone; None: as `label`
     because: str = ""  # empty: `p_deep` and the policy's band decided alone
     cautious: bool = False  # on drift: prefer deep in doubt

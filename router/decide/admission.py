@@ -130,7 +130,7 @@ def explain(decision: RouteDecision) -> list[str]:
     """Explains a decision in sentences: the class, the routes in order, the outcome."""
     task_class = decision.task_class
     lines = [
-        f"Class: {task_class.by_words or task_class.label}; p_deep {task_class.p_deep:.2f}, "
+        f"Class: {task_class.by_words}; p_deep {task_class.p_deep:.2f}, "
         f"p_security {task_class.p_security:.2f}, "
         f"about {task_class.expected_output_tokens} output tokens expected.",
         f"Signals: {'; '.join(task_class.signals) or 'none'}.",

@@ -206,7 +206,6 @@ def _decided(
     return msgspec.structs.replace(
         task_class,
         label=label,
-        by_words=task_class.label,
         decided_by=by or task_class.decided_by,
         because=because,
     )

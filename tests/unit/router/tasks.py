@@ -61,6 +61,7 @@ def task(
 def of_class(label: Any = "interactive", *, security: bool = False) -> TaskClass:
     return TaskClass(
         label=label,
+        by_words=label,
         p_deep={"interactive": 0.1, "uncertain": 0.5, "deep": 0.9}[label],
         p_security=0.9 if security else 0.1,
         security_sensitive=security,
