@@ -17,6 +17,7 @@ from gateway.config.tenants import (
     Limit,
     LimitsOfKey,
     TenantRecord,
+    TenantTerms,
     Tier,
     TierConfig,
     Weight,
@@ -34,17 +35,12 @@ LimitChange = Limit | Literal["tier"] | None
 OwnLimits = dict[BackendGroup, dict[str, Limit | None]]
 
 
-class NewTenant(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class NewTenant(TenantTerms, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Describes a tenant to be made."""
 
     id: str
     tier: str
-    limits: OwnLimits = {}  # instead of the tier's, limit by limit
-    access: tuple[BackendGroup, ...] | None = None  # only these groups
-    weight: Weight | None = None
-    store: StorePolicy = "asked"  # never: its responses are stored nowhere
-    budgets: Budgets = {}  # in money, each instead of the tier's
-    key_limits: LimitsOfKey = {}  # of each of its keys, by group instead of the tier's
+    limits: OwnLimits = msgspec.field(default_factory=dict)  # instead of the tier's, one by one
     keep_data: bool = False  # it gets what an earlier tenant of this id left
 
 

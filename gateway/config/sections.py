@@ -9,19 +9,17 @@ import msgspec
 from msgspec import Meta
 
 from backends.contract import BackendGroup
-from gateway.config.budgets import Budgets
 from gateway.config.command_error import CommandError
 from gateway.config.development import DEVELOPMENT_KEY
 from gateway.config.tenants import (
     DEFAULT_TIERS,
     WHOLE_PERCENT,
-    LimitsOfKey,
     TenantRecord,
+    TenantTerms,
     Tier,
-    Weight,
     resolve,
 )
-from router.classify.task import GroupLimits, StorePolicy, Tenant
+from router.classify.task import GroupLimits, Tenant
 from router.policy.positions import Path
 from router.pools.local_pools import OnBlind, WhenAway
 from router.pools.pools import BUDGET_US
@@ -201,31 +199,21 @@ class AuthConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     key_path: str | None = None
 
 
-class TenantConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class TenantConfig(TenantTerms, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Describes a tenant with its keys; it may use only groups that its tier or `limits` name."""
 
     id: str
     keys: tuple[Secret, ...] = ()
     tier: str = "default"
-    limits: dict[BackendGroup, GroupLimits] = {}  # each instead of the tier's for that group
-    access: tuple[BackendGroup, ...] | None = None  # only these groups; None: all that have limits
-    weight: Weight | None = None  # None: the tier's
-    store: StorePolicy = "asked"  # never: its responses are stored nowhere, whatever it asks
-    budgets: Budgets = {}  # in money, each instead of the tier's
-    key_limits: LimitsOfKey = {}  # of each of its keys, by group instead of the tier's
+    # Each instead of the tier's for that group.
+    limits: dict[BackendGroup, GroupLimits] = msgspec.field(default_factory=dict)
 
     def record(self) -> TenantRecord:
         """Returns the tenant as a record."""
-        return TenantRecord(
-            id=self.id,
-            tier=self.tier,
-            limits={g: msgspec.structs.asdict(limits) for g, limits in self.limits.items()},
-            access=self.access,
-            weight=self.weight,
-            store=self.store,
-            budgets=self.budgets,
-            key_limits=self.key_limits,
-        )
+        given = msgspec.structs.asdict(self)
+        del given["keys"]
+        given["limits"] = {g: msgspec.structs.asdict(limits) for g, limits in self.limits.items()}
+        return TenantRecord(**given)
 
     def tenant(self, tiers: Mapping[str, Tier] = DEFAULT_TIERS) -> Tenant:
         """Returns the tenant with its limits resolved."""

@@ -46,17 +46,23 @@ class TierConfig(Tier, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Is a tier as people write it, where a wrong name fails; a stored tier may have more."""
 
 
-class TenantRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Names a tenant's tier, and its own limits where they differ."""
+class TenantTerms(msgspec.Struct, frozen=True, kw_only=True):
+    """Is what a tenant has of its own beside its limits, however it is written down."""
+
+    access: tuple[BackendGroup, ...] | None = None  # only these groups; None: all of the limits'
+    weight: Weight | None = None  # None: the tier's
+    store: StorePolicy = "asked"  # never: its responses are stored nowhere, whatever it asks
+    budgets: Budgets = {}  # in money, each instead of the tier's
+    key_limits: LimitsOfKey = {}  # of each of its keys, by group instead of the tier's
+
+
+class TenantRecord(TenantTerms, frozen=True, kw_only=True, omit_defaults=True):
+    """Names a tenant's tier, and what it has of its own where that differs."""
 
     id: str
     tier: str
-    limits: dict[BackendGroup, dict[str, Limit | None]] = {}  # instead of the tier's
-    access: tuple[BackendGroup, ...] | None = None  # only these groups; None: all of the limits'
-    weight: Weight | None = None
-    store: StorePolicy = "asked"
-    budgets: Budgets = {}  # each instead of the tier's
-    key_limits: LimitsOfKey = {}  # of each of its keys, by group instead of the tier's
+    # Instead of the tier's.
+    limits: dict[BackendGroup, dict[str, Limit | None]] = msgspec.field(default_factory=dict)
     created_s: int = 0
 
 
