@@ -24,13 +24,12 @@ from gateway.config.keys import (
     digest_of,
     new_key,
 )
-from gateway.config.tenants import KeyLimits, LimitsOfKey
+from gateway.config.tenants import MAX_LISTED, KeyLimits, LimitsOfKey
 from gateway.http.services import Services, services_of
 from gateway.http.streams import AnyRequest
 from gateway.wire.errors import ProtocolError
 
 MAX_KEYS = 100  # active ones of a tenant
-MAX_LISTED = 1_000
 MAX_FORGOTTEN = 100  # ended keys deleted with each new key
 DEAD_KEPT_S = 30 * 86_400  # how long a key is listed after it ended
 MAX_LIFE_S = 10 * 365 * 86_400

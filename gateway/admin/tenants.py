@@ -13,6 +13,7 @@ from gateway.access.tenant_view import TenantsView
 from gateway.admin.guard import budget_warnings, changed_entries, no_tenant, write_records
 from gateway.config.budgets import Budget, BudgetName, Budgets
 from gateway.config.tenants import (
+    MAX_LISTED,
     KeyLimits,
     Limit,
     LimitsOfKey,
@@ -28,8 +29,6 @@ from gateway.http.services import services_of
 from gateway.http.streams import AnyRequest
 from gateway.wire.errors import ProtocolError
 from router.classify.task import TENANT_ID, GroupLimits, StorePolicy
-
-MAX_LISTED = 1_000
 
 LimitChange = Limit | Literal["tier"] | None
 OwnLimits = dict[BackendGroup, dict[str, Limit | None]]

@@ -13,6 +13,7 @@ from router.classify.task import TENANT_ID, Account, GroupLimits, StorePolicy, T
 
 MAX_LIMIT = 1_000_000_000_000  # per minute the pools count to 1e9, per day further
 MAX_WEIGHT = 1_000
+MAX_LISTED = 1_000  # tenants, or their keys, that the admin API lists at once
 WHOLE_PERCENT = 100  # of the limits: there is one site
 
 TIER_NAME = re.compile(r"[a-z0-9_-]{1,32}")  # a metric label

@@ -3,11 +3,12 @@
 import argparse
 import sys
 
-from gateway.cli.admin.tenants import MAX_LISTED, limits_in_words, parse_limits
+from gateway.cli.admin.tenants import limits_in_words, parse_limits
 from gateway.cli.admin_client import ADMIN_ARGUMENTS, AdminError, ask_admin
 from gateway.cli.command import Command, argument
 from gateway.cli.output import Row, show, show_table
 from gateway.cli.times import duration_s, time_text
+from gateway.config.tenants import MAX_LISTED
 
 COMMAND = Command("lanewise keys create acme", shared=ADMIN_ARGUMENTS)
 

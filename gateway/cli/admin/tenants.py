@@ -14,12 +14,11 @@ from gateway.cli.admin_client import ADMIN_ARGUMENTS, AdminError, ask_admin
 from gateway.cli.command import Command, argument
 from gateway.cli.output import Row, show, show_table, warn
 from gateway.config.budgets import Budget, BudgetName, idle_softs
-from gateway.config.tenants import MAX_WEIGHT, KeyLimits
+from gateway.config.tenants import MAX_LISTED, MAX_WEIGHT, KeyLimits
 from router.money.prices import in_digits
 
 COMMAND = Command("lanewise tenants list", shared=ADMIN_ARGUMENTS)
 
-MAX_LISTED = 1_000  # that the admin API lists, as `gateway.admin.tenants` says
 _GROUPS = get_args(BackendGroup)
 _NAMES = KeyLimits.__struct_fields__
 GivesBack = Literal["nothing", "group", "tier"]
