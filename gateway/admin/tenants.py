@@ -197,7 +197,7 @@ async def erase_tenant(request: AnyRequest, tenant_id: FromPath[str]) -> ErasedT
     num_keys = await services.gw.store.erase(tenant_id)
     num_keys += await services.kept_answers.erase(tenant_id)
     was_learned = await services.learned.erase(tenant_id)
-    await services.erasures.announce(tenant_id)
+    await services.erasures["tenants"].announce(tenant_id)
     await services.forget(tenant_id)  # what was learned meanwhile
     if not is_known and not num_keys and not was_learned:
         message = f"No tenant '{tenant_id}' is known, and nothing is stored of one by that name."

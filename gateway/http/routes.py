@@ -112,7 +112,7 @@ async def delete_response(request: AnyRequest, response_id: FromPath[str]) -> AS
     if not await services.background.delete(tenant, response_id):
         raise _not_found(response_id)
     await services.forget_response(response_id)
-    await services.deletions.announce(response_id)
+    await services.erasures["responses"].announce(response_id)
     return json_response({"id": response_id, "object": "response", "deleted": True})
 
 

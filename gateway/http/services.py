@@ -26,7 +26,7 @@ from gateway.http.batch_route import RouteBatches
 from gateway.http.model_list import model_list
 from gateway.live.feed import Feed
 from gateway.rejoin.rejoins import Rejoins
-from gateway.store.erasures import Erasures
+from gateway.store.erasures import Erasures, Kind
 from gateway.store.kept_answers import KeptAnswers
 from gateway.store.ledger import Ledger
 from gateway.store.policy_watch import PolicyWatch
@@ -62,8 +62,7 @@ class Services:
     feed: Feed  # of the console
     socket_tickets: SocketTickets
     kept_answers: KeptAnswers
-    erasures: Erasures
-    deletions: Erasures
+    erasures: Mapping[Kind, Erasures]
     relays: Relays
     rejoins: Rejoins
     fleet: Fleet | None  # the workers on this machine, where this is one of several

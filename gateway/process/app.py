@@ -59,7 +59,7 @@ from gateway.process.stopping import LastCalls
 from gateway.rejoin.elsewhere import Elsewhere
 from gateway.rejoin.rejoins import Rejoins
 from gateway.store.decision_log import LogInUse, Recorder, unwritable
-from gateway.store.erasures import Erasures
+from gateway.store.erasures import erasures_of
 from gateway.store.kept_answers import TTL_S, KeptAnswers
 from gateway.store.ledger import Ledger, open_ledger
 from gateway.store.ledger_entry import LedgerEntry
@@ -113,8 +113,9 @@ async def services(
     async with AsyncExitStack() as stack:
         made = await _services(stack, config, fleet, task_log)
         checking = every(PREDICTION_INTERVAL_S, partial(check_prediction, made))
-        deletions = made.deletions.follow(made.forget_response)
-        _run(stack, [checking, made.erasures.follow(made.forget), deletions])
+        tenants = made.erasures["tenants"].follow(made.forget)
+        responses = made.erasures["responses"].follow(made.forget_response)
+        _run(stack, [checking, tenants, responses])
         yield made
 
 
@@ -122,10 +123,8 @@ async def _services(
     stack: AsyncExitStack, config: Config, fleet: Fleet | None, task_log: TaskLog | None
 ) -> Services:
     """Makes and starts all parts; the stack stops them."""
-    redis, last_calls = await _redis(stack, config), LastCalls()
-    ledger = await stack.enter_async_context(
-        open_ledger(redis.admin, config.ledger, last_calls.left_s)
-    )
+    redis, last_calls = await _redis(stack, config), LastCalls(time.monotonic)
+    ledger = await _ledger(stack, config, redis.admin, last_calls)
     backends = _closed(stack, Backends(config.backends))
     posts = _closed(stack, BudgetPosts(config.budgets.webhook_url))
     experience, key_sessions, detached = Experience(), KeySessions(), DetachedCalls()
@@ -181,8 +180,7 @@ async def _services(
         route_batches=RouteBatches(partial(live_desk, gw)),
         socket_tickets=SocketTickets(redis.store),
         feed=_closed(stack, make_feed(gw, access.keys, policies, fleet, config.server.workers)),
-        erasures=Erasures(redis.admin),
-        deletions=Erasures(redis.admin, "responses"),
+        erasures=erasures_of(redis.admin),
         kept_answers=_kept_answers(stack, redis.store, failover),
         relays=_closed(stack, Relays(config.relays)),
         rejoins=_rejoins(stack, config, gw, redis.admin),
@@ -204,19 +202,6 @@ def _closed(stack: AsyncExitStack, part: _Part) -> _Part:
     """Has the stack close a part."""
     stack.push_async_callback(part.close)
     return part
-
-
-class _TellsTheLast(Protocol):
-    async def close(self, within_s: float) -> None: ...
-
-
-def _close_last(stack: AsyncExitStack, part: _TellsTheLast, last_calls: LastCalls) -> None:
-    """Has the stack close a part that tells Redis the last, in the time that is left then."""
-
-    async def close() -> None:
-        await part.close(last_calls.left_s())
-
-    stack.push_async_callback(close)
 
 
 def _tracer(stack: AsyncExitStack, config: Config) -> Tracer | None:
@@ -249,6 +234,13 @@ async def _redis(stack: AsyncExitStack, config: Config) -> _Redis:
     admin = _client(stack, url, ADMIN_BUDGETS * budget_ms)
     _run(stack, [follow_evictions(admin)])
     return _Redis(url, num_restarts, store, admin)
+
+
+async def _ledger(
+    stack: AsyncExitStack, config: Config, redis: Redis, last_calls: LastCalls
+) -> Ledger:
+    opening = open_ledger(redis, config.ledger, last_calls.left_s)
+    return await stack.enter_async_context(opening)
 
 
 def _usage_recorder(ledger: Ledger, metrics: Metrics) -> Callable[[LedgerEntry], None]:
@@ -293,7 +285,7 @@ def _response_store(
         stored_bytes,
         lambda reason, num: lost[reason,].inc(num),
     )
-    _close_last(stack, store, last_calls)
+    last_calls.close(stack, store)
     _run(stack, [every(STORE_INTERVAL_S, store.follow_up)])
     return store
 
@@ -356,7 +348,7 @@ async def _failover_pools(
         on_report=metrics.pools_stand,
         on_settled=waiting.settled,
     )
-    _close_last(stack, pools, last_calls)
+    last_calls.close(stack, pools)
     await pools.greet()  # finds out whether Redis answers, before any task does
     return pools
 

@@ -31,7 +31,7 @@ Forget = Callable[[str], Awaitable[None]]  # drops what a process remembers of a
 class Erasures:
     """Announces and follows erasures of one kind."""
 
-    def __init__(self, redis: Redis, kind: Kind = "tenants") -> None:
+    def __init__(self, redis: Redis, kind: Kind) -> None:
         self._redis: Any = redis
         place = f"lw1:{{{_HASH_TAG[kind]}}}"
         self._erased = f"{place}:{kind}"  # by the number of their latest erasure
@@ -71,3 +71,8 @@ class Erasures:
             for erased_id in await self._redis.zrangebyscore(self._erased, least, "+inf"):
                 await forget(erased_id.decode())
         self._number = number
+
+
+def erasures_of(redis: Redis) -> dict[Kind, Erasures]:
+    """Returns the erasures of each kind."""
+    return {kind: Erasures(redis, kind) for kind in _HASH_TAG}

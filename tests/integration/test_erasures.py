@@ -16,7 +16,7 @@ async def redis(redis_url: str) -> AsyncIterator[Redis]:
 
 
 async def test_others_forget_at_their_next_look(redis: Redis) -> None:
-    here, there, late = Erasures(redis), Erasures(redis), Erasures(redis)
+    here, there, late = (Erasures(redis, "tenants") for _ in range(3))
     forgotten: list[str] = []
 
     async def forget(tenant_id: str) -> None:
@@ -39,7 +39,7 @@ async def test_others_forget_at_their_next_look(redis: Redis) -> None:
 
 
 async def test_deleted_responses_are_no_erased_tenants(redis: Redis) -> None:
-    tenants, responses = Erasures(redis), Erasures(redis, "responses")
+    tenants, responses = Erasures(redis, "tenants"), Erasures(redis, "responses")
     forgotten: list[str] = []
 
     async def forget(erased_id: str) -> None:

@@ -2,7 +2,6 @@
 
 from contextlib import AsyncExitStack
 
-from gateway.process import app
 from gateway.process.stopping import ATTEMPT_S, LAST_CALLS_S, LastCalls
 
 
@@ -30,7 +29,7 @@ async def test_what_one_part_waits_for_others_do_not_wait_for_again() -> None:
     last_calls = LastCalls(clock)
     async with AsyncExitStack() as stack:
         for most_s in (3.0, 3.0, 5.0):
-            app._close_last(stack, Waits(clock, most_s), last_calls)
+            last_calls.close(stack, Waits(clock, most_s))
         clock.now_s += 3_600.0  # it serves; the time begins when it stops
         began_s = clock.now_s
     assert clock.now_s - began_s == LAST_CALLS_S + 2 * ATTEMPT_S
