@@ -63,6 +63,28 @@ _EXPLAINING = re.compile(
     r"(?i)\b(?:why|how)\s+(?:do|does|did|is|are|was|were|can|could|should|would|to|come)\b"
     r"|\bwhich of\b"
 )
+# Mere thanks in nine languages, and what is said to them.
+MAX_THANKS_CHARS = 64
+_THANKS = tuple(
+    (re.compile(rf"(?i)\W*(?:{said})\W*"), reply)
+    for said, reply in (
+        (
+            r"(?:(?:ok(?:ay)?|great|perfect|nice|cool|no)\W+)?"
+            r"(?:many )?(?:thanks|thank you|thx|cheers)"
+            r"(?: (?:a lot|so much|very much|again|for (?:your|the) help))?"
+            r"(?:\W+that(?:'s| is)? ?(?:works?|worked|helps?|helped|it|all))?",
+            "You're welcome.",
+        ),
+        (r"(?:(?:vielen|besten) )?dank(?:e(?: (?:dir|schön|sehr))?)?", "Gern geschehen."),
+        (r"merci(?: beaucoup)?", "Je vous en prie."),
+        (r"(?:muchas )?gracias", "De nada."),
+        (r"(?:muito )?obrigad[oa]", "De nada."),
+        (r"grazie(?: mille)?", "Prego."),
+        (r"(?:большое )?спасибо(?: большое)?", "Пожалуйста."),
+        (r"(?:谢谢|謝謝|多谢)(?:你|您)?", "不客气。"),
+        (r"ありがとう(?:ございます|ございました)?", "どういたしまして。"),
+    )
+)
 _WHO_AM_I = re.compile(r"(?i)\bwho am i\b")
 _PRONOUNS = frozenset(("it", "that", "this", "them"))
 _SWAPPED = {"my": "your", "our": "your", "your": "my", "i": "you", "me": "you", "you": "me"}
@@ -81,11 +103,19 @@ def dialogue_answer(message: LastMessage) -> str | None:
         return "\n\n".join([*head, *map(_about_result, results)])
     text = _WHO_AM_I.sub("what is my name", message.excerpt)
     return (
-        _wanted_words(message, text)
+        _said_to_thanks(text)
+        or _wanted_words(message, text)
         or _about_messages(message, text)
         or _recalled(message, text)
         or _noted(message)
     )
+
+
+def _said_to_thanks(text: str) -> str | None:
+    """Answers mere thanks, about which there is nothing to compose."""
+    if len(text) > MAX_THANKS_CHARS:
+        return None
+    return next((reply for said, reply in _THANKS if said.fullmatch(text)), None)
 
 
 def relevant_fact(message: LastMessage) -> Fact | None:

@@ -121,6 +121,20 @@ def test_a_statement_is_acknowledged() -> None:
 @pytest.mark.parametrize(
     ("prompt", "answer"),
     [
+        ("thanks!", "You're welcome."),
+        ("Great, thank you so much, that worked", "You're welcome."),
+        ("Danke!", "Gern geschehen."),
+        ("谢谢", "不客气。"),
+    ],
+)
+def test_mere_thanks_get_no_essay(prompt: str, answer: str) -> None:
+    assert said("Explain TLS", assistant("It encrypts."), prompt) == answer
+    assert said(f"{prompt} Now write a poem about rain") != answer
+
+
+@pytest.mark.parametrize(
+    ("prompt", "answer"),
+    [
         ("Reply with exactly: PONG", "PONG"),
         ('Reply with exactly "two words" and nothing else.', "two words"),
         ("Say hello world.", "hello world"),
