@@ -138,6 +138,7 @@ def _asked(run: RunState, ask: str, num_tokens: int) -> RunState:
         return msgspec.structs.replace(
             run,
             asks=asks,
+            num_tokens=run.num_tokens + num_tokens,
             goes_on=True,
             wants_more=follow_up == "more",
             gives_thanks=follow_up == "thanks",

@@ -67,6 +67,8 @@ def conversation_state(task: Task, stats: Sequence[BackendStats]) -> Conversatio
         return NEW
     groups = {each.info.name: each.info.group for each in stats}
     holder = groups.get(task.last_backend or "")
+    if run.wants_more and task.also_held:
+        holder = _answered_the_ask(task, groups) or holder
     num_held = task.request.num_prompt_tokens
     for entry in islice(reversed(items), MAX_BROUGHT):
         if not (is_user(entry) or is_tool_output(entry)):
@@ -93,8 +95,18 @@ def conversation_state(task: Task, stats: Sequence[BackendStats]) -> Conversatio
     )
 
 
+def _answered_the_ask(task: Task, groups: dict[str, BackendGroup]) -> BackendGroup | None:
+    """Returns whose other backend answered the last ask, where only thanks have come since.
+
+    It held the context up to that ask, and whoever answered the thanks has held it later.
+    """
+    num_tokens = task.request.num_prompt_tokens - task.run.num_tokens
+    held = [(tokens, name) for name, tokens in task.also_held.items() if tokens >= num_tokens]
+    return groups.get(min(held)[1]) if held else None
+
+
 def may_move(run: RunState) -> bool:
     """Returns whether a run's next step may be on the other engine, so that its prefix matters."""
     if run.answers_tools:
         return run.stuck or run.calm_steps >= CALM_STEPS
-    return run.stuck or run.gives_thanks
+    return run.stuck or run.gives_thanks or run.wants_more

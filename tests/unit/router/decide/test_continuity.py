@@ -78,6 +78,22 @@ def test_other_engines_prefixes_matter_where_a_move_may_be_due() -> None:
     assert not may_move(RunState(calm_steps=3))
 
 
+def test_more_is_asked_of_whoever_answered_before_the_thanks() -> None:
+    thanked = (ASK, ANSWER, says("user", "thanks!", 3), says("assistant", "You're welcome.", 5))
+    items = (*thanked, says("user", "weiter", 2))
+    # The deep engine held the ask and all before it, 5,000 tokens less those that came since.
+    held = {"gpu": 5_000 - 210}
+    found = conversation_state(following(*items, holder="wafer", also_held=held), STATS)
+    assert (found.holder, found.wants_more) == ("deep", True)
+    for other in ({}, {"gpu": 5_000 - 221}, {"gone": 5_000}):  # of an earlier ask, or away
+        found = conversation_state(following(*items, holder="wafer", also_held=other), STATS)
+        assert found.holder == "fast"
+    asked = (*thanked, says("user", "Now explain how a mutex works in general", 9))
+    found = conversation_state(following(*asked, holder="wafer", also_held=held), STATS)
+    assert found.holder == "fast"
+    assert may_move(RunState(goes_on=True, wants_more=True))
+
+
 def test_holding_grows_with_the_context_up_to_a_bound() -> None:
     held = [
         ConversationState(holder="fast", held_tokens=n).holding for n in (0, 1_024, 8_192, 10**7)
