@@ -109,11 +109,6 @@ class HttpConnection(_Connection):
         self._body = b""
         self._status = 0
 
-    def close(self) -> None:
-        """Says goodbye: one that vanished gets its last answers again if it asks the same."""
-        self._transport.write(masked(b"", CLOSE))
-        super().close()
-
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
         self.is_open.set_result(None)
@@ -153,6 +148,11 @@ class SocketConnection(_Connection):
         self._buffer = b""
         self._sent_s = [0.0] * len(requests)
         self._first_s = [0.0] * len(requests)
+
+    def close(self) -> None:
+        """Says goodbye: one that vanished gets its last answers again if it asks the same."""
+        self._transport.write(masked(b"", CLOSE))
+        super().close()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
