@@ -105,10 +105,8 @@ def parse_create(
         generate = generate and body.prompt_cache_options.prewarm is not True
     if body.truncation is not None:
         max_tokens = countable_tokens(body, max_tokens)
-    if own_input is not None:
-        parsed_input = own_input.parsed()
-    else:
-        parsed_input = parse_input(body.input, max_tokens=max_tokens)
+    given = body.input
+    parsed_input = own_input.parsed() if own_input else parse_input(given, max_tokens=max_tokens)
     instructions = body.instructions
     if instructions and max_tokens is not None and _is_longer(instructions, max_tokens):
         raise too_long(max_tokens + 1, max_tokens, "instructions")
