@@ -23,6 +23,7 @@ from gateway.http.rejoining import answer_lost, find_lost
 from gateway.http.services import Headers, Post, Services
 from gateway.http.streams import create_response
 from gateway.rejoin.matching import asks_for_grace
+from gateway.task.json_marks import MAX_MARKS
 from gateway.task.own_input import check_values, parse_request
 from gateway.transport.byte_budgets import ByteBudgets
 from gateway.transport.response_cycle import watched
@@ -154,7 +155,8 @@ class FastRoutes:
             content = await read_body(receive, self._max_bytes)
             if content is None:
                 return None
-            await check_values(content)
+            if len(content) > MAX_MARKS:
+                await check_values(content)
             path = scope["path"]
             return await answered_once(post, path, services, tenant, content, receive, headers)
         except Exception as error:

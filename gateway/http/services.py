@@ -122,7 +122,8 @@ class Services:
             return
         visit.tenant_id = tenant_id
         # Keys of the configuration have the same ids in each tenant.
-        if not visit.shows(f"{tenant_id}/{key_id}"):
+        name = f"{tenant_id}/{key_id}"
+        if name != visit.key_id and not visit.shows(name):
             limit = self.config.connections.max_per_key
             raise ProtocolError(
                 "rate_limit_exceeded",

@@ -199,9 +199,8 @@ class HttpProtocol(HttpToolsProtocol):
         told, refusal = dict(self.headers), None
         if len(told) < len(self.headers) or b"host" not in told:
             refusal = self._refusal_of_names()
-        if refusal is None and (
-            visit.is_proxied or visit.is_last_resort or self._is_head_too_large()
-        ):
+        may_be_large = self._most_bytes > MAX_HEAD_BYTES or len(self.headers) > MAX_HEADERS
+        if refusal is None and (may_be_large or visit.is_proxied or visit.is_last_resort):
             refusal = self._refusal()
         if refusal is not None:
             self.app = refusal
@@ -234,8 +233,6 @@ class HttpProtocol(HttpToolsProtocol):
 
     def _is_head_too_large(self) -> bool:
         """Says so of a head that is whole: it may have come in one go."""
-        if self._most_bytes <= MAX_HEAD_BYTES and len(self.headers) <= MAX_HEADERS:
-            return False
         num_bytes = len(self.parser.get_method()) + len(self.url) + _LINE_BYTES
         num_bytes += sum([len(name) + len(value) + _FIELD_BYTES for name, value in self.headers])
         return num_bytes > MAX_HEAD_BYTES or len(self.headers) > MAX_HEADERS

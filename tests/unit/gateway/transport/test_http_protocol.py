@@ -10,7 +10,7 @@ import pytest
 import uvicorn
 from uvicorn.server import ServerState
 
-from gateway.transport.http_protocol import MAX_HEAD_BYTES, PIECE_BYTES, HttpProtocol
+from gateway.transport.http_protocol import MAX_HEAD_BYTES, MAX_HEADERS, PIECE_BYTES, HttpProtocol
 from gateway.transport.keepalive import AcceptQueue
 from gateway.transport.socket_protocol import WATCH
 
@@ -104,6 +104,13 @@ async def test_a_whole_head_is_bounded_though_its_last_read_is_short() -> None:
             written = await answers(head[:30_000], head[30_000:], last + b"\r\n\r\n")
             is_large = len(head) + len(last) > MAX_HEAD_BYTES
             assert (b"HTTP/1.1 431" in written) == is_large, (more, last, written)
+
+
+async def test_headers_are_bounded_in_number_of_one_name_too() -> None:
+    for num_headers, is_refused in ((MAX_HEADERS, False), (MAX_HEADERS + 1, True)):
+        more = b"x: y\r\n" * (num_headers - 2)
+        written = await answers(b"GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n%b\r\n" % more)
+        assert (b"HTTP/1.1 431" in written) == is_refused, num_headers
 
 
 ONE = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n"
