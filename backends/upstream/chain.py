@@ -79,10 +79,10 @@ class Turn:
         self.generate = request.generate  # False for a warm-up
         self.traceparent = request.traceparent
         self.salt = request.cache_salt
-        # Reasoning has no hash, however much it weighs, so it is in no chain.
-        self.digests: tuple[int, ...] = (
-            *[entry.digest for entry in request.items if not isinstance(entry.item, Reasoning)],
-        )
+        self.digests: tuple[int, ...] = ()
+        if options.continues:  # reasoning has no hash, however much it weighs: it is in no chain
+            said = [each.digest for each in request.items if not isinstance(each.item, Reasoning)]
+            self.digests = tuple(said)
 
     def whole(self) -> dict[str, Any]:
         self._num_known_bytes = 0
