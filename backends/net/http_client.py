@@ -258,9 +258,16 @@ class _Connection(asyncio.Protocol):
             parser.feed_data(data)
         except (HttpParserError, HttpParserUpgrade) as error:
             fault = f"not HTTP as expected: {error}"
-        if self._pieces:
+        pieces = self._pieces
+        if pieces:
             self._num_dry_bytes = 0
-            self._hand_on()
+            body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+            pieces.clear()
+            try:
+                if self._take is not None and self._take(body):
+                    self._take_no_more()
+            except Exception as error:
+                self._end_with(error)
         else:
             self._num_dry_bytes += len(data)
             if self._num_dry_bytes > MAX_DRY_BYTES:
@@ -315,22 +322,11 @@ class _Connection(asyncio.Protocol):
     def on_message_complete(self) -> None:
         self._is_whole = self._has_head  # False after an informational response
 
-    def _hand_on(self) -> None:
-        """Passes the body's bytes from this read to the callback."""
-        pieces, take = self._pieces, self._take
-        body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
-        pieces.clear()
-        if take is None:
-            return  # nothing more is wanted
-        try:
-            is_enough = take(body)
-        except Exception as error:
-            self._end_with(error)
-            return
-        if is_enough:
-            self._answer()
-            if not self._is_whole:
-                self._wait(DRAIN_TIMEOUT_S)
+    def _take_no_more(self) -> None:
+        """Answers now; the rest of the response is read for the next exchange's sake."""
+        self._answer()
+        if not self._is_whole:
+            self._wait(DRAIN_TIMEOUT_S)
 
     def _keep_error(self, body: bytes) -> bool:
         """Takes the body of a status other than 200, instead of who asked."""
