@@ -7,6 +7,7 @@ is sent whole, and so is one whose response the server has lost; clients do not 
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
 from typing import Any
 
 import msgspec
@@ -41,7 +42,7 @@ PARENT_LOST = "previous_response_not_found"  # the server's code; sending the wh
 ChainKey = tuple[int, int, int]
 
 
-class Chain(msgspec.Struct, frozen=True):
+class Chain(msgspec.Struct, frozen=True, dict=True):
     """Is a response that a server remembers."""
 
     response_id: str
@@ -49,7 +50,7 @@ class Chain(msgspec.Struct, frozen=True):
     digests: tuple[int, ...]  # of its context's and output's items, but for reasoning
     num_bytes: int = 0  # of what was sent for it, and of its output; at least its tokens
 
-    @property
+    @cached_property
     def key(self) -> ChainKey:
         """Returns the salt, the length and the last digest, which few chains share."""
         return self.salt, len(self.digests), self.digests[-1]
@@ -90,9 +91,9 @@ class Turn:
 
     def follows(self, chain: Chain) -> bool:
         """Returns whether the request continues the chain and has items to add."""
-        known = chain.digests
-        is_longer = len(known) < len(self.digests)
-        return chain.salt == self.salt and is_longer and self.digests[: len(known)] == known
+        known, own = chain.digests, self.digests
+        num_known = len(known)
+        return num_known < len(own) and chain.salt == self.salt and own[:num_known] == known
 
     def followed_keys(self) -> Iterator[ChainKey]:
         """Yields the keys of chains that it may follow, the longest first."""
@@ -137,23 +138,22 @@ class Turn:
         # Cut by a stop sequence of ours, the server's memory and the client's would differ.
         is_whole = finish.reason is FinishReason.STOP
         self._response_id = reader.response_id if is_whole and not self._request.stop else None
-        self._said = () if self._response_id is None else reader.said()
+        self._said = () if self._response_id is None else reader.items.said()
         self._num_said_tokens = finish.usage.num_output_tokens
 
     def chain(self) -> Chain | None:
         """Returns the chain that can be continued, once the response has ended."""
         if self._response_id is None:
             return None
-        namespaces = {
-            tool.name: tool.namespace
-            for tool in self._request.tools
-            if isinstance(tool, FunctionTool)
-        }
+        namespaces: dict[str, str | None] = {}
+        for tool in self._request.tools:
+            if isinstance(tool, FunctionTool):
+                namespaces[tool.name] = tool.namespace
         digests, num_said_bytes = self.digests, 0
         for said in self._said:
-            num_said_bytes += len(said.said)
-            named = namespaces.get(said.name)
-            item = said_item(said.kind, said.said, said.call_id, said.name, named)
+            text, namespace = said.said, namespaces.get(said.name)
+            num_said_bytes += len(text)
+            item = said_item(said.kind, text, said.call_id, said.name, namespace)
             if item is not None:
                 digests += (digest_of(item),)
         num_bytes = self._num_bytes + max(num_said_bytes, self._num_said_tokens)

@@ -6,6 +6,7 @@ items are buffered until every item before them is closed.
 """
 
 from collections.abc import Hashable
+from operator import attrgetter
 
 import msgspec
 
@@ -15,6 +16,9 @@ from backends.tokenizer import count
 
 MAX_ITEMS = 1_024
 MAX_NAME_CHARS = 1_024  # of a call's id and name
+
+
+_index_of = attrgetter("index")
 
 
 class TooMuchError(Exception):
@@ -279,7 +283,8 @@ class ItemOrder(msgspec.Struct, eq=False):
         """Returns the items of which something was passed on, each with what was `said` of it."""
         self.measure()
         passed = [item for item in self.known.values() if item.index >= 0]
-        return sorted(passed, key=lambda item: item.index)
+        passed.sort(key=_index_of)
+        return passed
 
     def given(self, key: Hashable, start: int = 0, max_chars: int | None = None) -> str | None:
         """Returns an item's text from a place in it on, whether it was passed on or waits.

@@ -13,7 +13,7 @@ from backends.contract import Delta, Finish, FinishReason, GenerateRequest, Usag
 from backends.service_tiers import TierRead
 from backends.tokenizer import count
 from backends.upstream.answer.errors import Failure, broken
-from backends.upstream.answer.item_order import ItemOrder, OrderedItem, TooMuchError
+from backends.upstream.answer.item_order import ItemOrder, TooMuchError
 from backends.upstream.answer.reported_usage import Figures
 
 # An answer may have so many events without text: some servers send one or two for each token.
@@ -77,7 +77,7 @@ class Reader:
     ) -> None:
         """`wrapped` names the custom tools that the upstream knows as functions.
 
-        `said` can be asked if it `keeps_said`.
+        `items.said` can be asked if it `keeps_said`.
         """
         self.tier = tier or TierRead()
         self._backend = backend
@@ -182,10 +182,6 @@ class Reader:
             exact=False,
             service_tier=self.tier.billed,
         )
-
-    def said(self) -> list[OrderedItem]:
-        """Returns the items of which something was passed on, each with what was `said` of it."""
-        return self.items.said()
 
     def _take_in(self, events: Sequence[Any]) -> bool:
         """Reads events; returns True once no later event matters.

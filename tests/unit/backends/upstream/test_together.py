@@ -148,7 +148,7 @@ def read_alike(quick: Kind, plain: Kind, together: list[list[Any]]) -> None:
             break
     for reader in (quick, plain):
         if isinstance(reader, ResponsesReader):
-            assert [item.said for item in reader.said()] == list(texts.values())
+            assert [item.said for item in reader.items.said()] == list(texts.values())
 
 
 def passed_on(reader: Kind, message: bytes) -> str:

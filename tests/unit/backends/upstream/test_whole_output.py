@@ -418,7 +418,7 @@ def test_what_is_missing_is_added(name: str, together: bool) -> None:
     reader = reader_of()
     assert said_by(reader, events, together=together) == expected
     assert reader.finish is not None
-    assert [item.said for item in reader.said()] == [text for _, _, text in expected]
+    assert [item.said for item in reader.items.said()] == [text for _, _, text in expected]
 
 
 def test_no_item_is_gone_back_to() -> None:
