@@ -57,9 +57,10 @@ class Reloading:
     ) -> None:
         self.path = folder / "lanewise.toml"
         self.path.write_text(config)
+        own_url = f"{redis_url}?db=1"  # other tests make tenants of the same names
         self.gateway = GatewayProcess(
             folder,
-            *("--config", self.path.name, "--redis", redis_url, "--workers", str(workers)),
+            *("--config", self.path.name, "--redis", own_url, "--workers", str(workers)),
             trusting=trusting,
         )
         self.workers = workers

@@ -43,6 +43,15 @@ def test_from_a_tier_to_a_revoked_key(shell: Shell, gateway: GatewayProcess) -> 
     shell("tiers delete trial")
 
 
+def test_a_tenant_without_a_task_has_no_usage(shell: Shell) -> None:
+    limits = "--limit fast.requests_per_min=60 --limit fast.tokens_per_min=9000"
+    shell(f"tiers set quiet {limits} --limit fast.max_concurrent=2")
+    shell("tenants create idle --tier quiet")
+    assert "No task of tenant idle ended on " in shell("usage show --tenant idle")
+    shell("tenants delete idle")
+    shell("tiers delete quiet")
+
+
 REFUSED = [
     ("tenants create x --tier gold", "expected one of"),
     ("tenants set small", "nothing to change"),
@@ -129,7 +138,6 @@ def _tenant(shell: Shell, name: str) -> dict[str, object]:
 NOTHING = [
     ("tenants list none-such", "No tenant's id contains 'none-such'."),
     ("keys list fast-only", "No key was made at run time for tenant fast-only"),
-    ("usage show --tenant fast-only", "No task of tenant fast-only ended on "),
     ("decisions --rule none-such", "No decision here fits"),
     ("budgets show dev --key config-1", "Tenant dev has no budget for this"),
 ]
