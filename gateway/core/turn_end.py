@@ -8,11 +8,11 @@ This is an edge.
 import asyncio
 import logging
 from collections.abc import Iterator
+from itertools import zip_longest
 
 logger = logging.getLogger("lanewise")
 
 Steps = Iterator[None]  # a generator's, which yields after each step
-_OVER = object()
 
 
 class TurnEnd:
@@ -32,16 +32,15 @@ class TurnEnd:
         self._all.append(steps)
 
     def _make(self) -> None:
-        left, self._all = self._all, []
-        while left:
-            unfinished = []
-            for steps in left:
-                try:
-                    if next(steps, _OVER) is None:
-                        unfinished.append(steps)
-                except Exception:
-                    logger.exception("what was to be noted at a turn's end is lost")
-            left = unfinished
+        every, self._all = self._all, []
+        is_over = False
+        while not is_over:
+            try:
+                for _ in zip_longest(*every):
+                    pass
+                is_over = True
+            except Exception:  # that one is over, and the others go on where they are
+                logger.exception("what was to be noted at a turn's end is lost")
 
 
 def at_once(steps: Steps) -> None:
