@@ -26,6 +26,7 @@ UNREADABLE = "Redis cannot use its keys: one has another type (docs/pools.md)."
 
 def worker_sample(gw: Gateway, keys: Keys, policies: PolicyWatch) -> WorkerSample:
     """Takes a sample of this process."""
+    gw.metrics.count_observed()  # the tasks that have ended since the last look
     counts = gw.metrics.counts
     recent = gw.recorder.recent if gw.recorder is not None else ()
     in_force = policies.current

@@ -1,11 +1,16 @@
-"""What the feed shows of the pools of one tenant, whatever Redis says of it."""
+"""What the feed shows of a tenant's pools, whatever Redis says of it, and of what has ended."""
+
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from gateway.live.sources import UNREADABLE, shown_pools
+from gateway.live.sources import UNREADABLE, shown_pools, worker_sample
+from gateway.task.pipeline import handle_task
 from router.classify.task import Tenant
 from router.pools.pools import Balance
 from router.pools.redis_pools import PoolsUnavailable
+from tests.unit.gateway.world import World
 
 TENANT = Tenant(id="acme", tier="pro", limits={})
 WRONG_TYPE = "WRONGTYPE Operation against a key holding the wrong kind of value"
@@ -25,3 +30,13 @@ async def test_where_redis_answers_for_nobody_nothing_is_shown() -> None:
 
     with pytest.raises(PoolsUnavailable):
         await shown_pools(TENANT, read)
+
+
+async def test_a_sample_has_what_has_just_ended() -> None:
+    world = World()
+    keys: Any = SimpleNamespace(tenant_view=SimpleNamespace(is_current=True, is_lost=False))
+    policies: Any = SimpleNamespace(current=SimpleNamespace(source="built-in", shadow_version=None))
+    for num_ended in (1, 2):
+        assert await handle_task(world.gw, world.job(metadata={"route": "fast"})) is not None
+        assert worker_sample(world.gw, keys, policies).ended == {"fast ok": num_ended}
+    await world.check()
