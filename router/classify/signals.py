@@ -22,6 +22,7 @@ _IN_OTHER_LANGUAGES = frozenset(
         *("cyberangriffe", "wurde gehackt", "wurden gehackt", "gehackt worden"),
         *("private schlüssel", "privaten schlüssel", "privater schlüssel", "angreifer kann"),
         *("angreifer könnte", "bedrohungsmodell"),
+        *("sicherheitsproblem", "sicherheitsprobleme", "sicherheitsprüfung"),
         # Spanish
         *("vulnerabilidad", "vulnerabilidades", "ciberataque", "ciberataques", "ciberseguridad"),
         *("inyección sql", "inyección de sql", "inyección de código", "inyección de comandos"),
@@ -29,7 +30,8 @@ _IN_OTHER_LANGUAGES = frozenset(
         *("brecha de seguridad", "auditoría de seguridad", "escalada de privilegios"),
         *("desbordamiento de búfer", "ejecución remota de código", "clave privada"),
         *("claves privadas", "robo de credenciales", "atacante puede", "atacante podría"),
-        *("modelo de amenazas", "modelos de amenazas"),
+        *("modelo de amenazas", "modelos de amenazas", "problema de seguridad"),
+        *("problemas de seguridad", "revisión de seguridad"),
         # Portuguese
         *(
             "vulnerabilidade",
@@ -41,17 +43,18 @@ _IN_OTHER_LANGUAGES = frozenset(
         *("falha de segurança", "falhas de segurança", "brecha de segurança"),
         *("auditoria de segurança", "escalonamento de privilégios", "execução remota de código"),
         *("chave privada", "chaves privadas", "atacante pode", "atacante consegue"),
-        *("modelo de ameaças",),
+        *("modelo de ameaças", "problema de segurança", "problemas de segurança"),
         # French
         *("vulnérabilité", "vulnérabilités", "cyberattaque", "cyberattaques", "cybersécurité"),
         *("injection sql", "injection de code", "faille de sécurité", "failles de sécurité"),
         *("audit de sécurité", "élévation de privilèges", "dépassement de tampon", "hameçonnage"),
         *("logiciel malveillant", "logiciels malveillants", "rançongiciel", "rançongiciels"),
         *("clé privée", "clés privées", "attaquant peut", "attaquant pourrait"),
-        *("modèle de menaces",),
+        *("modèle de menaces", "problème de sécurité", "problèmes de sécurité"),
         # Italian
         *("vulnerabilità", "falla di sicurezza", "falle di sicurezza", "audit di sicurezza"),
         *("chiave privata", "chiavi private", "furto di credenziali", "attaccante può"),
+        *("problema di sicurezza", "problemi di sicurezza"),
         # Russian
         *_forms("уязвимост", "ь и ей ям ями ях ью"),
         *_forms("sql инъекци", "я и ю й ей ям ями ях"),
@@ -76,6 +79,7 @@ _IN_OTHER_LANGUAGES = frozenset(
         *("учётные данные", "учетные данные", "хранить пароли", "хэшировать пароли"),
         *("модель угроз", "модели угроз", "двухфакторную аутентификацию"),
         *_forms("троян", "- а ы ов"),
+        *("проблемы безопасности", "проблем безопасности"),
         # Chinese
         *(
             "漏洞",
@@ -90,10 +94,11 @@ _IN_OTHER_LANGUAGES = frozenset(
         *("勒索病毒", "越权访问", "权限提升", "私钥", "私鑰", "密钥泄露", "密码泄露", "数据泄露"),
         *("凭据", "渗透测试", "钓鱼邮件", "钓鱼网站", "缓冲区溢出", "暴力破解", "远程代码执行"),
         *("安全审计", "绕过身份验证", "绕过认证", "跨站脚本", "网络攻击", "黑客攻击", "被黑了"),
-        *("威胁模型", "威胁建模", "双因素认证"),
+        *("威胁模型", "威胁建模", "双因素认证", "安全问题", "安全隐患"),
         # Japanese
         *("脆弱性", "sqlインジェクション", "マルウェア", "ランサムウェア", "不正アクセス"),
         *("セキュリティホール", "セキュリティ監査", "セキュリティ診断", "秘密鍵", "権限昇格"),
+        *("セキュリティ上の問題",),
         *("フィッシングメール", "バッファオーバーフロー", "情報漏洩", "脅威モデル"),
         # Korean
         *_forms("취약점", "- 을 이 은 의 에 과 도"),
@@ -103,6 +108,7 @@ _IN_OTHER_LANGUAGES = frozenset(
         *_forms("랜섬웨어", "- 를 가 는 의 에"),
         *_forms("인젝션", "- 을 이 은 의"),
         *_forms("보안 감사", "- 를 가"),
+        *_forms("보안 문제", "- 를 가"),
     }
 )
 
@@ -132,7 +138,8 @@ STRONG_SECURITY_TERMS = _IN_OTHER_LANGUAGES | frozenset(
 # A sentence that has one is still never taken for one that only hands a task over.
 AMBIGUOUS_TERMS = frozenset(
     {
-        *("attacker", "attackers", "backdoor", "brute force", "code execution", "ctf"),
+        *("attacker", "attackers", "backdoor", "brute force", "capture the flag"),
+        *("code execution", "ctf"),
         *("cves", "denial of", "exploited", "mitre", "phishing", "remote code", "trojan"),
         *("unsound", "vulnerable", "zero day"),
         # German, Spanish, Portuguese, French, Italian, Chinese and Japanese

@@ -26,7 +26,8 @@ OPENERS = frozenset(
 ASKING_WORDS = OPENERS - frozenset(b"what how why which where who when whose is are do".split())
 
 # Of an ask about what is pasted beside it, "What does this do?", in ten languages: words that ask,
-# that say what to tell of it, and that point at it. Of Chinese and Japanese these are characters.
+# that say what to tell of it, what to do with it, and that point at it. Of Chinese and Japanese
+# these are characters.
 _QUESTIONS = frozenset(
     "what whats why how which who where when is are does has "
     "was warum wieso wie welche welcher welches wer wo ist sind "
@@ -37,17 +38,39 @@ _QUESTIONS = frozenset(
 )
 _TELLING = frozenset(
     "explain summarize summarise describe tl translate outline paraphrase proofread "
-    "erkläre erklär fasse beschreibe übersetze explica resume resuma describe traduce "
-    "explique traduza traduis décris spiega riassumi traduci "
+    "erkläre erklär fasse beschreibe übersetze übersetz explica resume resuma describe traduce "
+    "explique traduza traduis décris résume spiega riassumi traduci vertaal przetłumacz "
     "объясни опиши перескажи переведи кратко "
-    "释 解 总 總 概 译 譯 訳 설명해줘 요약해줘 번역해줘".encode().split()
+    "释 解 总 總 概 译 譯 訳 要 설명해줘 요약해줘 번역해줘".encode().split()
+)
+# These need nothing that points at a text: "Translate to German" can only mean the one beside it.
+_OF_TEXTS = frozenset(
+    "summarize summarise tl translate paraphrase proofread fasse übersetze übersetz resume resuma "
+    "résume traduce traduza traduis riassumi traduci перескажи переведи 译 譯 訳 概 要 总 總 "
+    "요약해줘 번역해줘 vertaal przetłumacz".encode().split()
+)
+# What is to be done with a paste that points at it: "Find the race condition in this."
+_WORKING_ON = frozenset(
+    "find spot review check audit analyse analyze optimise optimize refactor restructure port "
+    "rewrite redesign simplify verify prove compare critique evaluate profile harden debug test "
+    "shorten rename convert turn format sort extract count correct "
+    "finde prüfe überprüfe analysiere optimiere refaktoriere schreibe portiere teste korrigiere "
+    "korrigier kürze formuliere wandle sortiere "
+    "encuentra busca revisa analiza optimiza refactoriza reescribe porta corrige acorta convierte "
+    "ordena encontre encontra revise analise otimize refatore reescreva porte corrija encurte "
+    "converta ordene "
+    "trouve cherche vérifie analyse optimise refactorise réécris relis raccourcis convertis trie "
+    "trova cerca rivedi controlla analizza ottimizza rifattorizza riscrivi correggi accorcia "
+    "converti ordina "
+    "найди проверь проанализируй оптимизируй перепиши исправь сократи преобразуй отсортируй "
+    "разбери 找 审 審 优 優 析 探 見 찾아줘 검토해줘 최적화해줘 분석해줘 고쳐줘".encode().split()
 )
 _POINTING = frozenset(
     "this that these those it below above following here code text snippet "
     "das dies diese dieser dieses diesen diesem hier folgende folgenden folgendes "
     "esto este esta estos estas eso código texto aquí siguiente isto isso aqui seguinte "
     "ceci cela ça ce cette ces ici suivant questo questa qui codice testo seguente "
-    "это этот эта эти этом код кода текст здесь "
+    "это этот эта эти этом код кода текст здесь deze dit ten tego tym bu bunu "
     "这 這 此 下 码 碼 こ 次 이 코드는 다음".encode().split()
 )
 # An ask that has one of these leaves to the paste what is to be done: "How do we solve this?"
@@ -68,7 +91,10 @@ _SAYING_NOTHING = (
     )
 )
 _LAST = frozenset((b"do", b"work"))  # which at the end of a question ask what the paste does
+# What lines of code begin with that look like words.
+_OPENING_CODE = frozenset(b"package import from using include namespace return".split())
 MAX_ASK_WORDS = 16
+MAX_TEXT_WORDS = 8  # of an ask for a translation or a summary that points at nothing
 
 
 def leaves_to_paste(words: list[bytes]) -> bool:
@@ -81,15 +107,31 @@ def leaves_to_paste(words: list[bytes]) -> bool:
 
 
 def asks_about(words: list[bytes], mark: str) -> bool:
-    """Returns whether a sentence, with a mark at its end, asks something of a paste beside it."""
+    """Returns whether a sentence, with a mark at its end, is an ask about a paste beside it."""
     if not 0 < len(words) <= MAX_ASK_WORDS:
         return False
     if not _LEAVING.isdisjoint(words[:-1] if words[-1] in _LAST else words):
         return False
     points = not _POINTING.isdisjoint(words)
     if not _TELLING.isdisjoint(words):
-        return points or mark in ":：?？"
+        if points or mark in ":：?？":
+            return True
+        return len(words) <= MAX_TEXT_WORDS and not _OF_TEXTS.isdisjoint(words[:2] + words[-2:])
+    if points and not _WORKING_ON.isdisjoint(words):
+        return True
     return points and mark in "?？" and not _QUESTIONS.isdisjoint(words)
+
+
+def asks_beside_code(words: list[bytes], line: str) -> bool:
+    """Returns whether a line of words beside code asks something, and is no heading of the code.
+
+    Of a language that we have no words of, its alphabet or a question mark shows that.
+    """
+    if len(words) < 2 or words[0] in _OPENING_CODE or _SAYING_NOTHING.issuperset(words):
+        return False
+    if words[0] in OPENERS or line[-1] in "?？":
+        return True
+    return line[-1] not in ":：" and not (line.isascii() and _POINTING.isdisjoint(words))
 
 
 # Byte -> itself in lower case if it belongs to a word, else a space. Multi-byte characters belong

@@ -56,8 +56,11 @@ from router.record.labelled import (
 from router.training.prompts import (
     EVERYDAY_SOURCE,
     LANGUAGE_SOURCES,
+    PASTE_SOURCE,
     SOURCE,
+    asks_with_pastes,
     everyday_prompts,
+    paste_asks,
     security_prompts,
     with_pastes,
     with_wrappings,
@@ -123,6 +126,7 @@ OPTIONS: dict[str, HeadOptions] = {
     "output": HeadOptions(target=output_target, logistic=False, term_penalty=4.0),
 }
 MAX_PAIRS = 8_000  # kept after fitting: more cost lookups and change nothing measurable
+_OF_LANGUAGES = LANGUAGE_SOURCES | {PASTE_SOURCE}  # whose terms others need not have
 WRITTEN_WEIGHT = 3.0  # of the prompts written for training, which are realistic
 BIAS_PENALTY = 1e-3
 _REST = 1 - REQUEST_SHARE
@@ -159,12 +163,21 @@ def fit(records: Sequence[Record], calibration: Sequence[Record], seed: int) -> 
 
     Raises `RecordError` if nothing is labelled for one of the heads.
     """
-    written = (*written_prompts(seed), *security_prompts(seed), *everyday_prompts(seed))
+    written = (
+        *written_prompts(seed),
+        *security_prompts(seed),
+        *everyday_prompts(seed),
+        *paste_asks(seed),
+    )
     plain = [*records, *written]
     for name in HEADS:
         if all(OPTIONS[name].target(record) is None for record in plain):
             raise RecordError(f"no record has the labels that the head {name!r} is fitted to")
-    again = [*with_wrappings(plain, seed), *with_pastes(plain, seed)]
+    again = [
+        *with_wrappings(plain, seed),
+        *with_pastes(plain, seed),
+        *asks_with_pastes(records, seed),
+    ]
     examples = [_example(record) for record in (*plain, *again)]
     columns = _columns(examples[: len(plain)])
     shapes = np.array([example.shape for example in examples])
@@ -201,7 +214,7 @@ def _columns(examples: Sequence[Example]) -> dict[Term, int]:
         term
         for term, count in num_records.items()
         if count >= MIN_RECORDS
-        and (len(sources[term]) >= MIN_SOURCES or not sources[term].isdisjoint(LANGUAGE_SOURCES))
+        and (len(sources[term]) >= MIN_SOURCES or not sources[term].isdisjoint(_OF_LANGUAGES))
         and not _is_number(term)
     ]
     kept.sort(key=lambda term: (isinstance(term, tuple), -num_records[term], term))

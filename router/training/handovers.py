@@ -39,6 +39,7 @@ from router.training.prompts import (
     WRAPPINGS_PATH,
     everyday_prompts,
     fill,
+    paste_asks,
     security_prompts,
     written_prompts,
 )
@@ -80,7 +81,7 @@ class Sentence(msgspec.Struct, frozen=True):
 def fit_framing(records: Sequence[Record], seed: int) -> FramingModel:
     """Fits a model; the same arguments give the same bits."""
     rng = np.random.default_rng(seed)
-    plain = [*records, *written_prompts(seed), *security_prompts(seed)]
+    plain = [*records, *written_prompts(seed), *security_prompts(seed), *paste_asks(seed)]
     plain += [*_asks(rng), *_as_asks(everyday_prompts(seed))]
     found = [*_framing(plain, rng), *_of_tasks(plain, rng)]
     words = _known(found)

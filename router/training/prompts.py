@@ -1,7 +1,7 @@
 """Generates training records: prompts with lanes from the templates in `prompts.toml` and, of a
 few words each, in `short_asks.toml`, the same in other languages, asks that are told apart by
 security alone (`security_asks.toml`), and short prompts with a long paste, since the lane is the
-prompt's and not the paste's.
+prompt's and not the paste's, among them asks about that (`paste_asks.toml`).
 
 Other languages come from templates of their own (`languages.toml`), and from the English prompts
 word by word (`glossary.tsv`): no grammar, but every word in many contexts.
@@ -16,21 +16,25 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from router.classify.text_features import is_code
 from router.record.labelled import Record
 
 TEMPLATES_PATH = Path(__file__).with_name("prompts.toml")
 SHORT_ASKS_PATH = Path(__file__).with_name("short_asks.toml")  # uses the slots of both files
 SECURITY_ASKS_PATH = Path(__file__).with_name("security_asks.toml")
 EVERYDAY_ASKS_PATH = Path(__file__).with_name("everyday_asks.toml")
+PASTE_ASKS_PATH = Path(__file__).with_name("paste_asks.toml")
 PER_TEMPLATE = 4  # prompts
+PER_ASK = 6  # pastes that each ask about one is shown with
 GLOSSARY_PATH = Path(__file__).with_name("glossary.tsv")
 LANGUAGES_PATH = Path(__file__).with_name("languages.toml")
 LANGUAGES = ("de", "fr", "es", "pt", "zh", "ja")  # the columns of the glossary, after English
 UNSPACED = ("zh", "ja")
 PER_PROMPT = 2  # languages that each English prompt is put into
 SOURCE = "written"
-EVERYDAY_SOURCE = "written_everyday"
-LANGUAGE_SOURCES = frozenset(f"{SOURCE}_{language}" for language in LANGUAGES)
+EVERYDAY_SOURCE, PASTE_SOURCE = "written_everyday", "written_paste"
+OTHER_LANGUAGES = ("it", "ru", "ko")  # that have templates, and no column
+LANGUAGE_SOURCES = frozenset(f"{SOURCE}_{of}" for of in (*LANGUAGES, *OTHER_LANGUAGES))
 
 WRAPPINGS_PATH = Path(__file__).with_name("wrappings.toml")
 NUM_WRAPPED = 2_500
@@ -85,6 +89,16 @@ def everyday_prompts(seed: int) -> list[Record]:
     records = []
     for sections in document.values():
         records += _filled(sections, {}, EVERYDAY_SOURCE, rng)
+    return records
+
+
+def paste_asks(seed: int) -> list[Record]:
+    """Lists the asks about a paste in all languages, without a paste."""
+    document = tomllib.loads(PASTE_ASKS_PATH.read_text("utf-8"))
+    rng = np.random.default_rng(seed)
+    records = []
+    for sections in document.values():
+        records += _filled(sections, {}, PASTE_SOURCE, rng)
     return records
 
 
@@ -184,16 +198,28 @@ def with_pastes(records: Sequence[Record], seed: int) -> list[Record]:
     if not all(prompts) or not pieces:
         return []
     rng = np.random.default_rng(seed)
-    pasted = []
-    for number in range(NUM_PASTED):
-        of_lane = prompts[number % 2]
-        prompt = of_lane[int(rng.integers(len(of_lane)))]
-        paste = _paste(pieces, int(rng.integers(MIN_PASTE_CHARS, MAX_PASTE_CHARS)), rng)
-        separator = SEPARATORS[int(rng.integers(len(SEPARATORS)))]
-        behind = float(rng.random()) < BEHIND_SHARE
-        text = f"{prompt.text}{separator}{paste}" if behind else f"{paste}\n\n{prompt.text}"
-        pasted.append(msgspec.structs.replace(prompt, text=text))
-    return pasted
+    chosen = (prompts[number % 2] for number in range(NUM_PASTED))
+    return [_pasted(of[int(rng.integers(len(of)))], pieces, MIN_PASTE_CHARS, rng) for of in chosen]
+
+
+def asks_with_pastes(records: Sequence[Record], seed: int) -> list[Record]:
+    """Shows each ask about a paste with some: longer texts that are code or have it in front."""
+    pieces = [r.text for r in records if len(r.text) > MIN_PIECE_CHARS and is_code(r.text)]
+    if not pieces:
+        return []
+    rng = np.random.default_rng(seed)
+    asks = paste_asks(seed)
+    return [_pasted(ask, pieces, MIN_PIECE_CHARS, rng) for ask in asks for _ in range(PER_ASK)]
+
+
+def _pasted(
+    prompt: Record, pieces: Sequence[str], min_chars: int, rng: np.random.Generator
+) -> Record:
+    paste = _paste(pieces, int(rng.integers(min_chars, MAX_PASTE_CHARS)), rng)
+    separator = SEPARATORS[int(rng.integers(len(SEPARATORS)))]
+    behind = float(rng.random()) < BEHIND_SHARE
+    text = f"{prompt.text}{separator}{paste}" if behind else f"{paste}\n\n{prompt.text}"
+    return msgspec.structs.replace(prompt, text=text)
 
 
 def _paste(pieces: Sequence[str], num_chars: int, rng: np.random.Generator) -> str:

@@ -108,7 +108,7 @@ def test_a_slip_of_the_pen_is_put_right(slip: str) -> None:
     ("text", "named", "unnamed"),
     [
         ("fix the tpyo in the readme", '"tpyo" (read as "typo")', '"typo"'),
-        ("weiter", '"weiter" (read as "writer")', '"writer"'),
+        ("warter", '"warter" (read as "water")', '"water"'),
         ("fix the typo, the tpyo", '"typo"', '"tpyo"'),
         ("fix the tpyo in the readme\n" + "value = compute(left)\n" * 80, '"tpyo" (', '"typo"'),
     ],

@@ -129,6 +129,44 @@ def test_an_ask_that_leaves_all_to_the_paste_is_no_request(ask: str) -> None:
         assert read(text).request is None, text[:40]
 
 
+CODE = "\n".join(f"    line_{number} = compute(left, right)" for number in range(40))
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        "Find the race condition in this.",
+        "Is it safe to call from two threads?",
+        "Dlaczego ten kod się zakleszcza?",
+        "Найди утечку памяти",
+        "Rename left to first",
+    ],
+)
+def test_a_line_that_asks_beside_code_is_its_request(ask: str) -> None:
+    for text in (f"{ask}\n\n{CODE}", f"Hi!\n\n{ask}\n```\n{CODE}\n```", f"{CODE}\n\n{ask}"):
+        found = read(text).request
+        assert found is not None, text[:40]
+        assert found.prompt.strip().decode() == ask
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "package cache",
+        "# Counts what comes in.",
+        "Here is what the customer wants:",
+        "The log says nothing.",
+    ],
+)
+def test_a_line_beside_code_that_asks_nothing_is_no_request(line: str) -> None:
+    for text in (f"{line}\n\n{CODE}", f"{CODE}\n\n{line}"):
+        assert read(text).request is None, text[:40]
+
+
+def test_of_a_few_lines_of_code_all_counts() -> None:
+    assert read("Dlaczego ten kod się zakleszcza?\n\n" + CODE[:360]).request is None
+
+
 def test_a_short_paste_has_its_ask_too() -> None:
     code = "\n".join(f"line_{number} = compute(left, right)" for number in range(12))
     for text in (f"What does this do?\n\n{code}", f"{code}\n\nWhat does this do?"):

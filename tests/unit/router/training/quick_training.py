@@ -13,8 +13,12 @@ from typing import Any
 
 from router.training import fit, handovers, prompts
 
-WRITTEN = ("written_prompts", "security_prompts", "everyday_prompts")
-MADE_OF_THEM = ("NUM_WRAPPED", "NUM_PASTED")  # how many more: most of what a training reads
+WRITTEN = ("written_prompts", "security_prompts", "everyday_prompts", "paste_asks")
+MADE_OF_THEM = (
+    "NUM_WRAPPED",
+    "NUM_PASTED",
+    "PER_ASK",
+)  # how many more: most of what a training reads
 EVERY = 20
 
 
@@ -25,7 +29,7 @@ def main(command: str, arguments: Sequence[str]) -> int:
             _sample(module, name)
     _sample(handovers, "_lines")
     for number in MADE_OF_THEM:
-        setattr(prompts, number, getattr(prompts, number) // EVERY)
+        setattr(prompts, number, max(1, getattr(prompts, number) // EVERY))
     status: int = importlib.import_module(command).main(arguments)
     return status
 
