@@ -329,7 +329,7 @@ SHAPES: tuple[str, ...] = (
 DENSE_NAMES: tuple[str, ...] = SHAPES + tuple(name for _, name in MARKS)
 
 
-# In UTF-8 these begin characters of scripts that training never had: letters of two bytes (Greek,
+# In UTF-8 these begin characters of scripts that training hardly has: letters of two bytes (Greek,
 # Cyrillic, Arabic, ...) and of three (Hindi, Thai, ...), and Korean syllables, of two letters or
 # three in as many bytes.
 _OF_TWO, _OF_THREE = bytes(range(0xCE, 0xE0)), bytes((0xE0, 0xE1))

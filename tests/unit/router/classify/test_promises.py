@@ -92,7 +92,7 @@ def test_lanes_are_told_apart_in_each_language(language: str) -> None:
 
 
 @pytest.mark.parametrize(("language", "least_auc"), [("ru", 0.95), ("ko", 0.9)])
-def test_an_alphabet_that_nobody_trained_on_makes_no_ask_deep(
+def test_an_alphabet_with_few_lines_in_training_makes_no_ask_deep(
     language: str, least_auc: float
 ) -> None:
     small = [opinion(text) for text in lines(language, "interactive")]
