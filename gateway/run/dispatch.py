@@ -60,8 +60,8 @@ class Run:
     on_group_done: Callable[[int], None] | None = None
     _groups_done: frozenset[int] = frozenset()
     _machine: Machine = _NOT_STARTED
-    _starter: BranchStarter  # once it has started, as the next
-    _stalls: StallWatch | None = None  # until it ends
+    _starter: BranchStarter  # since `start`
+    _stalls: StallWatch | None = None  # from `start` to the end
     _is_paused = False
     _delegations: Sequence[Delegation] = ()
     _delegation_states: Sequence[str] = ()  # as last reported

@@ -51,7 +51,7 @@ def decided_routing(
         strategy=chosen.strategy,
         backends=tuple(shown),
         task_class=RoutedClass(
-            task_class.by_words or task_class.label,
+            task_class.by_words,
             round(task_class.p_deep * 1e4) / 1e4,  # a third of the time of `round(..., 4)`
             round(task_class.p_security * 1e4) / 1e4,
             task_class.signals,

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from backends.contract import BackendGroup
-from router.classify.log_odds import log_odds, probability
+from router.classify.log_odds import log_odds
 from router.classify.task import TaskClass
 from router.classify.text_features import CAPITALS, Reading, once
 
@@ -46,11 +46,6 @@ NUM_BUCKETS = 64  # that the prompt's words are sketched in
 NUM_TRAITS = len(OPINION_TRAITS) + len(SHAPE_TRAITS) + NUM_BUCKETS
 MAX_SKETCHED_WORDS = 128
 MAX_TRAIT = 3.0
-# Where the opinions reach that: probabilities whose log-odds do, or a third of them, and lengths.
-_ROUNDING = 1e-16  # so that none is beyond
-_MARGIN = probability(-MAX_TRAIT) + _ROUNDING
-_MARGIN_OF_THIRDS = probability(-3 * MAX_TRAIT) + _ROUNDING
-_LEAST_TOKENS, _MOST_TOKENS = round(2 ** (9 - 2 * MAX_TRAIT)), round(2 ** (9 + 2 * MAX_TRAIT))
 SKETCH_WEIGHT = 1.5
 
 # Centre and spread of each shape over 5,000 public prompts with measured outcomes; 2026-01.
@@ -267,16 +262,14 @@ def traits(reading: Reading, task_class: TaskClass) -> Floats:
 def trait_values(reading: Reading, task_class: TaskClass) -> list[float]:
     """Computes a prompt's `NUM_TRAITS` traits (-3 to 3): opinions, shape and hashed words."""
     shape, sketch = _prompt_traits(reading)
-    num_tokens = task_class.expected_output_tokens
-    num_tokens = min(max(num_tokens, _LEAST_TOKENS), _MOST_TOKENS)
     opinion = [
         1.0,
-        log_odds(task_class.p_gain, _MARGIN),
-        log_odds(task_class.p_deep, _MARGIN_OF_THIRDS) / 3,
-        log_odds(task_class.p_security, _MARGIN_OF_THIRDS) / 3,
-        (math.log2(num_tokens) - 9) / 2,
+        log_odds(task_class.p_gain, 1e-4),
+        log_odds(task_class.p_deep, 1e-4) / 3,
+        log_odds(task_class.p_security, 1e-4) / 3,
+        (math.log2(task_class.expected_output_tokens or 1) - 9) / 2,
     ]
-    return opinion + shape + sketch
+    return _bounded(opinion) + shape + sketch
 
 
 @once
