@@ -4,6 +4,8 @@ A task hands over one record, and the next look at the event loop's lag or the n
 with the others, so that none of it is on a task's way.
 """
 
+import logging
+from collections import deque
 from collections.abc import Mapping
 
 import msgspec
@@ -14,6 +16,8 @@ from gateway.metrics.busiest import BusiestTenants
 from gateway.metrics.counters import Counters
 from router.classify.task import Route
 from router.record.recording import TaskOutcome
+
+logger = logging.getLogger("lanewise")
 
 MAX_WAITING = 4_096  # records; then they are counted at once
 
@@ -36,7 +40,7 @@ class FinishedTasks:
     def __init__(self, counters: Counters, tenants: BusiestTenants) -> None:
         self._counters = counters
         self._tenants = tenants
-        self._waiting: list[FinishedTask] = []
+        self._waiting: deque[FinishedTask] = deque()
 
     def add(self, task: FinishedTask) -> None:
         """Takes a task that ended."""
@@ -45,10 +49,12 @@ class FinishedTasks:
             self.count()
 
     def count(self) -> None:
-        """Counts what was gathered."""
-        waiting, self._waiting = self._waiting, []
-        for task in waiting:
-            self._count(task)
+        """Counts what was gathered; a record that cannot be counted is logged."""
+        while self._waiting:
+            try:
+                self._count(self._waiting.popleft())
+            except Exception:  # others wait for nothing
+                logger.exception("a task that has ended is not counted")
 
     def _count(self, task: FinishedTask) -> None:
         counts, histograms = self._counters.counts, self._counters.histograms

@@ -3,6 +3,7 @@
 import asyncio
 import re
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -98,6 +99,21 @@ def test_tasks_that_nobody_asks_for_are_counted_when_they_are_many() -> None:
         metrics.task_finished(task)
     assert running.value == 0
     assert metrics.counts["lanewise_requests_total"]["none", "ok"].value == MAX_WAITING
+
+
+async def test_a_task_that_cannot_be_counted_takes_no_other_with_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    metrics = Metrics(version="", backends=tuple)
+    for usage in (Usage(), None, Usage()):
+        usages: Any = {"model": usage}
+        ended = TaskOutcome(outcome="ok", duration_us=1)
+        metrics.task_finished(
+            FinishedTask(tenant_id="acme", route=None, usage_by_model=usages, ended=ended)
+        )
+    seen = await scrape(metrics)
+    assert seen["lanewise_requests_total", ("ok", "none")] == 3
+    assert "a task that has ended is not counted" in caplog.text
 
 
 async def test_a_refused_task_has_no_route_and_no_tokens() -> None:
