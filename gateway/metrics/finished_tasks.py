@@ -1,7 +1,8 @@
 """Counts tasks that have ended: by route, outcome, model and tenant.
 
 A task hands over one record, and the next look at the event loop's lag or the next scrape counts it
-with the others, so that none of it is on a task's way.
+with the others, so that none of it is on a task's way. What cannot be counted is logged.
+This is an edge.
 """
 
 import logging

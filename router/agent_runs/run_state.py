@@ -70,6 +70,7 @@ class RunState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc
     goes_on: bool = False  # the ask is no task of its own: too short, "go on" or thanks
     wants_more: bool = False  # it says "go on", and no more than that
     gives_thanks: bool = False  # it thanks, and no more than that
+    was_thanked: bool = False  # thanks came since the ask, and nothing else but "go on" behind them
     answers_tools: bool = False  # the newest item is a tool's output
     num_tokens: int = 0  # since the ask
     signs: tuple[str, ...] = ()  # what strained it, in words, newest last
@@ -134,6 +135,7 @@ def _asked(run: RunState, ask: str, num_tokens: int) -> RunState:
     complaint = complains(ask, is_asked=run.is_asked)
     follow_up = follow_up_of(ask)
     goes_on = follow_up is not None or not _is_long(start)
+    was_thanked = run.was_thanked or (follow_up == "thanks" and not run.goes_on)
     if goes_on and not complaint:
         return msgspec.structs.replace(
             run,
@@ -142,6 +144,7 @@ def _asked(run: RunState, ask: str, num_tokens: int) -> RunState:
             goes_on=True,
             wants_more=follow_up == "more",
             gives_thanks=follow_up == "thanks",
+            was_thanked=was_thanked and follow_up is not None,
             dissatisfied=False,
             answers_tools=False,
         )

@@ -259,6 +259,7 @@ def _run(record: DecisionRecord) -> RunState:
         goes_on=more.goes_on,
         wants_more=more.wants_more,
         gives_thanks=more.gives_thanks,
+        was_thanked=more.was_thanked,
         answers_tools=bool(record.answers_tools),
         num_tokens=more.tokens,
     )

@@ -67,7 +67,7 @@ def conversation_state(task: Task, stats: Sequence[BackendStats]) -> Conversatio
         return NEW
     groups = {each.info.name: each.info.group for each in stats}
     holder = groups.get(task.last_backend or "")
-    if run.wants_more and task.also_held:
+    if run.wants_more and run.was_thanked and task.also_held:
         holder = _answered_the_ask(task, groups) or holder
     num_held = task.request.num_prompt_tokens
     for entry in islice(reversed(items), MAX_BROUGHT):
@@ -109,4 +109,4 @@ def may_move(run: RunState) -> bool:
     """Returns whether a run's next step may be on the other engine, so that its prefix matters."""
     if run.answers_tools:
         return run.stuck or run.calm_steps >= CALM_STEPS
-    return run.stuck or run.gives_thanks or run.wants_more
+    return run.stuck or run.gives_thanks or (run.wants_more and run.was_thanked)

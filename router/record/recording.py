@@ -24,7 +24,8 @@ MAX_TEXT_CHARS = 8_192  # of a prompt, where it is recorded
 MAX_NAME_CHARS = 64  # of texts that a client may choose freely
 # What `RunRecord` holds, in its order.
 _OF_RUN = attrgetter(
-    "calm_steps", "num_stuck", "goes_on", "num_tokens", "wants_more", "gives_thanks"
+    *("calm_steps", "num_stuck", "goes_on", "num_tokens"),
+    *("wants_more", "gives_thanks", "was_thanked"),
 )
 
 

@@ -65,6 +65,7 @@ class RunRecord(msgspec.Struct, frozen=True, gc=False):
     tokens: int = 0  # since the ask
     wants_more: bool = False
     gives_thanks: bool = False
+    was_thanked: bool = False
 
 
 NO_CONTEXT, NO_RUN = ContextRecord(), RunRecord()

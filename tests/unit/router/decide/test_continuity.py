@@ -88,10 +88,16 @@ def test_more_is_asked_of_whoever_answered_before_the_thanks() -> None:
     for other in ({}, {"gpu": 5_000 - 221}, {"gone": 5_000}):  # of an earlier ask, or away
         found = conversation_state(following(*items, holder="wafer", also_held=other), STATS)
         assert found.holder == "fast"
+    between = (ASK, ANSWER, says("user", "Mutex?", 3), says("assistant", "A lock.", 5))
+    for after in (items[-1:], items[2:]):
+        asked = (*between, *after)
+        found = conversation_state(following(*asked, holder="wafer", also_held=held), STATS)
+        assert found.holder == "fast"  # which answered what came between
     asked = (*thanked, says("user", "Now explain how a mutex works in general", 9))
     found = conversation_state(following(*asked, holder="wafer", also_held=held), STATS)
     assert found.holder == "fast"
-    assert may_move(RunState(goes_on=True, wants_more=True))
+    assert may_move(RunState(goes_on=True, wants_more=True, was_thanked=True))
+    assert not may_move(RunState(goes_on=True, wants_more=True))
 
 
 def test_holding_grows_with_the_context_up_to_a_bound() -> None:
