@@ -78,15 +78,15 @@ class Tenant(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     @ReadOnce
     def pool_limits(self) -> tuple[int, ...]:
         """Returns its limits as numbers, in the order of the pools' script; -1: none."""
-        return _numbers_of(self.limits)
+        return _pool_numbers(self.limits)
 
     @ReadOnce
     def key_pool_limits(self) -> tuple[int, ...]:
         """Returns its key's own limits in the same way."""
-        return _numbers_of(self.key_limits)
+        return _pool_numbers(self.key_limits)
 
 
-def _numbers_of(limits: dict[BackendGroup, GroupLimits]) -> tuple[int, ...]:
+def _pool_numbers(limits: dict[BackendGroup, GroupLimits]) -> tuple[int, ...]:
     numbers: list[int] = []
     for group in Route.PARALLEL.groups:
         of_group = limits.get(group)

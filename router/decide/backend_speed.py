@@ -110,7 +110,7 @@ class BackendSpeeds:
         fast: Estimate | None = None
         deep: Estimate | None = None
         for each in stats:
-            if each.drained or not each.healthy:
+            if not each.takes_tasks:
                 continue
             estimate = self.estimate(each, num_output_tokens)
             if estimate is None:

@@ -24,7 +24,7 @@ def obstacle_to(stats: BackendStats, task: Task, least_tokens: int) -> Reason | 
         return Reason.IMAGES
     if least_tokens > info.window_tokens:
         return Reason.WINDOW
-    if stats.drained or not stats.healthy:
+    if not stats.takes_tasks:
         return Reason.FALLBACK
     return None
 

@@ -38,8 +38,7 @@ def branch_request(
     """Makes a branch's request within its backend's limits; `alone` it keeps the task's id."""
     if not alone:
         request = msgspec.structs.replace(request, id=f"{request.id}-{branch}")
-    if not isinstance(part, WholeAnswer):
-        request = part.request(request)
+    request = part.request(request)
     if request.prediction is not None and not info.takes_predictions:
         request = msgspec.structs.replace(request, prediction=None)
     room_tokens = min(info.max_output_tokens, info.window_tokens - request.num_prompt_tokens)

@@ -84,21 +84,21 @@ def security_prompts(seed: int) -> list[Record]:
 
 def everyday_prompts(seed: int) -> list[Record]:
     """Lists the asks of `everyday_asks.toml`, in all languages."""
-    document = tomllib.loads(EVERYDAY_ASKS_PATH.read_text("utf-8"))
-    rng = np.random.default_rng(seed)
-    records = []
-    for sections in document.values():
-        records += _filled(sections, {}, EVERYDAY_SOURCE, rng)
-    return records
+    return _listed(EVERYDAY_ASKS_PATH, EVERYDAY_SOURCE, seed)
 
 
 def paste_asks(seed: int) -> list[Record]:
     """Lists the asks about a paste in all languages, without a paste."""
-    document = tomllib.loads(PASTE_ASKS_PATH.read_text("utf-8"))
+    return _listed(PASTE_ASKS_PATH, PASTE_SOURCE, seed)
+
+
+def _listed(path: Path, source: str, seed: int) -> list[Record]:
+    """Lists the asks of a file that has sections by language, and no slots."""
+    document = tomllib.loads(path.read_text("utf-8"))
     rng = np.random.default_rng(seed)
     records = []
     for sections in document.values():
-        records += _filled(sections, {}, PASTE_SOURCE, rng)
+        records += _filled(sections, {}, source, rng)
     return records
 
 

@@ -39,8 +39,7 @@ class RetryAfter:
         """Returns how long a refused task should wait: `least_us`, or until after earlier turns."""
         assert grant.limited_by is not None, "a refused grant names its pool"
         group, unit = grant.limited_by
-        if grant.mode != self._mode:
-            self._meet(grant.mode)
+        self._meet(grant.mode)
         if unit not in ("requests", "tokens"):
             return least_us
         burst = self._bursts.get((tenant_id, group))
@@ -68,8 +67,7 @@ class RetryAfter:
         self, tenant_id: str, demands: tuple[Demand, ...], mode: PoolsMode, now_us: int
     ) -> None:
         """Ends the burst if a task was admitted before the first turn."""
-        if mode != self._mode:
-            self._meet(mode)
+        self._meet(mode)
         if not self._bursts:
             return
         for demand in demands:
@@ -80,8 +78,9 @@ class RetryAfter:
 
     def _meet(self, mode: PoolsMode) -> None:
         """Drops all turns when other pools reply."""
-        self._mode = mode
-        self._bursts.clear()
+        if mode != self._mode:
+            self._mode = mode
+            self._bursts.clear()
 
 
 def _limits(grant: Grant, group: BackendGroup) -> tuple[int, int]:
