@@ -200,10 +200,7 @@ def render(item: Item) -> str:
     """Renders an item as the model reads it; items with equal text are the same."""
     if isinstance(item, Message):  # as most are; a pattern would cost several times as much
         who = item.role if item.name is None else f"{item.role} {item.name}"
-        parts = item.content
-        if len(parts) == 1 and isinstance(only := parts[0], TextPart):
-            return f"{who}\n{only.text}"
-        return f"{who}\n{parts_text(parts)}"
+        return f"{who}\n{parts_text(item.content)}"
     match item:
         case FunctionCall(call_id, name, arguments, namespace=namespace):
             return f"call {call_id} {namespace or ''}.{name}\n{arguments}"

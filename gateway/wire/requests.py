@@ -373,9 +373,5 @@ def _said_by_user(items: tuple[ContextItem, ...]) -> tuple[set[type[Part]], int,
     if len(users) > 1 and items[-1] is last and items[-2] is users[-2] and asks_nothing(last.item):
         last = users[-2]
     assert isinstance(last.item, Message)
-    parts = last.item.content
-    if len(parts) == 1 and isinstance(only := parts[0], TextPart):
-        text = only.text
-    else:
-        text = "\n".join([part.text for part in parts if isinstance(part, TextPart)])
+    text = "\n".join([part.text for part in last.item.content if isinstance(part, TextPart)])
     return attached, len(users), f"{users[0].digest:x}", text, last.num_tokens

@@ -239,8 +239,6 @@ def _is_long(ask: str) -> bool:
 
 def _text(parts: tuple[Part, ...]) -> str:
     """Returns head and tail of what an item says."""
-    if len(parts) == 1 and isinstance(only := parts[0], TextPart) and len(only.text) <= MAX_CHARS:
-        return only.text
     texts = []
     for part in parts[:MAX_PARTS]:
         if isinstance(part, TextPart):
